@@ -19,7 +19,7 @@ from measure import ECHO, ours, report
 
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.plugins.interception import Interceptors, Registered
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy

@@ -15,7 +15,7 @@ from typing import Any
 
 from measure import report
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.search.index import Field, Index
 from codemode_mcp.search.semantic import Meaning, available
@@ -164,8 +164,8 @@ def _many(lists: Path) -> dict[str, float]:
         catalog = build(views, Policy(PolicyRules()), previous=catalog)
         gc.collect()
         began = time.perf_counter()
-        for path in catalog.paths:
-            catalog.file(path)
+        for path in catalog.files.paths:
+            catalog.files.text(path)
         figures[name] = 1e6 * (time.perf_counter() - began) / MANY
     return figures
 

@@ -1,12 +1,15 @@
 """JSON Schema to TypeScript, tool names to identifiers. Pure: no I/O, no MCP.
 
-General layout: `names` decides what servers and tools are called; `schema` turns a JSON Schema into a small tree of
-types; `render` writes such trees as TypeScript, for one call or for whole files; `jsdoc` makes comments of what
-upstreams say; `observed` keeps the shape of values seen. `guest.d.ts` declares the other globals of a program, by hand.
+From bottom to top: `names` decides the names of servers and tools. `schema` turns a JSON Schema into a small tree of
+types, with `references`, `definitions` and `conditions`. `expressions` writes such trees as TypeScript, `functions`
+writes the declaration of one tool, and `render` and `namespaces` write whole files. `operations` lists the functions
+for resources and prompts. `jsdoc` makes comments of descriptions, and `observed` learns types from values.
+`guest.d.ts` declares the other globals of a program, by hand.
 """
 
+from declarations.expressions import Renderable, render_schema, signature
 from declarations.names import aliases, identifiers
-from declarations.render import Renderable, ServerSummary, render_index, render_schema, render_server, signature
+from declarations.render import ServerSummary, render_index, render_server
 
 __all__ = [
     "Renderable",

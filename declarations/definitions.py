@@ -1,4 +1,4 @@
-"""Which of a schema's definitions keep a name, and which are written in its place. Pure: no I/O."""
+"""The choice between definitions that keep a name and definitions that replace their name. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_INLINE: Final = 40
-"""Length of the text of a definition that is written in place of its name, however often it is used."""
+"""Characters of a definition that replaces its name, however often it is used."""
 MAX_HEIGHT: Final = 20
-"""Levels of a definition that is written in place of its name; with it, chains of definitions stay shallow."""
+"""Levels of a definition that replaces its name. The bound keeps chains of definitions shallow."""
 
 
 def inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
-    """The same types with a definition in place of its name where that reads better: used once, or short.
+    """Return the same types, with definitions that are short or used once in place of their names.
 
-    Definitions that contain themselves keep their names. One that is nothing but itself (`A: {"anyOf": [A, ...]}`) is
-    `unknown`: TypeScript refuses such a type, and JSON Schema does not say what it means.
+    Definitions that contain themselves keep their names. One that is directly itself (`A: {"anyOf": [A, ...]}`) becomes
+    `unknown`: TypeScript refuses such a type, and JSON Schema does not define its meaning.
     """
     immediate = {name: _refs(d.type, immediate=True) for name, d in definitions.items()}
     for name in _recurring(immediate):
@@ -72,7 +72,7 @@ def inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
 
 
 def _recurring(graph: Mapping[str, Sequence[str]]) -> set[str]:
-    """The nodes that can be reached from themselves."""
+    """Return the nodes that can be reached from themselves."""
     result = set()
     for start in graph:
         seen: set[str] = set()
@@ -103,7 +103,7 @@ def _parts(type_: Type) -> Iterable[Type]:
 
 
 def _refs(type_: Type, *, immediate: bool = False) -> list[str]:
-    """The names that a type refers to, repeated ones too; `immediate`: not those inside an object or array."""
+    """Return the names that a type refers to, with repetitions. `immediate`: not inside objects and arrays."""
     if isinstance(type_, Ref):
         return [type_.name]
     if immediate and isinstance(type_, (ArrayOf, TupleOf, ObjectOf)):
@@ -117,15 +117,14 @@ def _height(type_: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is known of the definitions that were dealt with: those to write in place, and how many alternatives each
-    has."""
+    """The definitions processed so far: those that replace their names, and the number of alternatives of each."""
 
     inline: dict[str, Definition]
     alternatives: dict[str, int]
 
 
 def _expand(type_: Type, scope: _Scope) -> Type:
-    """The type with definitions in place of the names that are not kept."""
+    """Return the type with definitions in place of the names that are not kept."""
     match type_:
         case Ref(name):
             return scope.inline[name].type if name in scope.inline else type_

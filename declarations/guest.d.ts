@@ -104,7 +104,7 @@ declare function json(value: unknown): void;
  * as well. What is returned or printed has `[image/png, 34,567 bytes; ...]` in the place of such data.
  */
 declare function image(value: unknown): void;
-/** Ends this step of the program; `wait` goes on from here. */
+/** Ends this step of the program; `wait` resumes it here. */
 declare function yield_control(reason?: string): Promise<void>;
 /** The structured content of a result, else the JSON or text of its content; throws if `isError` is set. */
 declare function unwrap<T>(result: McpToolResult<T>): T;
@@ -136,7 +136,7 @@ interface Console {
 /** Appends text to the output. */
 declare const console: Console;
 
-/** Timers of the host: they go on while the program is suspended, and do not keep it from ending. */
+/** Timers of the host: they run while the program is suspended, and do not keep it from ending. */
 declare function setTimeout<A extends unknown[]>(callback: (...values: A) => void, milliseconds?: number, ...values: A): number;
 declare function clearTimeout(timer: number | undefined): void;
 declare function setInterval<A extends unknown[]>(callback: (...values: A) => void, milliseconds?: number, ...values: A): number;

@@ -18,7 +18,7 @@ MAX_PROPERTY_TEXT: Final = 240
 MAX_VALUE_TEXT: Final = 80
 MAX_TOOL_TEXT_ALONE: Final = 4_000
 MAX_PROPERTY_TEXT_ALONE: Final = 2_000
-"""Where one tool is shown and not a whole server: what a call needs may stand far behind."""
+"""Limits for a tool that is shown alone: a call may need text near the end of a long description."""
 
 _LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 # Control characters, what reverses or hides text, and halves of characters.
@@ -28,8 +28,8 @@ _BLANKS: Final = re.compile(r"\s+")
 
 
 def comment_line(text: str, limit: int = MAX_PROPERTY_TEXT) -> str:
-    """`text` as one line of a comment, at most about `limit` characters long; `…` marks a cut."""
-    # Twice the limit, as blanks are dropped; what is beyond is never looked at, however long it is.
+    """Return `text` as one line of a comment of about `limit` characters. `…` marks a cut."""
+    # Twice the limit, because blanks are dropped. The rest is never read, however long it is.
     head = text[: 2 * limit]
     if not _PLAIN.match(head):
         head = _safe(head)
@@ -39,9 +39,9 @@ def comment_line(text: str, limit: int = MAX_PROPERTY_TEXT) -> str:
 
 
 def comment_lines(text: str, limit: int = MAX_TOOL_TEXT) -> list[str]:
-    """`text` as lines of a comment, at most about `limit` characters together.
+    """Return `text` as lines of a comment of about `limit` characters together.
 
-    Blank lines go, and a line that begins in lower case is taken for the rest of a wrapped one.
+    Blank lines are dropped. A line that begins in lower case continues the line before.
     """
     if len(text) <= limit and _PLAIN.match(text):
         stripped = text.strip()
@@ -72,11 +72,11 @@ def _cut(text: str, limit: int, *, whole: bool) -> str:
 
 
 def property_doc(schema: object, name: str = "", limit: int = MAX_PROPERTY_TEXT) -> str:
-    """One line for a property: its description, then `@default`, `@deprecated`, `@format`, bounds, examples.
+    """Return a line for a property: its description, then `@default`, `@deprecated`, `@format`, bounds and examples.
 
-    Returns an empty string when there is nothing to say. Keywords of the wrong type are passed over.
+    The line is empty for a schema without these. Keywords of the wrong type are ignored.
     """
-    if not isinstance(schema, Mapping) or _SAYS_SOMETHING.isdisjoint(schema):
+    if not isinstance(schema, Mapping) or _DESCRIBING.isdisjoint(schema):
         return ""
     description = schema.get("description")
     parts = []
@@ -108,9 +108,9 @@ _BOUNDS: Final = (
     "maxItems",
 )
 _DRAFT_04: Final = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
-"""Bounds that draft-04 makes exclusive by a boolean."""
+"""Bounds that a boolean makes exclusive in draft-04."""
 _TAGS: Final = frozenset({*_BOUNDS, "default", "deprecated", "examples", "example"})
-_SAYS_SOMETHING: Final = _TAGS | {"description", "title", "anyOf", "oneOf"}
+_DESCRIBING: Final = _TAGS | {"description", "title", "anyOf", "oneOf"}
 # Generators write these where the author gave no bound.
 _NO_BOUND: Final = frozenset({2**53 - 1, 1 - 2**53, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)})
 
@@ -145,7 +145,7 @@ def _tags(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _from_branches(branches: list[object], *, described: bool) -> list[str]:
-    """What `anyOf` and `oneOf` say: the meaning of constants, or the bounds of the only branch that is not null."""
+    """Return the descriptions of constants in `anyOf` or `oneOf`, or the bounds of the only branch that is not null."""
     shown = [branch for branch in branches[:50] if isinstance(branch, Mapping) and branch.get("type") != "null"]
     if len(shown) == 1:
         description = shown[0].get("description")
@@ -160,7 +160,7 @@ def _from_branches(branches: list[object], *, described: bool) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """A JSON value as short text. Strings stay in quotes, so that `"1"` differs from `1`."""
+    """Return a JSON value as short text. Strings have quotes, so that `"1"` differs from `1`."""
     if isinstance(value, str):
         value = value[: 2 * MAX_VALUE_TEXT]
     elif isinstance(value, int) and value.bit_length() > 1024:
@@ -175,7 +175,7 @@ def _value(value: object) -> str:
 
 
 def _small(value: list[object] | dict[str, object]) -> bool:
-    """Whether a container has few members, all of them plain: cheap to print, however large the rest is."""
+    """Return whether a container has few members without members of their own, and is cheap to print."""
     members = value if isinstance(value, list) else value.values()
     return len(value) <= 8 and not any(
         (isinstance(member, (list, dict)) and member) or (isinstance(member, str) and len(member) > MAX_VALUE_TEXT)

@@ -31,7 +31,7 @@ OBJECT_PROTOTYPE: Final = _set_of("""
     __defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__ __proto__ constructor hasOwnProperty
     isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf
 """)
-"""Every own name of `Object.prototype`: found on any object, whatever it was given."""
+"""Own names of `Object.prototype`, which every object has."""
 
 RESERVED_WORDS: Final = _set_of("""
     arguments await break case catch class const continue debugger default delete do else enum eval export extends false
@@ -41,8 +41,9 @@ RESERVED_WORDS: Final = _set_of("""
 """Words that cannot name a function or a namespace in strict code, in JavaScript or in a declaration file."""
 
 SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then", "toJSON"})
-"""`then` would make the object a thenable, and JSON.stringify would call `toJSON`; `$api` is our own member of `MCP`
-and of every server."""
+"""Names with a meaning on `MCP` and every server.
+
+A `then` would make the object a thenable, and JSON.stringify would call `toJSON`. `$api` returns declarations."""
 
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 
@@ -51,7 +52,7 @@ HOST_GLOBALS: Final = _set_of("""
     TextDecoder TextEncoder URL URLSearchParams atob btoa clearInterval clearTimeout crypto performance queueMicrotask
     setInterval setTimeout structuredClone
 """)
-"""Global names that we give to a program, ours and those known from browsers: what `guest.d.ts` declares."""
+"""Global names that a program gets from us, some of them known from browsers. `guest.d.ts` declares them."""
 
 LANGUAGE_GLOBALS: Final = _set_of("""
     AggregateError Array ArrayBuffer AsyncDisposableStack AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
@@ -77,9 +78,10 @@ INVISIBLE: Final = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U00016fe4\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Characters that are not seen, or reverse what is, as part of a regular expression's set: Unicode's
-Default_Ignorable_Code_Point, bidirectional marks, interlinear annotations and a filler. Two names, or two sentences,
-could differ in them alone."""
+"""Characters that are invisible or reverse text, for the set of a regular expression.
+
+They are Unicode's Default_Ignorable_Code_Point, bidirectional marks, interlinear annotations and a filler. Two names or
+two sentences could differ in them alone."""
 _INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 
@@ -119,8 +121,8 @@ def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozense
 def aliases(names: Iterable[str], identifiers: Mapping[str, str]) -> dict[str, str]:
     """Map those original names that also work in brackets, `MCP.github["create_issue"]`, to their identifiers.
 
-    Left out are names that are their own identifier, that are another tool's identifier, and that mean something else
-    on every object (`then`, `constructor`, `$api`, ...).
+    Names are left out if they are an identifier of this or another tool, or if they mean something else on every object
+    (`then`, `constructor`, `$api`, ...).
     """
     taken = set(identifiers.values())
     return {
@@ -159,7 +161,7 @@ def _words(name: str) -> list[str]:
 
 
 def _is_word(character: str) -> bool:
-    """Letters, their marks and digits, as far as they may stand inside an identifier."""
+    """Return whether a character is a letter, a mark or a digit that an identifier may contain."""
     if character.isascii():
         return character.isalnum()
     if _INVISIBLE.match(character):

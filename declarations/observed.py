@@ -1,12 +1,11 @@
-"""The shape of JSON values seen at one place, merged over time. Pure: no I/O.
+"""The shape of JSON values from one source, merged over time. Pure: no I/O.
 
-A shape says which kinds of values there were, which properties objects had and which of them always, and what arrays
-held. It never holds a value: no text, number or length, and no key that is itself data, such as an id or a name of a
-file. All of it is bounded, whatever is merged; what lies beyond the bounds may be anything, or, in long arrays and
-large maps, is not looked at.
+A shape has the kinds of values, the properties of objects with those that all objects had, and the items of arrays. It
+never has a value: no text, number or length, and no key that is itself data, such as an id or the name of a file.
+A shape is bounded. Values beyond the bounds may be anything. In long arrays and large maps they are not read.
 
-Merging is idempotent and does not depend on the order of two shapes. Of three it may: an object that was taken for a
-map stays one.
+Merging is idempotent, and does not depend on the order of two shapes. With three shapes the order may matter: an object
+that was taken for a map stays a map.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_VISITED: Final = 2_000
-"""Nodes of one value that are looked at."""
+"""Nodes of one value that are read."""
 MAX_DEPTH: Final = 8
 MAX_PROPERTIES: Final = 60
-"""An object with more is a map."""
+"""Properties of an object. An object with more is a map."""
 MAX_ENDS: Final = 30
-"""How many items are looked at on either end of an array or a map."""
+"""Items that are read at either end of an array or a map."""
 MAX_NODES: Final = 120
-"""Of one shape. One with more forgets what lies deepest."""
+"""Nodes of one shape. A larger shape loses its deepest levels."""
 MANY_ALIKE: Final = 8
-"""An object of so many objects that all have the same properties is a map."""
+"""Members from which on an object whose members all have the same properties is a map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What was seen at one place.
+    """The values of one source.
 
     Attributes:
-        scalars: kinds of values that are neither arrays nor objects, by JSON Schema's names.
-        items: of all arrays together; None when there was no array.
-        object: all objects together; None when there was none.
-        anything: nothing can be said.
+        scalars: JSON Schema's names of the kinds of values other than arrays and objects.
+        items: items of all arrays together; None if there was no array.
+        object: all objects together; None if there was none.
+        anything: values may be of any kind.
     """
 
     scalars: frozenset[str] = frozenset()
@@ -54,9 +53,9 @@ class Record:
     """Objects with names for keys.
 
     Attributes:
-        properties: by name.
-        required: the names that every object had.
-        largest: number of properties of the object that had most.
+        properties: shapes by name.
+        required: names that every object had.
+        largest: properties of the largest object.
     """
 
     properties: Mapping[str, Shape] = field(default_factory=dict)
@@ -91,13 +90,13 @@ _MAX_NAME: Final = 40
 
 
 def merge(shape: Shape, value: object) -> Shape:
-    """The shape with one more value; `shape` itself if that tells nothing new."""
+    """Return the shape with one more value; `shape` itself if nothing changes."""
     merged = unite(shape, _look(value, MAX_DEPTH, _Budget()))
     return merged if merged is shape else _within_bounds(merged)
 
 
 def unite(one: Shape, other: Shape) -> Shape:
-    """What covers both shapes; `one` itself if it does."""
+    """Return a shape that covers both; `one` itself if it does."""
     if one is other or one.anything or other == NOTHING:
         return one
     if other.anything:
@@ -117,8 +116,8 @@ def unite(one: Shape, other: Shape) -> Shape:
 
 
 def to_schema(shape: Shape) -> dict[str, Any]:
-    """JSON Schema that accepts what was seen."""
-    if shape.anything or shape in (NOTHING, _NULL):  # where only null was seen, something else is likely to come
+    """Return a JSON Schema that accepts the values of a shape."""
+    if shape.anything or shape in (NOTHING, _NULL):  # after null alone, another kind is likely to follow
         return {}
     alternatives: list[dict[str, Any]] = []
     if shape.object is not None:
@@ -146,11 +145,11 @@ def _object_schema(seen: Record | Map) -> dict[str, Any]:
     return schema
 
 
-# looking at a value
+# the shape of a value
 
 
 class _Budget:
-    """How many nodes of a value may still be looked at."""
+    """The number of nodes of a value that may still be read."""
 
     def __init__(self) -> None:
         self.left = MAX_VISITED
@@ -175,7 +174,7 @@ def _look(value: object, depth: int, budget: _Budget) -> Shape:
 
 def _look_at_some(values: list[Any], depth: int, budget: _Budget) -> Shape:
     seen = NOTHING
-    # Half of what is left is for what comes after.
+    # Half of the rest is reserved for the values after these.
     reserved = budget.left // 2
     for value in values if len(values) <= 2 * MAX_ENDS else values[:MAX_ENDS] + values[-MAX_ENDS:]:
         if budget.left <= reserved:
@@ -235,7 +234,7 @@ def _has_other_keys_each_time(properties: Mapping[str, Shape], required: frozens
 
 
 def _are_alike(shapes: Iterable[Shape]) -> bool:
-    """Whether all are objects with the same properties."""
+    """Return whether all are objects with the same properties."""
     first: set[str] | None = None
     for shape in shapes:
         if shape.scalars or shape.items is not None or not isinstance(shape.object, Record):
@@ -270,7 +269,7 @@ def _count(shape: Shape) -> int:
 
 
 def _cut(shape: Shape, depth: int) -> Shape:
-    """The shape down to `depth` levels of arrays and objects."""
+    """Return the shape down to `depth` levels of arrays and objects."""
     if shape.items is None and shape.object is None:
         return shape
     if depth <= 0:

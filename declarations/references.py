@@ -1,4 +1,4 @@
-"""References inside one schema document. Pure: no I/O; what is elsewhere is never fetched."""
+"""References inside one schema document. Pure: no I/O. Other documents are never fetched."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
 MAX_VISITS: Final = 100_000
-"""Values looked at for `$id` and `$anchor`."""
+"""Values that are searched for `$id` and `$anchor`."""
 MAX_POINTER: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A schema and the resource, the nearest enclosing schema with an `$id`, that its references are relative to."""
+    """A schema and its resource: the nearest enclosing schema with an `$id`, which its references are relative to."""
 
     schema: object
     base: Mapping[str, Any]
 
 
 class Document:
-    """One schema document, in which references are looked up."""
+    """One schema document in which references are resolved."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._identified: dict[str, Place] | None = None
 
     def resolve(self, reference: str, base: Mapping[str, Any]) -> Place | None:
-        """What a reference in the resource `base` points to; None if that is elsewhere or nowhere."""
+        """Return the target of a reference in the resource `base`; None outside the document or without a target."""
         resource, _, fragment = reference.partition("#")
         if resource:
             place = self._by_identity(resource)
@@ -42,14 +42,14 @@ class Document:
         return _follow(base, fragment)
 
     def _by_identity(self, identity: str) -> Place | None:
-        """The schema with this `$id` or, after `#`, this `$anchor`. The document is searched at the first question."""
+        """Return the schema with this `$id` or, after `#`, this `$anchor`. The first call searches the document."""
         if self._identified is None:
             self._identified = _identities(self._root)
         return self._identified.get(identity)
 
 
 def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
-    """A JSON pointer, percent-encoded as in a URI fragment."""
+    """Return the target of a JSON pointer, percent-encoded as in a URI fragment."""
     if len(pointer) > MAX_POINTER:
         return None
     here: Any = base
@@ -71,7 +71,7 @@ def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
 
 
 def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
-    """Every `$id` and, after `#`, every `$anchor` of a document; the first of equal ones."""
+    """Return every `$id` and, after `#`, every `$anchor` of a document; the first of equal ones."""
     found: dict[str, Place] = {}
     root_id = root.get("$id")
     stack: list[tuple[Any, Mapping[str, Any]]] = [(root, root)]

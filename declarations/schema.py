@@ -1,15 +1,16 @@
-"""JSON Schema, draft-07 and 2020-12, as a small tree of types. Pure: no I/O; remote references are never fetched.
+"""JSON Schema, draft-07 and 2020-12, as a small tree of types. Pure: no I/O. Remote references are never fetched.
 
-The tree says what TypeScript can say. What is unclear, contradictory or of the wrong type is left out: a type may be
-wider than its schema, never narrower. Two readings are deliberate, because they are what authors mean:
+The tree has what TypeScript can express. Keywords that are unclear, contradictory or of the wrong type are ignored: a
+type may be wider than its schema, never narrower. Two readings are deliberate, because authors mean them:
 
 * A schema without `type` but with keywords of one kind (`properties`, `items`, ...) describes that kind alone.
-* An object that declares properties and says nothing of others gets no index signature. TypeScript's object types are
-  open by nature, and a literal with a misspelt property should be refused. `additionalProperties: true` gets one.
+* An object that declares properties, without a keyword on other ones, gets no index signature. TypeScript's object
+  types are open by nature, and a literal with a misspelt property should be refused. `additionalProperties: true` gets
+  one.
 
-A keyword counts whichever draft the schema names. Only what stands beside `$ref` does not count before draft 2019-09.
+Keywords of all drafts count, whatever `$schema` is. Only keywords beside `$ref` are ignored before draft 2019-09.
 
-What TypeScript cannot say, or not in few words, and where a type is therefore wider:
+A type is wider than its schema where TypeScript cannot express a keyword, or not briefly:
 
 * `not`, `if`, `dependentSchemas`, `contains`, `uniqueItems`, bounds, patterns and formats, `minProperties` and
   `maxProperties`, `$dynamicRef`; integers are numbers, and `oneOf` is `anyOf`. More than two `dependentRequired`.
@@ -31,9 +32,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+from declarations.conditions import (
+    COMBINING,
+    CONDITIONAL,
+    MAX_CONJUNCTS,
+    MAX_LITERAL,
+    conditional_names,
+    dependent,
+    opened,
+)
 from declarations.definitions import inlined
 from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
 from declarations.references import Document, Place
@@ -49,7 +58,6 @@ from declarations.typetree import (
     ArrayOf,
     Constant,
     Definition,
-    IntersectionOf,
     ObjectOf,
     Openness,
     Property,
@@ -57,7 +65,6 @@ from declarations.typetree import (
     SchemaType,
     TupleOf,
     Type,
-    UnionOf,
     intersection,
     number_literal,
     string_literal,
@@ -67,13 +74,9 @@ from declarations.typetree import (
 MAX_DEPTH: Final = 40
 MAX_NODES: Final = 5_000
 MAX_DEFINITIONS: Final = 300
-MAX_CONJUNCTS: Final = 64
-"""Members of `allOf` that are looked at; leaving out the others makes the type wider."""
 MAX_TUPLE: Final = 64
-MAX_LITERAL: Final = 500
-"""Length of a string constant, or of a property's name; a longer constant is `string`, a longer name is left out."""
 
-# Kinds: which of JSON's six kinds of values a schema speaks of, as bits.
+# Kinds: the kinds of JSON values, of six, that a schema describes, as bits.
 _NULL, _BOOLEAN, _NUMBER, _STRING, _ARRAY, _OBJECT = 1, 2, 4, 8, 16, 32
 _ANY: Final = 63
 _KIND_BITS: Final = {
@@ -90,15 +93,7 @@ _SCALAR_BITS: Final = ((_STRING, STRING), (_NUMBER, NUMBER), (_BOOLEAN, BOOLEAN)
 
 _SIMPLE_PATTERN: Final = re.compile(r"(?P<start>\^?)(?P<text>(?:[\w:@/ -]|\\[-./$])+)(?P<end>\$?)", re.ASCII)
 
-_COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
-_CONDITIONAL: Final = frozenset({"if", "then", "else", "dependentSchemas", "dependencies"})
-_NOT_PLAIN: Final = _COMBINING | _CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
-_NAMING: Final = (
-    _COMBINING
-    | _CONDITIONAL
-    | {"patternProperties", "additionalProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"}
-)
-"""What may name properties beside `properties`."""
+_NOT_PLAIN: Final = COMBINING | CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
 _OBJECT_KEYWORDS: Final = frozenset(
     {
         "properties",
@@ -118,7 +113,7 @@ _ARRAY_KEYWORDS: Final = frozenset(
 
 
 def _type_bits(declared: object) -> int:
-    """The kinds of a `type` keyword; all of them if it is missing or makes no sense."""
+    """Return the kinds of a `type` keyword; all kinds if it is missing or invalid."""
     if isinstance(declared, str):
         return _KIND_BITS.get(declared, _ANY)
     if isinstance(declared, list) and declared:
@@ -141,17 +136,18 @@ def _value_bits(value: object) -> int:
     return _ARRAY if isinstance(value, list) else _OBJECT
 
 
-_SAYS_NOTHING: Final = frozenset(
+_NOT_TYPING: Final = frozenset(
     {"$ref", "$defs", "$comment", "definitions", "title", "description", "default", "examples", "example", "deprecated"}
     | {"readOnly", "writeOnly", "nullable", "$schema", "$id", "format"}
 )
-"""What may stand beside a reference without a word on its type; `nullable` is dealt with elsewhere."""
+"""Keywords beside a reference that do not change its type. `_combined` handles `nullable`."""
 
 
 def compile_schema(schema: object, name: str = "Root", text: int = MAX_PROPERTY_TEXT) -> SchemaType:
-    """The type of `schema`, a JSON value of whatever shape. Never raises. A root that refers to itself is `name`.
+    """Return the type of `schema`, which may be any JSON value. Raise no errors.
 
     Args:
+        name: the name of a root that refers to itself.
         text: characters of a property's description that are kept.
     """
     return _Compiler(schema, name, text).compile()
@@ -168,7 +164,7 @@ class _Compiler:
         self._base = self._root
         dialect = self._root.get("$schema")
         self._siblings_of_ref_count = not (isinstance(dialect, str) and "/draft-0" in dialect)
-        # Definitions, found through references and compiled one after another, not inside each other.
+        # Definitions found through references. They are compiled one after another, not inside each other.
         self._names: dict[int, str] = {}
         self._queue: list[tuple[str, Place]] = []
         self._definitions: dict[str, Definition] = {}
@@ -191,7 +187,7 @@ class _Compiler:
         return inlined(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
-        """The type of one schema, of which only the kinds in `context` matter."""
+        """Return the type of one schema. Only the kinds in `context` matter."""
         if schema is False:
             return NEVER
         if not isinstance(schema, Mapping):
@@ -227,7 +223,7 @@ class _Compiler:
         result: Type = UNKNOWN
         if isinstance(reference, str):
             result = self._reference(reference)
-            if not self._siblings_of_ref_count or _SAYS_NOTHING.issuperset(schema):
+            if not self._siblings_of_ref_count or _NOT_TYPING.issuperset(schema):
                 return result
         elif "$dynamicRef" in schema or "$recursiveRef" in schema:
             return UNKNOWN
@@ -252,11 +248,11 @@ class _Compiler:
         if structural or (own_hard and not (their_hard and their_bits & own_bits == their_bits)):
             result = intersection(self._of_kinds(schema, bits, depth), result)
         if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
-            return _opened(result, None)
-        return _opened(result, _conditional_names(schema))
+            return opened(result, None)
+        return opened(result, conditional_names(schema))
 
     def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
-        """What the schema's own keywords say, for values of the kinds `bits`."""
+        """Return the type of the schema's own keywords, for values of the kinds `bits`."""
         if bits == _OBJECT:
             return self._object(schema, depth)
         if bits == _ARRAY:
@@ -273,7 +269,7 @@ class _Compiler:
     # -- kinds
 
     def _own_bits(self, schema: Mapping[str, Any]) -> tuple[int, bool]:
-        """The kinds that a schema's own keywords speak of, and whether they say so (`type`) or only suggest it."""
+        """Return the kinds of a schema's own keywords, and whether `type` states them or others only suggest them."""
         declared = schema.get("type")
         if declared is not None:
             bits = _type_bits(declared)
@@ -287,45 +283,45 @@ class _Compiler:
         return _ANY, False
 
     def _kinds(self, schema: object, depth: int) -> tuple[int, bool]:
-        """The kinds of a schema with all that it combines. Asked once per schema, whatever refers to it."""
+        """Return the kinds of a schema with all that it combines. They are found once for each schema."""
         if schema is False:
             return 0, True
         if not isinstance(schema, Mapping) or depth > MAX_DEPTH or "$id" in schema:
             return _ANY, False
-        if _COMBINING.isdisjoint(schema) and "const" not in schema and "enum" not in schema:
+        if COMBINING.isdisjoint(schema) and "const" not in schema and "enum" not in schema:
             return self._own_bits(schema)
         known = self._bits.get(id(schema))
         if known is None:
-            self._bits[id(schema)] = (_ANY, False)  # the answer while it is being found: the schema combines itself
+            self._bits[id(schema)] = (_ANY, False)  # the answer for a schema that combines itself
             known = _both(*self._own_bits(schema), *self._combined_kinds(schema, depth))
             self._bits[id(schema)] = known
         return known
 
     def _combined_kinds(self, schema: Mapping[str, Any], depth: int) -> tuple[int, bool]:
-        """What references, constants and combined schemas say of a schema's kinds."""
-        said: list[tuple[int, bool]] = []
+        """Return the kinds of a schema by its references, constants and combined schemas."""
+        found: list[tuple[int, bool]] = []
         reference = schema.get("$ref")
         place = self._document.resolve(reference, self._base) if isinstance(reference, str) else None
-        # In another resource, references would have to be looked up there.
+        # The references of another resource are relative to that resource, not to this one.
         if place is not None and place.base is self._base:
-            said.append(self._kinds(place.schema, depth + 1))
+            found.append(self._kinds(place.schema, depth + 1))
         if "const" in schema:
-            said.append((_value_bits(schema["const"]), True))
+            found.append((_value_bits(schema["const"]), True))
         for keyword in ("allOf", "anyOf", "oneOf", "enum"):
             branches = schema.get(keyword)
             if not isinstance(branches, list) or not branches or len(branches) > MAX_ALTERNATIVES:
                 continue
             if keyword == "allOf":
-                said.extend(self._kinds(branch, depth + 1) for branch in branches[:MAX_CONJUNCTS])
+                found.extend(self._kinds(branch, depth + 1) for branch in branches[:MAX_CONJUNCTS])
                 continue
             bits, hard = 0, True
             for branch in branches:
                 one = (_value_bits(branch), True) if keyword == "enum" else self._kinds(branch, depth + 1)
                 bits |= one[0]
                 hard &= one[1]
-            said.append((bits, hard))
+            found.append((bits, hard))
         result = (_ANY, False)
-        for bits, hard in said:
+        for bits, hard in found:
             result = _both(bits, hard, *result) if bits != _ANY else result
         return result
 
@@ -357,7 +353,7 @@ class _Compiler:
     # -- values
 
     def _values(self, values: Sequence[object], bits: int, depth: int) -> Type:
-        """The type of a choice of JSON values; all values of their kinds where there are too many."""
+        """Return the type of a choice of JSON values; of all values of their kinds if there are too many."""
         few = values[: 2 * MAX_ALTERNATIVES]
         types = [self._value(value, depth) for value in few if bits & _value_bits(value)]
         self._nodes -= sum(len(type_.text) for type_ in types if isinstance(type_, Constant)) // 16
@@ -369,7 +365,7 @@ class _Compiler:
         return self._of_kinds({}, bits & kinds, depth)
 
     def _value(self, value: object, depth: int) -> Type:
-        """The type of exactly this JSON value."""
+        """Return the type of exactly this JSON value."""
         if value is None:
             return NULL
         if isinstance(value, bool):
@@ -400,7 +396,7 @@ class _Compiler:
         minimum = _count(schema.get("minItems")) or 0
         maximum = _count(schema.get("maxItems"))
         prefix, others = schema.get("prefixItems"), items
-        if isinstance(items, list):  # a tuple as draft-07 writes it
+        if isinstance(items, list):  # a tuple of draft-07
             prefix, others = items, schema.get("additionalItems")
         if maximum is not None and minimum > maximum:
             return NEVER
@@ -431,7 +427,7 @@ class _Compiler:
         openness: Openness = "silent"
         rest: Type | None = None
         others = schema.get("additionalProperties")
-        if others is None and _COMBINING.isdisjoint(schema):
+        if others is None and COMBINING.isdisjoint(schema):
             others = schema.get("unevaluatedProperties")
         if others is False:
             openness = "closed"
@@ -442,7 +438,7 @@ class _Compiler:
         if isinstance(declared, Mapping):
             for name, sub in declared.items():
                 if self._nodes < 0:
-                    # Out of budget: what follows is allowed, and unknown.
+                    # Out of budget: other properties are allowed, and unknown.
                     return ObjectOf(tuple(properties), "open", UNKNOWN)
                 if isinstance(name, str) and len(name) <= MAX_LITERAL:
                     type_ = self._type(sub, _ANY, depth + 1)
@@ -455,7 +451,7 @@ class _Compiler:
             properties.extend(self._undeclared(properties, required, rest or UNKNOWN))
         result = ObjectOf(tuple(properties), openness, rest)
         if "dependentRequired" in schema or "dependencies" in schema:
-            return _dependent(result, schema.get("dependentRequired", schema.get("dependencies")))
+            return dependent(result, schema.get("dependentRequired", schema.get("dependencies")))
         return result
 
     def _undeclared(self, properties: Sequence[Property], required: set[str], type_: Type) -> list[Property]:
@@ -463,7 +459,7 @@ class _Compiler:
         return [Property(name, type_, True, declared=False) for name in missing[:MAX_ALTERNATIVES]]
 
     def _with_patterns(self, schema: Mapping[str, Any], plain: ObjectOf, required: set[str], depth: int) -> Type:
-        """An object whose other properties depend on their names, as far as template literal types can say it."""
+        """Return an object whose other properties depend on their names, if template literal types can express it."""
         openness, rest = plain.openness, plain.rest
         given = schema.get("patternProperties")
         patterned = {
@@ -482,7 +478,7 @@ class _Compiler:
             if template is not None and not any(_matches(template, name) for name in names):
                 templates = ((template, next(iter(patterned.values()))),)
             else:
-                # Which names match cannot be said, so other properties are of any of the types that they may have.
+                # TypeScript cannot express which names match, so other properties have any of the possible types.
                 others: Type = NEVER if openness == "closed" else rest or UNKNOWN
                 openness, rest = "open", union([*patterned.values(), others])
         elif openness != "closed":
@@ -507,8 +503,10 @@ class _Compiler:
 
 
 def _both(one: int, one_hard: bool, other: int, other_hard: bool) -> tuple[int, bool]:
-    """Two statements on kinds in one. What is said beats what is only suggested; of two suggestions, that of the
-    combined schemas (`other`) is the better one, as an object's `properties` may stand beside `anyOf` with null."""
+    """Return two statements on kinds as one. A stated kind beats a suggested one.
+
+    Of two suggestions that of the combined schemas (`other`) counts: `properties` may stand beside `anyOf` with null.
+    """
     if one_hard == other_hard:
         if one_hard:
             return one & other, True
@@ -517,7 +515,7 @@ def _both(one: int, one_hard: bool, other: int, other_hard: bool) -> tuple[int, 
 
 
 def _within(context: int, bits: int, hard: bool) -> int:
-    """The kinds of a schema where only those in `context` matter; what is only suggested gives way to it."""
+    """Return the kinds of a schema that are in `context`. It overrides kinds that are only suggested."""
     return bits & context if hard or context == _ANY else context
 
 
@@ -528,7 +526,7 @@ def _count(value: object) -> int | None:
 
 
 def _template(pattern: str) -> str | None:
-    """The template literal type of exactly the names that match a simple pattern: `^x-` is `x-${string}`."""
+    """Return the template literal type of names that match a simple pattern: `^x-` becomes `x-${string}`."""
     match = _SIMPLE_PATTERN.fullmatch(pattern)
     if match is None or (match["start"] and match["end"]):
         return None
@@ -541,69 +539,3 @@ def _matches(template: str, name: str) -> bool:
     if not template.startswith("${string}"):
         return name.startswith(text)
     return text in name if template.endswith("${string}") else name.endswith(text)
-
-
-def _conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
-    """The properties that `then` and its like declare, here and in `allOf`: no others are
-    refused than those which are nowhere declared. None where that is too much to say."""
-    names: dict[str, None] = {}
-    parts = [schema]
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        branches = schema.get(keyword)
-        if isinstance(branches, list):
-            if len(branches) > (MAX_CONJUNCTS if keyword == "allOf" else MAX_ALTERNATIVES):
-                return None
-            if keyword == "allOf":
-                parts.extend(branch for branch in branches if isinstance(branch, Mapping))
-    for part in parts:
-        if _CONDITIONAL.isdisjoint(part):
-            continue
-        conditional = [part[keyword] for keyword in ("if", "then", "else") if keyword in part]
-        for keyword in ("dependentSchemas", "dependencies"):
-            dependent = part.get(keyword)
-            if isinstance(dependent, Mapping):
-                conditional.extend(dependent.values())
-        for sub in conditional:
-            if not isinstance(sub, Mapping):
-                continue
-            declared = sub.get("properties", {})
-            if not (isinstance(declared, Mapping) and _NAMING.isdisjoint(sub) and len(declared) <= MAX_ALTERNATIVES):
-                return None
-            names.update((name, None) for name in declared if isinstance(name, str) and len(name) <= MAX_LITERAL)
-    return names
-
-
-def _opened(type_: Type, names: dict[str, None] | None) -> Type:
-    """The type with these properties allowed where nothing is said of them, or any others."""
-    if names is not None and not names:
-        return type_
-    match type_:
-        case ObjectOf(properties, "silent"):
-            if names is None:
-                return replace(type_, openness="open", rest=UNKNOWN)
-            more = names.keys() - {p.name for p in properties}
-            return replace(
-                type_, properties=properties + tuple(Property(n, UNKNOWN, declared=False) for n in names if n in more)
-            )
-        case UnionOf(members):
-            return union([_opened(member, names) for member in members])
-        case IntersectionOf(members):
-            return replace(type_, members=tuple(_opened(member, names) for member in members))
-        case _:
-            return type_
-
-
-def _dependent(type_: ObjectOf, dependent: object) -> Type:
-    """`type_` where some properties require others: with all of them, or without the first."""
-    if not isinstance(dependent, Mapping) or len(dependent) > 2:
-        return type_
-    result: Type = type_
-    for trigger, needed in dependent.items():
-        if not isinstance(needed, list) or not needed or not all(isinstance(name, str) for name in needed):
-            continue
-        names = dict.fromkeys([trigger, *needed])
-        choice = [ObjectOf((Property(trigger, NEVER, declared=False),))]
-        if type_.openness != "closed" or names.keys() <= {p.name for p in type_.properties}:
-            choice.append(ObjectOf(tuple(Property(name, UNKNOWN, True, declared=False) for name in names)))
-        result = intersection(result, union(choice))
-    return result

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_ALTERNATIVES: Final = 512
-"""Members of a union; one with more is wider."""
+"""Members of a union. A union with more members becomes wider."""
 MAX_PRODUCT: Final = 10_000
-"""Alternatives of an intersection of unions, multiplied out; TypeScript's own bound is ten times that."""
+"""Alternatives of an intersection of unions, multiplied out. The bound of TypeScript is ten times that."""
 MAX_REPEATED: Final = 400
-"""Length of text that may be written again to say `A & (B | C)` as `A & B | A & C`."""
+"""Characters that may be repeated to write `A & (B | C)` as `A & B | A & C`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Anything at all."""
+    """Any value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Nothing: the schema `false`, or a contradiction."""
+    """No value: the schema `false`, or a contradiction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ArrayOf:
 
 @dataclass(frozen=True, slots=True)
 class TupleOf:
-    """Fixed elements, the first `required` of them mandatory; `rest` is the type of further ones, if there may be."""
+    """Fixed elements, the first `required` of them mandatory. `rest` is the type of further elements, if any."""
 
     elements: tuple[Type, ...]
     required: int
@@ -64,7 +64,7 @@ class TupleOf:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property; not `declared` when only `required` mentions it."""
+    """One property. It is not `declared` if only `required` mentions it."""
 
     name: str
     type: Type
@@ -74,7 +74,7 @@ class Property:
 
 
 Openness = Literal["closed", "silent", "open"]
-"""What an object says of properties that it does not name: none, nothing, or `rest`."""
+"""Properties that an object does not name: `closed` forbids them, `open` gives them `rest`, `silent` says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class IntersectionOf:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A definition of the same `SchemaType`, by name."""
+    """A reference to a definition of the same `SchemaType`."""
 
     name: str
 
@@ -122,7 +122,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class SchemaType:
-    """A schema's type and the named types that it refers to: those which recur, or are long and used repeatedly."""
+    """A schema's type, and its named types: those that are recursive, or long and used repeatedly."""
 
     root: Type
     definitions: Mapping[str, Definition] = field(default_factory=dict)
@@ -146,7 +146,7 @@ _HIDDEN: Final = re.compile(f"[\x7f-\x9f\u2028\u2029\ufffe\uffff\ud800-\udfff{IN
 
 
 def string_literal(text: str) -> str:
-    """A string literal of TypeScript and JavaScript, on one line, without what hides or reverses text."""
+    """Return a string literal of TypeScript and JavaScript, with invisible and bidirectional characters escaped."""
     literal = json.dumps(text, ensure_ascii=False)
     if not literal.isascii() or "\x7f" in literal:
         literal = _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), literal)
@@ -159,7 +159,7 @@ def _utf16(character: str) -> list[int]:
 
 
 def number_literal(value: int | float) -> str | None:
-    """A number as TypeScript writes it; None for what it has no literal for."""
+    """Return a number as a TypeScript literal; None if it has none."""
     if isinstance(value, int):
         return str(value) if value.bit_length() <= 1023 else None
     if value != value or value in (float("inf"), float("-inf")):
@@ -172,7 +172,7 @@ def number_literal(value: int | float) -> str | None:
 
 
 def union(types: Iterable[Type]) -> Type:
-    """The union, flat and without what another member says already."""
+    """Return the union, flat and without members that another member covers."""
     members: dict[Type, None] = {}
     for type_ in types:
         for member in type_.members if isinstance(type_, UnionOf) else (type_,):
@@ -194,7 +194,7 @@ def union(types: Iterable[Type]) -> Type:
 
 
 def _is_anything(members: Sequence[Type]) -> bool:
-    """Whether the members are all values of all six kinds: generators write `unknown` so."""
+    """Return whether the members are all values of all six kinds, which is how generators write `unknown`."""
     return (
         len(members) >= 6
         and all(scalar in members for scalar in (NULL, BOOLEAN, NUMBER, STRING))
@@ -204,7 +204,7 @@ def _is_anything(members: Sequence[Type]) -> bool:
 
 
 def intersection(first: Type, second: Type) -> Type:
-    """What both types accept; members that cannot be merged stay side by side."""
+    """Return the values that both types accept. Members that cannot be merged stay side by side."""
     if first == second or isinstance(second, Unknown) or isinstance(first, Never):
         return first
     if isinstance(first, Unknown) or isinstance(second, Never):
@@ -238,7 +238,7 @@ def intersection(first: Type, second: Type) -> Type:
 
 
 def _kind(type_: Type) -> str:
-    """Which kind of JSON value a type describes that is neither a union nor an intersection nor a name."""
+    """Return the kind of JSON value of a type that is no union, no intersection and no name."""
     match type_:
         case Scalar(kind) | Constant(kind):
             return kind
@@ -249,7 +249,7 @@ def _kind(type_: Type) -> str:
 
 
 def _distribute(first: Type, second: Type) -> Type:
-    """An intersection with unions in it: member by member where that stays short, side by side otherwise."""
+    """Return an intersection with unions in it: multiplied out if that is short, else side by side."""
     ones = first.members if isinstance(first, UnionOf) else (first,)
     others = second.members if isinstance(second, UnionOf) else (second,)
     if all(isinstance(member, (Scalar, Constant)) for member in (*ones, *others)):
@@ -267,7 +267,7 @@ def _distribute(first: Type, second: Type) -> Type:
 
 
 def text_length(type_: Type, limit: int) -> int:
-    """About how long the text of a type is; counting ends soon after `limit`."""
+    """Return roughly the length of a type as text. The count stops soon after `limit`."""
     match type_:
         case Constant(text=text):
             return len(text) + 3
@@ -306,7 +306,7 @@ def text_length(type_: Type, limit: int) -> int:
 
 
 def _side_by_side(first: Type, second: Type) -> Type:
-    """Both types as an intersection, objects in it as one object."""
+    """Return both types as an intersection, with its objects merged into one."""
     members: list[Type] = list(first.members) if isinstance(first, IntersectionOf) else [first]
     for addition in second.members if isinstance(second, IntersectionOf) else (second,):
         for position, member in enumerate(members):
@@ -325,7 +325,7 @@ def _side_by_side(first: Type, second: Type) -> Type:
 
 
 def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> Type:
-    """An intersection without those members that would make TypeScript give up: it multiplies out every union."""
+    """Return an intersection without members that would exceed the bound of TypeScript, which multiplies out unions."""
     product = 1
     kept = []
     for member in members:
@@ -339,7 +339,7 @@ def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> T
 
 
 def alternatives(type_: Type, known: Mapping[str, int]) -> int:
-    """How many alternatives a type has at its top, with `known` ones of definitions."""
+    """Return the number of alternatives at the top of a type. `known` has those of definitions."""
     match type_:
         case Ref(name):
             return known.get(name, 1)
@@ -352,8 +352,10 @@ def alternatives(type_: Type, known: Mapping[str, int]) -> int:
 
 
 def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
-    """Two objects without patterns as one. A closed one forbids the other's properties; that is passed over, as the
-    authors of `allOf` with closed members never mean it."""
+    """Return two objects without patterns as one.
+
+    A closed object would forbid the properties of the other. That is ignored: authors of `allOf` never mean it.
+    """
     properties = {p.name: p for p in one.properties}
     theirs = {p.name: p for p in other.properties}
     for name, mine in properties.items():

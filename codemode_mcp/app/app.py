@@ -40,10 +40,11 @@ from declarations.names import identifiers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
-    from codemode_mcp.calls.dispatch import CallContext, Dispatcher
+    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import Outcome
-    from codemode_mcp.catalog.catalog import Catalog, Entry
-    from codemode_mcp.catalog.entries import OfferedNamespace
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry, OfferedNamespace
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.plugins.host import Plugins
@@ -600,7 +601,7 @@ class App:
         from codemode_mcp.app.heap import keep_small
         from codemode_mcp.app.notify import open_notifier
         from codemode_mcp.calls.dispatch import Dispatcher
-        from codemode_mcp.catalog.observed_types import Shapes
+        from codemode_mcp.catalog.observed_types import ObservedTypes
         from codemode_mcp.catalog.per_caller import Catalogs
         from codemode_mcp.plugins.bundled import bundled
         from codemode_mcp.plugins.host import Plugins
@@ -610,7 +611,7 @@ class App:
         from codemode_mcp.stores.opening import open_store
 
         self._meaning = Meaning(vectors_dir()) if available() else None
-        shapes = Shapes() if self.code_mode else None
+        observed = ObservedTypes() if self.code_mode else None
         settings = self._config.tools.code_mode
         serves = self._transport is not None
         async with (
@@ -634,7 +635,7 @@ class App:
                 sandboxed=self.code_mode,
             )
             self._catalogs = Catalogs(pool.views, self._config.tools, self._meaning, self._plugins)
-            self._dispatcher = Dispatcher(self._source, self._config.tools, shapes, self._plugins.interceptors)
+            self._dispatcher = Dispatcher(self._source, self._config.tools, observed, self._plugins.interceptors)
             async with (
                 open_notifier(lambda: self._config.tools.approval.notify) as notify,
                 open_manager(

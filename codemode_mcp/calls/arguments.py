@@ -1,18 +1,21 @@
-"""Arguments of a nested call, checked against the tool's input schema before anything is sent (SPEC 5)."""
+"""Arguments of a nested call, checked against the tool's input schema before anything is sent."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.calls.schema_errors import Mismatch, Problem, clip, listed_names, path_text, seen, shown_name
+from codemode_mcp.calls.phrases import clip, listed_names, path_text, seen, shown_name
+from codemode_mcp.calls.problems import Problem
+from codemode_mcp.calls.schema_errors import SchemaErrors
 from codemode_mcp.did_you_mean import misspells, nearest, plain
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import whole_characters
 from codemode_mcp.sandbox.messages import Absent
-from upstream_clients.schemas import UnusableSchema, compile_schema
+from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,15 +25,15 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import ToolCall
 
 MAX_DEPTH = 100
-"""Levels of nesting that every MCP implementation on the way can be relied on to take."""
+"""Levels of nesting that every MCP implementation between the program and the tool accepts."""
 
 MAX_TIMEOUT_MS = 600_000
-"""The longest that a program may let one call take."""
+"""Longest timeout that a program may set for one call."""
 
 _MAX_PROBLEMS = 20
 _MAX_LINE = 640
 _MAX_BYTES = 3_800
-"""Of all lines together; a message is a little longer, and has the signature."""
+"""Bytes of all lines together. A message is a little longer, and has the signature."""
 
 _MAX_IGNORED = 120
 """Characters of the names that are not declared."""
@@ -39,34 +42,48 @@ _MAX_COMPARED = 500
 """Pairs of an undeclared and a declared name that are compared for slips."""
 
 _MAX_TRIED = 32
-"""Defaults that are tried one by one where they do not go together."""
+"""Defaults that are tried one by one where they do not fit together."""
+
+_MAX_DECLARED = 2_000
+"""Declared names that an undeclared one is compared with."""
 
 _MAX_KEPT = 100_000
-"""Of compiled schemas: their subschemas and, as one each, so many characters. Some 1 kB each."""
+"""Weight of the compiled schemas that are kept, about 1 kB each: one for a subschema or for `_CHARACTERS`."""
 _CHARACTERS = 1_000
+
+_OPENING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"})
+"""Keywords by which a schema says whether it takes properties that it does not declare."""
+
+_COMBINING = frozenset(
+    (
+        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"),
+        *("dependentRequired", "dependentSchemas", "dependencies"),
+    )
+)
+"""Keywords by which a schema may need or take a property that it does not declare itself."""
 
 
 class ArgumentChecker:
-    """Compiles each schema once and checks arguments with it.
+    """A checker of arguments that compiles each schema once.
 
-    A schema that does not compile, that refers to something outside itself, or whose patterns cannot be matched in
-    linear time is not used: its tool checks its own arguments.
+    Some schemas are not used: those that do not compile, that refer to something outside themselves, or that have
+    patterns which cannot be matched in linear time. Their tools check their own arguments.
     """
 
     def __init__(self) -> None:
-        # By identity of the schema, which is kept with its check so that the identity stays its own. Tools come and go:
-        # what was not used for longest goes first.
+        # By the id of the schema, which is kept with its check so that no other object gets the id. Tools come and go:
+        # the least recently used check goes first.
         self._checks: OrderedDict[int, tuple[Mapping[str, Any], _Check]] = OrderedDict()
         self._kept = 0
 
     def prepare(
         self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: Callable[[], str]
     ) -> dict[str, Any]:
-        """The object to send for a call, top-level defaults filled in.
+        """Return the object to send for a call, with top-level defaults filled in.
 
         Args:
-            expression: what the program wrote, for messages.
-            signature: asked for when something is wrong.
+            expression: the name of the tool as the program wrote it, for messages.
+            signature: called for the tool's signature if something is wrong.
 
         Raises:
             ProgramError: `nested_tool_failed` with every problem by its path, and the signature.
@@ -84,10 +101,10 @@ class ArgumentChecker:
 
     @staticmethod
     def timeout(call: ToolCall, expression: str, signature: Callable[[], str]) -> float | None:
-        """Seconds that a call may take by its own options; None where they say nothing.
+        """Return the timeout in seconds that a call sets with its options; None where it sets none.
 
         Raises:
-            ProgramError: `nested_tool_failed`, where they are no options.
+            ProgramError: `nested_tool_failed`, for invalid options.
         """
         if isinstance(call.options, Absent):
             return None
@@ -117,7 +134,7 @@ class ArgumentChecker:
 
 
 class _Check:
-    """One schema, ready to check with."""
+    """One schema with its validator and defaults."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._validator: jsonschema_rs.Validator | None
@@ -126,7 +143,9 @@ class _Check:
         except UnusableSchema:
             self._validator = None
         self.weight = _weight(schema)
-        self._mismatch = Mismatch(schema)
+        self._errors = SchemaErrors(schema)
+        self._is_combined = not _COMBINING.isdisjoint(schema)
+        self._is_left_open = not self._is_combined and _OPENING.isdisjoint(schema)
         properties = schema.get("properties")
         self._properties: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = schema.get("required")
@@ -137,21 +156,20 @@ class _Check:
             if isinstance(rule, dict) and "default" in rule
         }
         if self._validator is not None:
-            self._defaults = self._mismatch.fitting(self._defaults)
-        # For what is left open, made at the first undeclared argument: the names, and the names by how they are spelt.
+            self._defaults = _fitting(self._defaults, schema)
+        # Declared names by their spelling, for schemas that leave other names open. Made at the first undeclared one.
         self._declared: dict[str, None] | None = None
-        self._others: frozenset[str] = frozenset()
         self._by_spelling: dict[str, str] = {}
         self._by_letter: dict[str, list[str]] = {}
 
     def __call__(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """What to send, and what is wrong with it, as lines."""
+        """Return the object to send, and its problems as lines."""
         filled = {name: value for name, value in self._defaults.items() if name not in given}
         arguments = {**given, **filled} if filled else given
         if self._validator is None:
             return arguments, []
         if not self._validator.is_valid(arguments):
-            # What is sent without being asked for is no reason, and no name that the program has given.
+            # Defaults that the program does not need must not make its call invalid, nor appear in messages.
             least = given | {name: value for name, value in filled.items() if name in self._required}
             if not filled or not self._validator.is_valid(least):
                 return arguments, self._lines(least, given)
@@ -162,7 +180,7 @@ class _Check:
         return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
 
     def _with_defaults(self, arguments: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
-        """Valid arguments with those defaults that go with them, one by one."""
+        """Return valid arguments with every default that leaves them valid, tried one by one."""
         assert self._validator is not None
         for name, value in list(filled.items())[:_MAX_TRIED]:
             more = {**arguments, name: value}
@@ -171,54 +189,51 @@ class _Check:
         return arguments
 
     def _lines(self, arguments: dict[str, Any], given: dict[str, Any]) -> list[str]:
-        problems, complete = self._mismatch.problems(arguments, given)
+        problems, complete = self._errors.problems(arguments, given)
         problems = self._advised(problems, given)
-        told = {problem.path for problem in problems}
-        problems += [slip for slip in self._slips(given) if slip.path not in told]
+        named = {problem.path for problem in problems}
+        problems += [slip for slip in self._slips(given) if slip.path not in named]
         problems += self._ignored(given, problems)
         return _lines(problems, complete=complete) or ["input: does not fit the schema"]
 
     def _advised(self, problems: list[Problem], given: dict[str, Any]) -> list[Problem]:
-        """The problems, where a null that is none of the values of an optional argument is to be left out."""
+        """Return the problems, with the advice to leave out an optional argument that must not be null."""
         nulls = {(name,) for name, value in given.items() if value is None and name not in self._required}
-        wrong = {problem.path for problem in problems if problem.kind in ("kind", "choice")} & nulls
-        if not wrong:
+        if self._is_combined:  # any argument may be needed
             return problems
-        needed = self._mismatch.mentioned()  # or perhaps needed
         return [
             replace(problem, text=f"{problem.text}; leave it out")
-            if problem.path in wrong and problem.path[0] not in needed
+            if problem.kind in ("kind", "choice") and problem.path in nulls
             else problem
             for problem in problems
         ]
 
     def _ignored(self, given: dict[str, Any], problems: list[Problem]) -> list[Problem]:
-        """Of a call that is refused: the other undeclared arguments, which the schema leaves open, in one line."""
-        told = {problem.path[:1] for problem in problems}
+        """Return one problem for the undeclared arguments that a refused call has and that no other problem names."""
+        named = {problem.path[:1] for problem in problems}
         declared = self._declared or {}
-        names = [name for name in given if name not in declared and name not in self._others and (name,) not in told]
+        names = [name for name in given if name not in declared and name not in self._required and (name,) not in named]
         if not declared or not names:
             return []
         there = listed_names(list(declared))
         return [Problem((), f"not declared: {listed_names(names, _MAX_IGNORED)}; there are {there}")]
 
     def _slips(self, given: dict[str, Any]) -> list[Problem]:
-        """Undeclared arguments of a schema that leaves open whether there are any, where they are slips in writing.
+        """Return the undeclared arguments that look like misspelt declared ones, for a schema that leaves others open.
 
-        Sent, such an argument would be ignored without a word, and the one that was meant would be missing.
+        The tool would ignore such an argument without an error, and the one that was meant would be missing.
         """
         if self._declared is None:
-            names = [] if self._mismatch.is_closed or self._mismatch.admits_others() else self._mismatch.declared()
-            self._declared = dict.fromkeys(names)
-            self._others = frozenset(self._mismatch.mentioned().difference(names)) if names else frozenset()
-            for name in names:
+            names = self._properties if self._is_left_open else ()
+            self._declared = dict.fromkeys(islice(names, _MAX_DECLARED))
+            for name in self._declared:
                 spelling = plain(name)
                 self._by_spelling.setdefault(spelling, name)
                 self._by_letter.setdefault(spelling[:1], []).append(name)
         slips: list[Problem] = []
         left = _MAX_COMPARED
         for name in given if self._declared else ():
-            if name in self._declared or name in self._others:
+            if name in self._declared or name in self._required:
                 continue
             if len(slips) == _MAX_PROBLEMS or left < 0:
                 break
@@ -244,8 +259,18 @@ class _Check:
         return slips
 
 
+def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults that fit their properties. Those that cannot be checked within a bound are taken to fit."""
+    parts = SchemaParts(schema)
+    return {
+        name: value
+        for name, value in defaults.items()
+        if parts.is_valid("/properties/" + name.replace("~", "~0").replace("/", "~1"), value) is not False
+    }
+
+
 def _weight(schema: Mapping[str, Any]) -> int:
-    """Roughly how much a compiled schema keeps in memory, in units of a subschema."""
+    """Return roughly how much memory a compiled schema takes, in units of a subschema."""
     weight, stack = 1.0, [schema]
     while stack:
         here: Any = stack.pop()
@@ -302,7 +327,7 @@ _TOO_DEEP = object()
 
 
 def _lines(problems: list[Problem], *, complete: bool) -> list[str]:
-    """One line for each problem, as many as there is room for."""
+    """Return a line for each problem, as many as there is room for."""
     lines: list[str] = []
     size = 0
     for problem in problems[:_MAX_PROBLEMS]:
@@ -321,9 +346,9 @@ _OPTIONS = ("timeoutMs",)
 
 
 def _options_problem(options: Any) -> str | None:
-    """What is wrong with the second argument of a call."""
+    """Return what is wrong with the second argument of a call; None for valid options."""
     if not isinstance(options, dict):
-        return f"takes one object, and options such as {{ timeoutMs: 5000 }} after it, not {seen(options)}"
+        return f"takes one object, and options such as {{ timeoutMs: 5000 }} after it, got {seen(options)}"
     for name in options:
         if name not in _OPTIONS:
             near = nearest(name, _OPTIONS, count=1)

@@ -1,4 +1,4 @@
-"""The events of one nested call, in one form wherever calls are made."""
+"""The events of one nested call. Every way to make a call reports them in the same form."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class CallEvents:
-    """Tells an auditor of one call.
+    """A reporter of the events of one call.
 
     Args:
-        about: the call's id in events.
-        parent: its run's.
+        about: id of the call in events.
+        parent: id of its run in events.
     """
 
     def __init__(self, auditor: Auditor, about: str, parent: str | None = None) -> None:
@@ -27,15 +27,16 @@ class CallEvents:
         self._parent = parent
 
     def started(self, tool: str, inputs: str | None, **fields: Any) -> None:
-        """`inputs`: the JSON of its arguments as it was made."""
+        """Report that the program made the call. `inputs` is the JSON of its arguments."""
         self._emit("call_started", tool, inputs=inputs, **fields)
 
     def asked(self, request: ApprovalRequest) -> None:
-        """A person is asked for an approval."""
+        """Report that a person is asked to approve the call."""
         if self._auditor.listening:
             self._emit("call_asked", request.tool, inputs=json_text(request.arguments), reason=request.reason)
 
     def decided(self, request: ApprovalRequest, verdict: Verdict) -> None:
+        """Report the verdict on the call."""
         self._emit(
             "call_decided",
             request.tool,
@@ -51,9 +52,9 @@ class CallEvents:
         """Report the end of a call.
 
         Args:
-            code: of the error that it ended with.
-            now: on the clock of the record.
-            late: its program was over before.
+            code: code of the error that it failed with; None if it completed.
+            now: the time on the clock of the record.
+            late: its program had ended before.
             is_error: it is late, and its result has `isError`.
         """
         self._emit(

@@ -1,4 +1,4 @@
-"""How one `exec` or `wait` ended, and the records of its calls, before they are put into MCP's words. Pure."""
+"""The outcome of one `exec` or `wait` and the records of its calls, before they become an MCP result. Pure."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ WaitingReason = Literal["pending_tools", "yield"]
 
 @dataclass(slots=True)
 class CallRecord:
-    """What is known of one nested call; never its arguments or its result.
+    """The record of one nested call, without its arguments and its result.
 
     Attributes:
-        tool: the id it named.
-        path: what the program wrote, where that is a function of a namespace.
-        watched: whether anybody wants to know `seen`.
-        seen: how much of the result a model would have seen; see `audit.sizes`.
-        exceeded: the cap for which it failed.
-        began, ended: monotonic seconds; `began` is when it was made.
-        size: bytes of the result's JSON.
+        tool: the id that the program called.
+        path: the expression that the program called, if it is a function of a namespace.
+        watched: whether `seen` is needed.
+        seen: the size of the result that a model would have read; see `audit.sizes`.
+        exceeded: the limit that failed the call.
+        began, ended: monotonic seconds. `began` is when the program made the call.
+        size: bytes of the result as JSON.
         dispatched: whether the request may have reached the tool.
         repeatable: whether sending it twice does no harm.
-        read_only: whether it may be given up once its program is over.
-        why_queued: why it was not sent yet when it was looked at last, in words; empty where that is not known.
+        read_only: whether it may be cancelled when its program ends.
+        why_queued: why it is not sent yet, in words; empty if unknown.
     """
 
     id: int
@@ -53,16 +53,16 @@ class CallRecord:
     exceeded: Exceeded | None = None
 
     def milliseconds(self, now: float) -> int:
-        """How long it took, or has taken so far."""
+        """Return how long the call took, or has taken so far."""
         return round(((now if self.ended is None else self.ended) - self.began) * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call the program waits for, or a timer (`core:timer`).
+    """A call that the program waits for, or a timer (`core:timer`).
 
     Attributes:
-        why: why a queued call is not sent yet, in words; empty where that is not known.
+        why: why a queued call is not sent yet, in words; empty if unknown.
     """
 
     id: str
@@ -91,14 +91,14 @@ class SnapshotUse:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run has used so far, for telemetry.
+    """Usage of a run so far, for telemetry.
 
     Attributes:
-        catalog_size, sources: of the catalog it sees: how many tools, and how many from each kind of source.
-        calls: the latest ones, oldest first.
+        catalog_size, sources: number of tools in its catalog, and of those from each kind of source.
+        calls: the latest calls, oldest first.
         ms: milliseconds since it started.
-        snapshot: None where the run was never suspended.
-        exceeded: the latest cap that it was beyond.
+        snapshot: None if the run was never suspended.
+        exceeded: the latest limit that it exceeded.
     """
 
     catalog_size: int = 0
@@ -120,16 +120,16 @@ class Outcome:
     """The answer to one `exec` or `wait`.
 
     Attributes:
-        outputs: what was produced since the previous answer, in guest order.
-        notes: lines for the reader that are neither output nor error, e.g. an unhandled rejection.
-        dropped: output thrown away in the guest, characters.
-        value: JSON, when completed.
-        error, code: when failed.
-        reason, pending: when waiting; `pending_total` counts those that are not listed too.
-        yielded: what the program said when it yielded control.
-        asked: when waiting for a person: what is asked, who can answer and how, a sentence each.
-        unanswerable: it waits for nothing but answers that this client cannot give.
-        questions: of upstream servers and of ours, by key, that this client gets as the answer to its request.
+        outputs: output since the previous answer, in the order of the program.
+        notes: lines for the reader that are neither output nor error, such as an unhandled rejection.
+        dropped: characters of output that the guest discarded.
+        value: the result as JSON data, if completed.
+        error, code: if failed.
+        reason, pending: if waiting. `pending_total` also counts calls that are not listed.
+        yielded: the message of the program when it yielded control.
+        asked: if waiting for a person: the question, and who can answer it and how, a sentence each.
+        unanswerable: it waits only for answers that this client cannot give.
+        questions: by key, the questions of upstream servers and approvals that this client gets as its answer.
     """
 
     run_id: str

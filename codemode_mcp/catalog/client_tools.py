@@ -1,7 +1,7 @@
-"""What the connected client can do for a program, as tools: ask the user, ask its model, name its folders (SPEC 6).
+"""The tools of the connected client: ask the user, ask its model, list its folders.
 
-A call is a question to whichever client observes the run, and waits for its answer like those that upstream servers
-put: also while the run is suspended, and in either protocol era (`runs.questions`).
+A call is a question to the client that observes the run. It waits for its answer like the questions of upstream
+servers, also while the run is suspended, and in either protocol era; see `runs.questions`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SESSION: Final = "session"
 """The source of client tools: `client:session:elicit`."""
 
 MAX_TOKENS: Final = 1000
-"""Of an answer of the client's model, where the program says nothing."""
+"""Tokens of an answer of the client's model, if the program does not set `maxTokens`."""
 
 MAX_FIELDS: Final = 50
 
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
-"""Of one question, as JSON."""
+"""Characters of one question as JSON."""
 
 _UNSHOWN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{INVISIBLE}]+")
 _TEXT: Final = {"type": "string"}
@@ -41,9 +41,9 @@ _ELICIT: Final = Tool(
     name="elicit",
     title="Ask the user",
     description=(
-        "Ask the user of the client, and wait for the answer as long as it takes. `fields` says what to fill in: "
+        "Ask the user of the client, and wait for the answer as long as it takes. `fields` are the fields of the form: "
         '{ name: "string", count: "integer", size: ["small", "large"], agree: "boolean" }; all are required. '
-        "`requestedSchema` says it as a JSON Schema instead: an object with flat properties. Without either, the user "
+        "Instead, `requestedSchema` is a JSON Schema: an object with flat properties. Without either, the user "
         "only accepts or declines. `content` of the result has the values, null unless accepted."
     ),
     input_schema={
@@ -75,7 +75,7 @@ _ELICIT: Final = Tool(
         "required": ["accepted", "action", "content"],
         "additionalProperties": False,
     },
-    # The user sees it and decides: nothing happens to anything.
+    # The user sees it and decides. It changes nothing.
     annotations=Annotations(read_only=True, destructive=False, idempotent=False, open_world=True),
 )
 
@@ -83,8 +83,8 @@ _SAMPLE: Final = Tool(
     name="sample",
     title="Ask the client's model",
     description=(
-        "Have the model of the client answer `prompt`, or go on with `messages`. `system` tells it how. "
-        "In a loop or with Promise.all, it can be applied to each item of a list."
+        "Ask the model of the client to answer `prompt` or to continue `messages`. `system` is its system prompt. "
+        "Call it in a loop or with Promise.all to apply it to each item of a list."
     ),
     input_schema={
         "type": "object",
@@ -120,7 +120,7 @@ _SAMPLE: Final = Tool(
             "text": {"type": "string"},
             "model": {"type": "string"},
             "stopReason": {"type": "string"},
-            "content": {"description": "The answer's block, where it is no text", "type": "array", "items": {}},
+            "content": {"description": "Blocks of the answer that are no text", "type": "array", "items": {}},
         },
         "required": ["text", "model"],
         "additionalProperties": False,
@@ -152,17 +152,17 @@ _TOOLS: Final[Mapping[QuestionMethod, Tool]] = {
 
 
 EVERYTHING: Final = frozenset(_TOOLS)
-"""What a client can be asked that has all there is."""
+"""The questions of a client that can answer all of them."""
 
 
 @lru_cache(maxsize=8)
 def offered(supported: frozenset[QuestionMethod]) -> tuple[Offered, ...]:
-    """The tools of a client that answers these questions; the same object for the same ones."""
+    """Return the tools of a client that answers these questions. For the same questions it is the same object."""
     return tuple(Offered("client", SESSION, tool, tool.title) for method, tool in _TOOLS.items() if method in supported)
 
 
 class ClientTools:
-    """A `ToolSource` of whichever client observes the run that calls."""
+    """A `ToolSource` of the client that observes the calling run."""
 
     name = SESSION
 
@@ -181,10 +181,10 @@ class ClientTools:
         admit: AdmitFn | None = None,
         begin: BeginFn | None = None,
     ) -> ToolOutcome:
-        """Put the question and wait for the answer. `timeout` stands still, as with every question.
+        """Ask the question and wait for the answer. `timeout` does not count, as with every question.
 
         Raises:
-            UpstreamCallError: the arguments are nothing that can be asked, nobody answers, or what came is no answer.
+            UpstreamCallError: the question is invalid, no one answers it, or the answer is invalid.
         """
         method, declared = next((method, each) for method, each in _TOOLS.items() if each.name == tool)
         params = _params(method, arguments)
@@ -193,7 +193,7 @@ class ClientTools:
                 SESSION, f"the question has more than {MAX_CHARACTERS} characters; ask about less", dispatched=False
             )
         if asking is None:
-            raise UpstreamCallError(SESSION, "nobody can be asked here", dispatched=False)
+            raise UpstreamCallError(SESSION, "no client is connected that can be asked", dispatched=False)
         if begin is not None:
             await begin()
         if admit is not None:
@@ -203,7 +203,7 @@ class ClientTools:
         try:
             answer = await asking.ask(Question("program", method, params, by_program=True))
         except QuestionRefused as refusal:
-            raise UpstreamCallError(SESSION, f"nobody answers: {refusal}", dispatched=True) from None
+            raise UpstreamCallError(SESSION, f"the question was not answered: {refusal}", dispatched=True) from None
         return ToolOutcome(_result(method, params, answer))
 
     async def request(
@@ -218,7 +218,7 @@ class ClientTools:
         raise UpstreamCallError(SESSION, "the client has no resources or prompts", dispatched=False)
 
 
-# from arguments to the params of MCP, and from its results to plain ones
+# arguments to MCP params, and MCP results to plain ones
 
 
 def _params(method: QuestionMethod, arguments: JsonObject) -> dict[str, Any]:
@@ -256,40 +256,41 @@ def _form(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_form(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema that clients can show as a form: flat properties, each a text, a number, yes or no, or a choice.
+    """Return a schema that clients can show as a form: flat properties, each a text, a number, a boolean or a choice.
 
     Raises:
-        UpstreamCallError: it is no such schema, or it would look like the question that approves a call.
+        UpstreamCallError: the schema is no form, or it looks like the question that approves a call.
     """
     properties = schema.get("properties", {})
     required = schema.get("required", [])
     if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise UpstreamCallError(
             SESSION,
-            'requestedSchema is no form: it has to be { type: "object", properties: { ... }, required: [...] }',
+            'requestedSchema is not a form: write { type: "object", properties: { ... }, required: [...] }',
             dispatched=False,
         )
     if len(properties) > MAX_FIELDS:
-        raise UpstreamCallError(SESSION, f"a form has at most {MAX_FIELDS} fields", dispatched=False)
+        raise UpstreamCallError(
+            SESSION, f"a form has at most {MAX_FIELDS} fields, got {len(properties)}", dispatched=False
+        )
     for name, rule in properties.items():
         if name.strip().casefold() == "decision":
             raise UpstreamCallError(
                 SESSION,
-                f"a form of a program cannot have a field {name!r}: that is how calls are approved; "
-                "choose another name",
+                f"a form of a program cannot have a field {name!r}, which approves calls; choose another name",
                 dispatched=False,
             )
         if not _is_seen([name, _plain(rule) if isinstance(rule, dict) else rule]):
             raise UpstreamCallError(
                 SESSION,
-                f"the field {json.dumps(name[:60])} has characters that nobody would see, or line breaks, in its name "
-                "or its choices",
+                f"the field {json.dumps(name[:60])} has invisible characters or line breaks in its name "
+                "or its choices; remove them",
                 dispatched=False,
             )
         if not isinstance(rule, dict) or not _is_field(rule):
             raise UpstreamCallError(
                 SESSION,
-                f"the field {json.dumps(name[:60], ensure_ascii=False)} cannot be shown in a form: its type has to be "
+                f"the field {json.dumps(name[:60], ensure_ascii=False)} cannot be shown in a form: its type must be "
                 f"one of {', '.join(_FIELD_TYPES)}, or an array of choices ({{ items: {{ enum: [...] }} }})",
                 dispatched=False,
             )
@@ -301,7 +302,7 @@ def checked_form(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_seen(value: Any) -> bool:
-    """Whether a reader sees all of a field's own texts, its names and choices, as they are."""
+    """Return whether a reader sees the name and the choices of a field as they are."""
     match value:
         case str():
             return _UNSHOWN.search(value) is None
@@ -313,7 +314,7 @@ def _is_seen(value: Any) -> bool:
 
 
 def _plain(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """A field without what a reader would not see in its words."""
+    """Return a field without invisible characters in its title and description."""
     return {
         name: _UNSHOWN.sub(" ", value) if name in ("title", "description") and isinstance(value, str) else value
         for name, value in rule.items()
@@ -336,7 +337,7 @@ def _result(method: QuestionMethod, params: JsonObject, answer: JsonObject) -> A
             content = (answer.get("content") or {}) if accepted else None
             if accepted and not _fits(content, params["requestedSchema"]):
                 raise UpstreamCallError(
-                    SESSION, "what the client gave for the user's answer does not fit the form", dispatched=True
+                    SESSION, "the user's answer from the client does not fit the form", dispatched=True
                 )
             return {
                 "accepted": accepted,

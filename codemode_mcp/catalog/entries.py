@@ -1,4 +1,4 @@
-"""What a catalog is made of: tools that are offered, and the entries that policy leaves of them. Pure."""
+"""The parts of a catalog: offered tools, and an entry for each that policy does not deny. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.catalog.operations import OPERATIONS
 from codemode_mcp.policy.policy import TOOL_MARK
 from declarations.names import INVISIBLE
+from declarations.operations import OPERATIONS
+from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.policy.policy import Effects
-    from upstream_clients.tools import Tool
+    from declarations.operations import Operation
 
 Source = Literal["core", "plugin", "mcp", "client"]
-"""What a tool comes from: this product, a plugin, an upstream server, the connected client."""
+"""The origin of a tool: this product, a plugin, an upstream server or the connected client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Offered:
     """A tool that is no MCP tool, before policy.
 
     Attributes:
-        label: a name for people; None: the tool's own.
-        optional: there only where a rule of the operator's names it.
+        label: a name for people; None for the tool's own.
+        optional: offered only if a rule of the operator names it.
     """
 
     source: Source
@@ -41,12 +41,12 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class OfferedNamespace:
-    """A namespace of a plugin, before anybody knows whether its tools are there (SPEC 6).
+    """A namespace of a plugin, before it is known whether its tools are visible.
 
     Attributes:
-        global_name: the global variable of a program that holds it, and its name in `namespaces`.
-        required_tools: names of tools of the same plugin; without all of them it is not there.
-        prompt: what a model reads of it in the description of `exec`; empty: nothing.
+        global_name: the global variable of a program for it, and its name in `namespaces`.
+        required_tools: names of tools of the same plugin. The namespace is visible only if all of them are.
+        prompt: text about it for the description of `exec`; may be empty.
     """
 
     id: str
@@ -59,14 +59,14 @@ class OfferedNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One callable thing.
+    """One tool, or one operation on resources or prompts, that a program can call.
 
     Attributes:
         id: `<source>:<source_name>:<tool>`, e.g. `mcp:github:create_issue`.
-        source_name: of an upstream its configured name, of a plugin its name, of the client `session`.
-        path: the expression a program writes, e.g. `MCP.github.createIssue`.
-        identifier: the last part of `path`; of a tool without one, its name.
-        operation: what it does with resources or prompts; None for a tool.
+        source_name: the configured name of an upstream, the name of a plugin, or `session` for the client.
+        path: the expression in a program, e.g. `MCP.github.createIssue`.
+        identifier: the last part of `path`, or the name of a tool without such a part.
+        operation: the operation on resources or prompts; None for a tool.
     """
 
     id: str
@@ -80,12 +80,12 @@ class Entry:
 
     @property
     def method(self) -> str:
-        """The MCP request it becomes."""
+        """The method of the MCP request."""
         return "tools/call" if self.operation is None else self.operation.method
 
     @property
     def repeatable(self) -> bool:
-        """Whether sending it twice does no harm."""
+        """True if it may be sent twice without harm."""
         return self.effects.read_only or self.effects.idempotent
 
 
@@ -93,9 +93,9 @@ _OPERATION_IDS: Final = frozenset(operation.id for group in OPERATIONS.values() 
 
 
 def mcp_id(server: str, tool: str) -> str:
-    """Return the id of an MCP tool. No two tools of a server have the same, and none has that of an operation.
+    """Return the id of an MCP tool, which differs from the ids of all other tools and operations of its server.
 
-    A tool that is called like an operation, or whose name begins with the mark itself, gets the mark before its name.
+    A tool with the name of an operation, or whose name begins with the mark, gets the mark before its name.
     """
     mark = TOOL_MARK if tool in _OPERATION_IDS or tool.startswith(TOOL_MARK) else ""
     return f"mcp:{server}:{mark}{tool}"
@@ -106,17 +106,33 @@ def operation_id(server: str, operation: Operation) -> str:
     return f"mcp:{server}:{operation.id}"
 
 
+def operation_entry(server: str, server_name: str, group: str, operation: Operation, effects: Effects) -> Entry:
+    """Return the entry of an operation on resources or prompts of a server, whose identifier is `server`."""
+    return Entry(
+        id=operation_id(server_name, operation),
+        source="mcp",
+        source_name=server_name,
+        path=f"MCP.{server}.{group}.{operation.name}",
+        identifier=operation.name,
+        tool=Tool(name=operation.method, description=operation.description, input_schema=operation.input_schema),
+        effects=effects,
+        operation=operation,
+    )
+
+
 _UNSHOWN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{INVISIBLE}]")
 
 
 def within_line(text: str, limit: int = 200) -> str:
-    """The id of a tool, or what a server says, within a text of ours: cut, and with escapes for what would break its
-    line, or that nobody would see. It is of its server's making, or of a program's."""
+    """Return a text of a server or a program for a line of ours: clipped, and without raw invisible characters.
+
+    Characters that would end the line, and those that are invisible, become escapes.
+    """
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return cut if cut.isascii() and cut.isprintable() else _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], cut)
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text on one line."""
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

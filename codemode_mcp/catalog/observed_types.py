@@ -1,6 +1,6 @@
-"""What the results of tools that declare no output schema have looked like, by owner. Pure.
+"""The types of results of tools that declare no output schema, learned from earlier results, by owner. Pure.
 
-Kept in memory, bounded, and without any value of a result: see `declarations.observed`.
+They are kept in memory, within bounds, and without any value of a result; see `declarations.observed`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_TEXT: Final = 256 * 1024
-"""Characters of JSON in a result's text; more is not read."""
+"""Characters of JSON in a result's text. A longer text is not read."""
 MAX_TOOLS: Final = 500
-"""Of one owner; the one longest not called goes first."""
+"""Tools of one owner. The tool that was not called for longest is forgotten first."""
 MAX_TOOLS_OF_ALL: Final = 2_000
 SETTLED: Final = 20
-"""After so many results that told nothing new, only one in `ONE_IN` is looked at."""
+"""Results without anything new after which only one in `ONE_IN` is read."""
 ONE_IN: Final = 10
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one tool's results; `schema` is made of it when somebody asks."""
+    """The type of one tool's results. `schema` is made from it when it is first needed."""
 
     shape: Shape = NOTHING
     schema: dict[str, Any] | None = None
@@ -35,8 +35,8 @@ class _Seen:
     passed: int = 0
 
 
-class Shapes:
-    """See the module."""
+class ObservedTypes:
+    """The observed types of all owners."""
 
     def __init__(self) -> None:
         self._owners: OrderedDict[str, OrderedDict[str, _Seen]] = OrderedDict()
@@ -44,13 +44,13 @@ class Shapes:
         self._schemas: dict[str, Mapping[str, Mapping[str, Any]]] = {}
 
     def __repr__(self) -> str:
-        return f"<Shapes: {self._count} tools of {len(self._owners)} owners>"
+        return f"<ObservedTypes: {self._count} tools of {len(self._owners)} owners>"
 
-    def note(self, owner: str, tool: str, result: Mapping[str, Any] | str) -> None:
-        """Look at the result of a successful call.
+    def learn(self, owner: str, tool: str, result: Mapping[str, Any] | str) -> None:
+        """Learn from the result of a successful call.
 
         Args:
-            tool: its id.
+            tool: the id of the tool.
             result: the MCP result object, or its JSON.
         """
         tools = self._owners.get(owner)
@@ -82,9 +82,9 @@ class Shapes:
             self._drop(oldest, next(iter(its_tools)))
 
     def of(self, owner: str) -> Mapping[str, Mapping[str, Any]]:
-        """What has been seen up to now: JSON Schemas by tool id, none of which changes any more.
+        """Return the types observed up to now as JSON Schemas by tool id. None of them changes later.
 
-        As long as a tool's results look the same, its schema is the same object.
+        As long as the type of a tool stays the same, its schema is the same object.
         """
         schemas = self._schemas.get(owner)
         if schemas is None:
@@ -99,8 +99,8 @@ class Shapes:
                 self._schemas[owner] = schemas
         return schemas
 
-    def keep(self, owner: str, wanted: Callable[[str], bool]) -> None:
-        """Forget the owner's tools that are not wanted: those that are gone, or declare a schema now."""
+    def retain(self, owner: str, wanted: Callable[[str], bool]) -> None:
+        """Forget the owner's tools that are not wanted: those that were removed or declare a schema now."""
         for tool in [tool for tool in self._owners.get(owner, ()) if not wanted(tool)]:
             self._drop(owner, tool)
 
@@ -117,7 +117,7 @@ _NO_VALUE: Final = object()
 
 
 def _unwrapped(result: Mapping[str, Any]) -> object:
-    """What a program gets from `unwrap`; `_NO_VALUE` where that is no data, or too much to look at."""
+    """Return what `unwrap` gives a program; `_NO_VALUE` if that is an error or too much to read."""
     if result.get("isError"):
         return _NO_VALUE
     structured = result.get("structuredContent")
@@ -132,7 +132,7 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
         return _NO_VALUE
     text = "\n".join(texts)
     try:
-        # For JavaScript a number of any size is one, and here only that counts.
+        # Only the type counts: JavaScript reads a number of any size.
         return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_constant)
     except ValueError:
         return text

@@ -1,6 +1,6 @@
-"""The catalogs of all callers: one for each policy and what is offered under it, made when it is first asked for.
+"""The catalogs of all callers: one for each policy and set of offered tools, made when it is first needed.
 
-The MCP tools under one policy are chosen, named and indexed once, whatever else a caller is offered.
+The MCP tools under one policy are chosen, named and indexed once, whatever other tools a caller is offered.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import offered as offered_by_client
 from codemode_mcp.catalog.toolset import select
 from codemode_mcp.policy.policy import Policies
@@ -16,7 +16,8 @@ from codemode_mcp.policy.policy import Policies
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Offered, OfferedNamespace
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.finder import Meaning
@@ -24,34 +25,36 @@ if TYPE_CHECKING:
     from upstream_clients.tools import QuestionMethod, UpstreamView
 
 MAX_VARIANTS: Final = 256
-"""Catalogs of callers who are offered different tools; the one longest not asked for goes first."""
+"""Catalogs that are kept for callers with different offers. The least recently used goes first."""
 
 
 class AskedClient(Protocol):
-    """The client of a request, as far as its catalog is concerned."""
+    """The client of a request, as far as its catalog depends on it."""
 
     @property
     def supported(self) -> frozenset[QuestionMethod]:
-        """Return the questions that it answers."""
+        """The questions that it can answer."""
         ...
 
 
 class Offers(Protocol):
-    """Who offers tools that are no MCP tools."""
+    """The offers of tools that are no MCP tools."""
 
     async def offered(self, caller: Caller) -> Sequence[Offered]:
-        """To this caller, now; the same object again while nothing has changed, so that nothing is made anew."""
+        """Return the tools offered to this caller. An unchanged offer is the same object."""
         ...
 
-    def namespaces(self) -> Sequence[OfferedNamespace]: ...
+    def namespaces(self) -> Sequence[OfferedNamespace]:
+        """Return the namespaces of all plugins."""
+        ...
 
 
 class Catalogs:
-    """See the module.
+    """The catalogs of all callers.
 
     Args:
-        views: what the upstreams offer now.
-        offers: what others do; None: nobody does.
+        views: returns what the upstreams offer now.
+        offers: tools that are no MCP tools; None if there are none.
     """
 
     def __init__(
@@ -68,11 +71,11 @@ class Catalogs:
         # The mutable state.
         self._built: dict[Policy, Catalog] = {}
         self._outdated: dict[Policy, Catalog] = {}
-        # By identity of what was offered, which is kept with the catalog so that the identity stays its own.
+        # By the ids of the offers, which are kept with the catalog so that no other objects get these ids.
         self._variants: OrderedDict[tuple[Policy, tuple[int, ...]], tuple[list[object], Catalog]] = OrderedDict()
 
     def apply(self, tools: ToolSettings) -> None:
-        """Decide by these rules from now on."""
+        """Use these rules from now on."""
         before = self._policies
         self._policies = Policies(tools)
         self._outdated = {self._policies.default: built} if (built := self._latest(before.default)) is not None else {}
@@ -80,20 +83,20 @@ class Catalogs:
         self._variants.clear()
 
     def changed(self) -> None:
-        """Something that they were made from may be another now."""
+        """Take note that something which catalogs were made from may have changed."""
         self._outdated |= self._built
         self._built = {}
         self._variants.clear()
 
     async def of(self, caller: Caller, client: AskedClient | None) -> Catalog:
-        """What a program of this caller sees that begins now, the tools that its client offers itself included."""
+        """Return the catalog for a program of this caller that begins now, with the tools of its client."""
         offered: Sequence[Offered] = () if self._offers is None else await self._offers.offered(caller)
         namespaces: Sequence[OfferedNamespace] = () if self._offers is None else self._offers.namespaces()
         own = offered_by_client(frozenset() if client is None else client.supported)
         base = self.servers_of(caller)
         if not offered and not own:
             return base
-        # Rules and servers may have changed while the plugins were asked: decided by what counts now.
+        # Rules and servers may have changed while the plugins were asked: those that hold now decide.
         policy = self._policies.of(caller)
         parts: list[object] = [offered, own, *namespaces]
         key = policy, tuple(id(part) for part in parts)
@@ -107,14 +110,14 @@ class Catalogs:
         return found[1]
 
     async def namespaces_of(self, caller: Caller) -> Sequence[OfferedNamespace]:
-        """Those that programs of this caller have. No catalog is made for it."""
+        """Return the namespaces that programs of this caller have, without making a catalog."""
         if self._offers is None:
             return ()
         offered = await self._offers.offered(caller)
         return select(offered, self._offers.namespaces(), self._policies.of(caller)).namespaces
 
     def servers_of(self, caller: Caller) -> Catalog:
-        """Likewise, without the tools that are no MCP tools."""
+        """Return the catalog of this caller without the tools that are no MCP tools."""
         policy = self._policies.of(caller)
         found = self._built.get(policy)
         if found is None:
@@ -122,7 +125,7 @@ class Catalogs:
         return found
 
     def _alike(self, policy: Policy, catalog: Catalog) -> Catalog:
-        """The catalog, or one that is there already and the same in every respect."""
+        """Return an equal catalog if one was made before, else this one."""
         for (its_policy, _), (_, other) in self._variants.items():
             if its_policy is policy and other.toolset.same_as(catalog.toolset):
                 return other

@@ -1,7 +1,7 @@
-"""A catalog as JSON text, and back: the same in every respect, but for what results have looked like. Pure.
+"""A catalog as JSON text, and back. Only observed types are lost. Pure.
 
-What follows from the rest is not written: paths, the ids of tools, and all of the operations on resources and prompts,
-which are ours.
+The text has nothing that follows from the rest: no paths, no ids of tools, and no schemas of the operations on
+resources and prompts, which `declarations.operations` lists.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary
 
-from codemode_mcp.catalog.catalog import Catalog, Server
-from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_id
-from codemode_mcp.catalog.operations import OPERATIONS
+from codemode_mcp.catalog.catalog import Catalog
+from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_entry, operation_id
+from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Effects
 from codemode_mcp.strict_json import Fields, items, strictly, text
+from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.catalog.operations import Operation
     from codemode_mcp.search.finder import Meaning
 
 FORMAT: Final = 1
@@ -35,9 +35,9 @@ _STATUSES: Final = ("ready", "connecting", "down")
 
 
 class _Digests:
-    """Of one catalog's servers, and by the tools beside them of all of it: catalogs of runs differ in nothing else."""
+    """The digests of catalogs that share an index of servers, by their other tools: they differ in nothing else."""
 
-    def __init__(self, servers: Catalog) -> None:
+    def __init__(self, servers: ServerIndex) -> None:
         self._servers = hashlib.sha256(_servers_text(servers).encode())
         self._whole: WeakKeyDictionary[Toolset, str] = WeakKeyDictionary()
 
@@ -50,30 +50,31 @@ class _Digests:
         return known
 
 
-_digests: WeakKeyDictionary[Catalog, _Digests] = WeakKeyDictionary()
+_digests: WeakKeyDictionary[ServerIndex, _Digests] = WeakKeyDictionary()
 
 
 def catalog_hash(catalog: Catalog) -> str:
-    """SHA-256 of `catalog_text`, remembered for as long as there are catalogs of these servers. Of ten thousand tools
-    it takes a moment, once. Raises as `catalog_text`."""
-    servers = catalog.of_servers
-    digests = _digests.get(servers)
+    """Return the SHA-256 of `catalog_text`, and raise the same errors.
+
+    It is remembered as long as catalogs share the index of servers: for ten thousand tools it takes a moment.
+    """
+    digests = _digests.get(catalog.index)
     if digests is None:
-        digests = _digests[servers] = _Digests(servers)
+        digests = _digests[catalog.index] = _Digests(catalog.index)
     return digests.of(catalog.toolset)
 
 
 def catalog_text(catalog: Catalog) -> str:
-    """The same for catalogs that are the same in every respect.
+    """Return the text of a catalog. Equal catalogs have the same text.
 
     Raises:
         ProgramError: `snapshot_limit_exceeded`, a schema is nested too deep.
     """
-    return _servers_text(catalog) + _toolset_text(catalog.toolset)
+    return _servers_text(catalog.index) + _toolset_text(catalog.toolset)
 
 
 def catalog_of(text: str, meaning: Meaning | None = None) -> Catalog:
-    """The catalog of a text.
+    """Return the catalog of a text.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
@@ -90,15 +91,15 @@ def catalog_of(text: str, meaning: Meaning | None = None) -> Catalog:
         fields.end()
         if len({each.identifier for each in servers}) < len(servers):
             raise ValueError
-        catalog = Catalog(tuple(servers), meaning)
-        return catalog.with_tools(toolset) if toolset.entries or toolset.namespaces else catalog
+        index = ServerIndex(tuple(servers), meaning)
+        return Catalog(index, toolset) if toolset.entries or toolset.namespaces else Catalog(index)
 
 
 # servers
 
 
-def _servers_text(catalog: Catalog) -> str:
-    return f'{{"format":{FORMAT},"servers":{_json([_of_server(each) for each in catalog.servers])},"tools":'
+def _servers_text(index: ServerIndex) -> str:
+    return f'{{"format":{FORMAT},"servers":{_json([_of_server(each) for each in index.servers])},"tools":'
 
 
 def _of_server(server: Server) -> dict[str, Any]:
@@ -164,24 +165,9 @@ def _group(server: str, server_name: str, raw: Any) -> tuple[str, tuple[Entry, .
         operation = _OPERATIONS[(group, text(name))]
         if text(entry_id) != operation_id(server_name, operation):
             raise ValueError
-        return _operation_entry(entry_id, server, server_name, group, operation, _effects(effects))
+        return operation_entry(server, server_name, group, operation, _effects(effects))
 
     return text(group), tuple(map(read, items(entries)))
-
-
-def _operation_entry(
-    entry_id: str, server: str, server_name: str, group: str, operation: Operation, effects: Effects
-) -> Entry:
-    return Entry(
-        id=entry_id,
-        source="mcp",
-        source_name=server_name,
-        path=f"MCP.{server}.{group}.{operation.name}",
-        identifier=operation.name,
-        tool=Tool(name=operation.method, description=operation.description, input_schema=operation.input_schema),
-        effects=effects,
-        operation=operation,
-    )
 
 
 # other tools
@@ -307,5 +293,5 @@ def _json(value: Any) -> str:
 def _refused(why: str) -> ProgramError:
     return ProgramError(
         "snapshot_restore_failed",
-        f"the suspended program cannot be restored: what was kept of its tools cannot be read: {why}; start it again",
+        f"the suspended program cannot be restored: the stored list of its tools cannot be read: {why}; start it again",
     )

@@ -1,7 +1,7 @@
-"""The tools of a catalog that are no MCP tools: `ALL_TOOLS`, `tools.search` and `tools.describe` (SPEC 4).
+"""The tools of a catalog that are no MCP tools: `ALL_TOOLS`, `tools.search` and `tools.describe`.
 
-Immutable. What a program is given of it at its start is text in the catalog's manifest; the search index is made when
-it is first asked for.
+A toolset is immutable. The manifest of the catalog has what a program gets of it at its start. The search index is made
+when it is first needed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.policy.policy import Deny, Effects
+from declarations.expressions import signature
 from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
-from declarations.render import render_tools, signature
+from declarations.render import render_tools
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -31,13 +32,13 @@ CONTROL: Final = "code_mode"
 """The source of this server's own `exec` and `wait`, which no catalog has."""
 
 NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"search", "describe", "call", "exec", "wait"}
-"""Names of tools that are no functions of `tools`: what means something else there, or on every object."""
+"""Names of tools that are no functions of `tools`, because they mean something else there or on every object."""
 
 MANY: Final = 300
-"""Tools from which on a program has their text, and the functions and the list only when it looks at them."""
+"""Tools from which on a program gets one text, and makes the list and the functions when it first uses them."""
 
 _OWN: Final = frozenset({"core", "client"})
-"""Sources of this product's own tools, which take no name from a plugin's."""
+"""Sources of this product's own tools. A plugin's tool of the same name has precedence."""
 
 MAX_NAME: Final = 128
 """Characters of a name that is a function of `tools`."""
@@ -46,12 +47,12 @@ _INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 
 
 class Toolset:
-    """See the module. Use `select`.
+    """The tools of a catalog that are no MCP tools. `select` makes one.
 
     Attributes:
-        entries: in the order of their ids.
-        names: by the names after `tools.`, the ids of their tools.
-        namespaces: those of plugins whose tools are all here.
+        entries: the tools, in the order of their ids.
+        names: ids of tools by their names after `tools.`.
+        namespaces: namespaces of plugins whose tools are all in this toolset.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Toolset:
         return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
 
     def same_as(self, other: Toolset) -> bool:
-        """Whether both hold the same tools in every respect."""
+        """Return whether both have the same tools in every respect."""
         return (
             self.manifest == other.manifest
             and self.entries == other.entries
@@ -86,19 +87,23 @@ class Toolset:
 
     @property
     def ids(self) -> Collection[str]:
+        """The ids of all tools."""
         return self._by_id.keys()
 
     def get(self, entry_id: str) -> Entry | None:
+        """Return the tool of an id; None if there is none."""
         return self._by_id.get(entry_id)
 
     def label(self, entry: Entry) -> str | None:
-        """A name for people."""
+        """Return the name of a tool for people."""
         return self._labels[entry.id]
 
     @cached_property
     def manifest(self) -> str:
-        """What the guest is told, as members of a JSON object: `ALL_TOOLS` and the names of functions, or, of many
-        tools, a text that is read when a program looks at them."""
+        """The tools for the guest, as members of a JSON object: `ALL_TOOLS` and the names of functions.
+
+        Many tools are one text, which the guest reads when a program first uses them.
+        """
         if len(self) <= MANY:
             return f'"tools":{_json([*map(self.listed, self.entries)])},"named":{_json([*self.names.items()])}'
         groups = [
@@ -117,7 +122,7 @@ class Toolset:
         )
 
     def listed(self, entry: Entry) -> dict[str, Any]:
-        """A `ToolCatalogEntry`, of few bytes."""
+        """Return a `ToolCatalogEntry`."""
         label = self._labels[entry.id]
         return {
             "id": entry.id,
@@ -129,7 +134,7 @@ class Toolset:
         }
 
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """`tools.search`: the best hits, each with its signature."""
+        """Return the best hits with their signatures, for `tools.search`."""
         return [
             {**self.listed(entry), "signature": self.signature(entry), "score": hit.score}
             for hit in (self._finder.find(query, limit) if self.entries else ())
@@ -137,7 +142,7 @@ class Toolset:
         ]
 
     def describe(self, entry: Entry) -> dict[str, Any]:
-        """`tools.describe`: all there is to know."""
+        """Return everything about a tool, for `tools.describe`."""
         tool = entry.tool
         return {
             **self.listed(entry),
@@ -148,12 +153,12 @@ class Toolset:
         }
 
     def declarations(self) -> str:
-        """`tools.d.ts`, for an editor."""
+        """Return the text of `tools.d.ts`, for an editor."""
         named = {tool_id: name for name, tool_id in self.names.items()}
         return render_tools([(entry.id, named.get(entry.id), entry.tool) for entry in self.entries])
 
     def signature(self, entry: Entry) -> str:
-        """One line, for hits and errors."""
+        """Return the signature of a tool, on one line."""
         text = self._signatures.get(entry.id)
         if text is None:
             by_id = entry.path.endswith(")")
@@ -163,7 +168,7 @@ class Toolset:
 
     @cached_property
     def _finder(self) -> Finder:
-        from codemode_mcp.search.finder import Finder  # for the first search, as in `catalog`
+        from codemode_mcp.search.finder import Finder  # for the first search, as in `servers`
 
         return Finder([(entry.source_name, entry.tool) for entry in self.entries], self._meaning)
 
@@ -177,7 +182,7 @@ def select(
     policy: Policy,
     meaning: Meaning | None = None,
 ) -> Toolset:
-    """What policy leaves of these tools, whatever their order. Of two with one id, the first is there."""
+    """Return the tools that policy does not deny, by id. Of two with the same id the first counts."""
     kept: dict[str, tuple[Offered, Effects]] = {}
     for each in offered:
         effects = Effects.of(each.tool.annotations)
@@ -212,7 +217,7 @@ def select(
 
 
 def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, is_function: bool) -> Entry:
-    """Of a tool that is no MCP tool. `is_function`: of `tools`, by its name."""
+    """Return the entry of a tool that is no MCP tool. `is_function`: whether it is a function of `tools`."""
     tool_id = f"{source}:{source_name}:{tool.name}"
     path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
     return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
@@ -223,16 +228,16 @@ def _json(value: Any) -> str:
 
 
 def _functions(names: Sequence[str]) -> set[str]:
-    """Those of the names that are functions of `tools`."""
+    """Return the names that are functions of `tools`."""
     return {name for name, count in Counter(names).items() if count == 1 and is_function_name(name)}
 
 
 def is_function_name(name: str) -> bool:
-    """Whether a tool of this name, if no other has it, is a function of `tools`."""
+    """Return whether a tool of this name is a function of `tools`, if no other tool has the name."""
     return (
         len(name) <= MAX_NAME
         and name not in NOT_NAMES
-        # `$` is a letter to JavaScript. What is not composed is another name than the one that looks the same.
+        # `$` is a letter to JavaScript. A name that is not in NFC differs from one that looks the same.
         and name.replace("$", "_").isidentifier()
         and unicodedata.normalize("NFC", name) == name
         and _INVISIBLE.search(name) is None

@@ -12,7 +12,8 @@ from codemode_mcp.search.finder import EXACT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from codemode_mcp.catalog.catalog import Catalog, Entry
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
     from upstream_clients.tools import UpstreamView
 
 UNCUT = 10_000

@@ -27,7 +27,7 @@ from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.json_text import joined_halves, json_text
 from codemode_mcp.plugins.api import NamespaceTool
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
-from declarations.render import ScopeFunction, ScopeObject
+from declarations.namespaces import ScopeFunction, ScopeObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

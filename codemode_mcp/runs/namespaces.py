@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.namespaces import Namespace
     from codemode_mcp.plugins.running import Owner
     from codemode_mcp.sandbox.messages import NamespaceCall
-    from declarations.render import ScopeObject
+    from declarations.namespaces import ScopeObject
 
 log = logging.getLogger("codemode_mcp.runs")
 

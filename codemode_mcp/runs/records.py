@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.calls.dispatch import Counts
+from codemode_mcp.calls.context import Counts
 from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
@@ -53,7 +53,7 @@ from codemode_mcp.strict_json import Fields, first_of, integer, items, number, p
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from codemode_mcp.calls.dispatch import CallContext
+    from codemode_mcp.calls.context import CallContext
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.store import Executor, StoredStatus

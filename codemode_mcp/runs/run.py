@@ -27,7 +27,7 @@ from codemode_mcp.settings import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.calls.dispatch import CallContext
+    from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.events import CallEvents
     from codemode_mcp.calls.outcome import CallRecord, Outcome
     from codemode_mcp.errors import Exceeded

@@ -28,11 +28,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from codemode_mcp.audit import debugging
 from codemode_mcp.audit.events import Auditor, call_id
-from codemode_mcp.calls.dispatch import CallContext
+from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import within_line
+from codemode_mcp.catalog.servers import ServerIndex
 from codemode_mcp.catalog.toolset import Toolset
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from codemode_mcp.calls.dispatch import Dispatcher
-    from codemode_mcp.catalog.catalog import Entry
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.sandbox.messages import Completion
@@ -146,10 +147,10 @@ class Listing:
             replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())
             for server in catalog.servers
         ]
-        self.catalog = _Untyped(tuple(servers))
-        self.catalog.toolset = Toolset(
+        toolset = Toolset(
             [(shown[entry.id], catalog.toolset.label(entry)) for entry in catalog.toolset.entries if entry.id in shown]
         )
+        self.catalog = _Untyped(ServerIndex(tuple(servers)), toolset)
         text = json_text(
             [
                 _shown(name, entry, rules, self._title(entry))

@@ -1,4 +1,4 @@
-"""The catalog: names, files, look-ups, and what policy leaves of it."""
+"""The catalog: names, files, look-ups, and denied tools."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.catalog import build
-from codemode_mcp.catalog.operations import OPERATIONS
+from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Allow, Ask, Effects, Policy
 from codemode_mcp.settings import PolicyRules
+from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def test_every_tool_has_an_id_a_path_and_an_alias() -> None:
     assert json.loads(catalog.manifest)["servers"][1]["alias"] == "my-docs"
 
 
-def test_denied_tools_are_nowhere() -> None:
+def test_denied_tools_appear_nowhere() -> None:
     catalog = build([GITHUB], Policy(PolicyRules(deny=("mcp:github:delete_*", "mcp:github:prompts/*"))))
     assert "delete" not in catalog.manifest
-    assert "delete" not in catalog.file("mcp/github.d.ts").lower()
+    assert "delete" not in catalog.files.text("mcp/github.d.ts").lower()
     assert "prompts" not in catalog.manifest
     assert [hit["call"] for hit in catalog.search("delete a repository", 5, None)] == ["MCP.github.createIssue"]
     with pytest.raises(ProgramError) as raised:
@@ -60,16 +60,16 @@ def test_denied_tools_are_nowhere() -> None:
 
 def test_a_server_that_is_down_is_listed_with_the_reason_but_without_paths_of_the_machine() -> None:
     catalog = build([GITHUB, DOWN], Policy(PolicyRules()))
-    assert "down" in catalog.file("mcp/index.d.ts")
-    assert "/usr/bin" not in catalog.file("mcp/index.d.ts")
-    assert "…/docs" in catalog.file("mcp/myDocs.d.ts")
+    assert "down" in catalog.files.text("mcp/index.d.ts")
+    assert "/usr/bin" not in catalog.files.text("mcp/index.d.ts")
+    assert "…/docs" in catalog.files.text("mcp/myDocs.d.ts")
     hits = catalog.search("issue", 5, None)
     assert (hits[-1]["call"], hits[-1]["status"]) == ("MCP.myDocs", "down")
     with pytest.raises(ProgramError, match=r"MCP\.myDocs is down"):
         catalog.resolve("mcp:my-docs:anything")
 
 
-def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_to_do() -> None:
+def test_a_server_that_needs_a_login_is_not_called_down_and_says_what_to_do() -> None:
     error = "server 'my docs' needs a login: run codemode-mcp login 'my docs'"
     catalog = build([GITHUB, replace(DOWN, name="my docs", error=error, login_required=True)], Policy(PolicyRules()))
     advice = "needs a login; ask the user to run: codemode-mcp login 'my docs'"
@@ -80,9 +80,9 @@ def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_
     assert f"MCP.myDocs {advice}" in hit["description"]
     assert hit["status"] == "down"  # as `ApiHit` has it
     for path in ("mcp/index.d.ts", "mcp/myDocs.d.ts"):
-        assert advice in catalog.file(path)
-        assert "down" not in catalog.file(path)
-    assert "needs a login" in catalog.files("mcp/myDocs")[0]["description"]
+        assert advice in catalog.files.text(path)
+        assert "down" not in catalog.files.text(path)
+    assert "needs a login" in catalog.files.listed("mcp/myDocs")[0]["description"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_server_that_nobody_has_logged_in_to_is_not_called_down_but_says_what_
 )
 def test_paths_that_name_no_file_are_refused(path: str) -> None:
     with pytest.raises(ProgramError):
-        build([GITHUB], Policy(PolicyRules())).read(path)
+        build([GITHUB], Policy(PolicyRules())).files.read(path)
 
 
 def test_the_nearest_name_is_offered() -> None:
@@ -98,7 +98,7 @@ def test_the_nearest_name_is_offered() -> None:
     with pytest.raises(ProgramError, match="Nearest: createIssue"):
         catalog.header("github", "createIsue", schema=False)
     with pytest.raises(ProgramError, match=r"Nearest: mcp/github\.d\.ts"):
-        catalog.read("mcp/githb.d.ts")
+        catalog.files.read("mcp/githb.d.ts")
 
 
 PART = "mcp/github.d.ts#"
@@ -118,10 +118,10 @@ NAMES = [
 @pytest.mark.parametrize(("part", "functions"), NAMES, ids=[part for part, _ in NAMES])
 def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, functions: list[str]) -> None:
     catalog = build([replace(GITHUB, tools=(*GITHUB.tools, Tool("notes/../x#1, 2")))], Policy(PolicyRules()))
-    read = catalog.read(PART + part)
+    read = catalog.files.read(PART + part)
     assert re.findall(r"function (\w+)", read["content"]) == functions
     assert read["path"] == PART + part
-    assert read["description"] == catalog.read("mcp/github.d.ts")["description"]
+    assert read["description"] == catalog.files.read("mcp/github.d.ts")["description"]
     assert read["bytes"] == len(read["content"].encode())
 
 
@@ -140,39 +140,39 @@ def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, f
         ("#createIssue", "is not a valid path"),
     ],
 )
-def test_a_part_that_there_is_not_is_refused_with_the_nearest(path: str, message: str | None) -> None:
+def test_an_unknown_part_of_a_file_is_refused_with_the_nearest(path: str, message: str | None) -> None:
     catalog = build([GITHUB], Policy(PolicyRules()))
     if message is None:
-        assert catalog.read(path)["content"]
+        assert catalog.files.read(path)["content"]
         return
     with pytest.raises(ProgramError, match=re.escape(message)):
-        catalog.read(path)
+        catalog.files.read(path)
 
 
-def test_what_policy_denies_is_in_no_part_either() -> None:
+def test_denied_tools_are_in_no_part_of_a_file() -> None:
     catalog = build(
         [GITHUB], Policy(PolicyRules(deny=("mcp:github:delete_*", "mcp:github:resources/read", "*prompts/*")))
     )
-    assert re.findall(r"function (\w+)", catalog.read(PART + "resources")["content"]) == ["list", "templates"]
-    assert "function read" not in catalog.file("mcp/github.d.ts")
+    assert re.findall(r"function (\w+)", catalog.files.read(PART + "resources")["content"]) == ["list", "templates"]
+    assert "function read" not in catalog.files.text("mcp/github.d.ts")
     for part in ("deleteRepo", "delete_repo", "resources.read", "prompts", "prompts.get"):
         with pytest.raises(ProgramError, match="has no tool"):
-            catalog.read(PART + part)
+            catalog.files.read(PART + part)
 
 
 def test_a_part_of_the_file_of_a_server_that_is_down_says_so() -> None:
     catalog = build([replace(GITHUB, state="down", error="no answer")], Policy(PolicyRules()))
-    assert "This server is down: no answer" in catalog.read(PART + "createIssue")["content"]
+    assert "This server is down: no answer" in catalog.files.read(PART + "createIssue")["content"]
 
 
-def test_the_list_of_files_tells_the_size_of_what_is_read() -> None:
+def test_the_list_of_files_has_the_size_of_each_file() -> None:
     catalog = build([GITHUB], Policy(PolicyRules())).observed({"mcp:github:delete_repo": {"type": "number"}})
-    sizes = {file["path"]: file["bytes"] for file in catalog.files("")}
-    assert sizes == {path: len(catalog.read(path)["content"].encode()) for path in catalog.paths}
-    assert "Promise<McpToolResult<number>>" in catalog.file("mcp/github.d.ts")
+    sizes = {file["path"]: file["bytes"] for file in catalog.files.listed("")}
+    assert sizes == {path: len(catalog.files.read(path)["content"].encode()) for path in catalog.files.paths}
+    assert "Promise<McpToolResult<number>>" in catalog.files.text("mcp/github.d.ts")
 
 
-def test_headers_tell_of_all_of_one_server_and_of_one_tool() -> None:
+def test_headers_describe_all_servers_one_server_or_one_tool() -> None:
     catalog = build([GITHUB], Policy(PolicyRules()))
     root = catalog.header(None, None, schema=False)
     assert root["servers"] == [{"identifier": "github", "serverName": "github", "toolCount": 3, "status": "ready"}]
@@ -188,7 +188,7 @@ def test_the_same_tools_give_the_same_catalog() -> None:
     assert build([GITHUB], Policy(PolicyRules())).version != build([GITHUB, DOWN], Policy(PolicyRules())).version
 
 
-def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_has_told_them() -> None:
+def test_members_of_a_server_are_known_only_after_its_listing() -> None:
     connecting = UpstreamView("slow", "connecting")
     members = build([GITHUB, connecting, DOWN], Policy(PolicyRules())).members
     assert members["github"] is not None
@@ -197,25 +197,25 @@ def test_the_names_of_a_server_are_known_to_the_check_of_programs_only_once_it_h
     assert members["my-docs"] is None
 
 
-def test_what_has_not_changed_serves_on_in_the_next_catalog() -> None:
+def test_the_next_catalog_reuses_unchanged_files_and_indexes() -> None:
     before = build([GITHUB, DOWN], Policy(PolicyRules()))
-    text, hits = before.file("mcp/github.d.ts"), before.search("issue", 5, None)
+    text, hits = before.files.text("mcp/github.d.ts"), before.search("issue", 5, None)
     up = replace(DOWN, state="ready", error=None, tools=(Tool("find_page", "Find a page"),))
     after = build([GITHUB, up], Policy(PolicyRules()), previous=before)
-    assert after.file("mcp/github.d.ts") is text
-    assert "findPage" in after.file("mcp/myDocs.d.ts")
+    assert after.files.text("mcp/github.d.ts") is text
+    assert "findPage" in after.files.text("mcp/myDocs.d.ts")
     assert [hit["call"] for hit in after.search("find a page", 1, None)] == ["MCP.myDocs.findPage"]
     assert after.search("issue", 5, None)[0]["signature"] is hits[0]["signature"]
-    assert "findPage" not in before.file("mcp/myDocs.d.ts")
+    assert "findPage" not in before.files.text("mcp/myDocs.d.ts")
 
 
-def test_what_has_changed_does_not() -> None:
+def test_the_next_catalog_makes_changed_files_and_indexes() -> None:
     before = build([GITHUB], Policy(PolicyRules()))
-    before.file("mcp/github.d.ts"), before.search("issue", 5, None)
+    before.files.text("mcp/github.d.ts"), before.search("issue", 5, None)
     changed = replace(GITHUB, tools=(replace(GITHUB.tools[0], description="Open a ticket"), *GITHUB.tools[1:]))
     after = build([changed], Policy(PolicyRules(deny=("mcp:github:delete_*",))), previous=before)
-    assert "Open a ticket" in after.file("mcp/github.d.ts")
-    assert "deleteRepo" not in after.file("mcp/github.d.ts")
+    assert "Open a ticket" in after.files.text("mcp/github.d.ts")
+    assert "deleteRepo" not in after.files.text("mcp/github.d.ts")
     assert after.search("ticket", 1, None)[0]["description"] == "Open a ticket"
     assert "MCP.github.deleteRepo" not in [hit["call"] for hit in after.search("delete_repo", 5, None)]
     assert before.search("delete_repo", 1, None)[0]["call"] == "MCP.github.deleteRepo"
@@ -225,7 +225,7 @@ def test_a_hit_leads_to_the_declaration_of_its_tool() -> None:
     catalog = build([GITHUB], Policy(PolicyRules()))
     hit = catalog.search("create an issue", 1, None)[0]
     assert hit["path"] == "mcp/github.d.ts#createIssue"
-    assert "function createIssue(" in catalog.read(hit["path"])["content"]
+    assert "function createIssue(" in catalog.files.read(hit["path"])["content"]
 
 
 @pytest.mark.parametrize(
@@ -236,13 +236,13 @@ def test_a_hit_leads_to_the_declaration_of_its_tool() -> None:
         ("mcp/github.d.ts#", "name a tool after the #"),
     ],
 )
-def test_a_path_in_another_form_is_told_the_right_one(path: str, told: str) -> None:
+def test_an_error_for_a_path_in_another_form_has_the_right_one(path: str, told: str) -> None:
     with pytest.raises(ProgramError) as raised:
-        build([GITHUB], Policy(PolicyRules())).read(path)
+        build([GITHUB], Policy(PolicyRules())).files.read(path)
     assert told in raised.value.message
 
 
-def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> None:
+def test_completion_is_offered_if_the_server_has_it_and_rules_allow_it() -> None:
     able = replace(GITHUB, completions=True)
     catalog = build([able], Policy(PolicyRules()))
     ids = ["mcp:github:resources/complete", "mcp:github:prompts/complete"]
@@ -256,7 +256,7 @@ def test_completion_is_there_where_the_server_has_it_and_rules_allow_it() -> Non
     assert "complete" not in build([replace(able, resources=False, prompts=False)], Policy(PolicyRules())).manifest
     denied = build([able], Policy(PolicyRules(deny=("*/complete",))))
     assert "complete" not in denied.manifest
-    assert "complete" not in denied.file("mcp/github.d.ts")
+    assert "complete" not in denied.files.text("mcp/github.d.ts")
     assert "resources.read" in (denied.members["github"] or ())
 
 
@@ -266,7 +266,7 @@ ODD = [*OPERATION_IDS, *MARKED, "completion/complete", "add"]
 
 
 def imitating(**rules: Any) -> Catalog:
-    """A catalog whose server has tools that are called like operations."""
+    """Return a catalog whose server has tools with the names of operations."""
     return build([replace(GITHUB, tools=tuple(map(Tool, ODD)), completions=True)], Policy(PolicyRules(**rules)))
 
 
@@ -325,7 +325,7 @@ def test_the_groups_of_a_server_that_does_not_run_stay_as_last_known(state: str)
     view = replace(GITHUB, state=state, error="it crashed" if state == "down" else None)
     catalog = build([view], Policy(PolicyRules()))
     assert "prompts.get" in (catalog.members["github"] or ())
-    assert "namespace resources" in catalog.file("mcp/github.d.ts")
+    assert "namespace resources" in catalog.files.text("mcp/github.d.ts")
 
 
 def test_a_search_finds_resources_and_prompts_only_when_they_are_named() -> None:
@@ -342,4 +342,4 @@ def test_a_search_finds_resources_and_prompts_only_when_they_are_named() -> None
     [hit] = [hit for hit in catalog.search("prompts", 8, "github") if hit["score"] == 0]
     assert hit["path"] == "mcp/github.d.ts#prompts"
     assert hit["signature"].startswith("MCP.github.prompts.list(input?: { cursor?: string }): Promise<{ prompts: ")
-    assert catalog.read(hit["path"])["content"].count("function ") == 2
+    assert catalog.files.read(hit["path"])["content"].count("function ") == 2

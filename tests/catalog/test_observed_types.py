@@ -1,4 +1,4 @@
-"""What is remembered of results, for whom, and for how long."""
+"""Observed types: what is learned from results, for which owner, and for how long."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.catalog.catalog import build
-from codemode_mcp.catalog.observed_types import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, Shapes
+from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.observed_types import MAX_TEXT, MAX_TOOLS, MAX_TOOLS_OF_ALL, ONE_IN, SETTLED, ObservedTypes
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Tool, UpstreamView
 
-ME, OTHER = "me", "somebody else"
+ME, OTHER = "me", "another owner"
 TOOL = "mcp:github:get"
 
 
@@ -28,11 +28,11 @@ def no_source(*_: Any) -> Any:
 
 
 def observed(*results: dict[str, Any]) -> Any:
-    """The schema after these results; None if nothing is known."""
-    shapes = Shapes()
+    """Return the schema after these results; None if nothing is known."""
+    observed = ObservedTypes()
     for result in results:
-        shapes.note(ME, TOOL, result)
-    return shapes.of(ME).get(TOOL)
+        observed.learn(ME, TOOL, result)
+    return observed.of(ME).get(TOOL)
 
 
 NUMBER, STRING = {"type": "number"}, {"type": "string"}
@@ -57,11 +57,11 @@ RESULTS: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("result", "expected"), [row[1:] for row in RESULTS], ids=[row[0] for row in RESULTS])
-def test_a_result_is_looked_at_as_unwrap_gives_it(result: dict[str, Any], expected: Any) -> None:
+def test_types_are_learned_from_the_value_that_unwrap_returns(result: dict[str, Any], expected: Any) -> None:
     assert observed(result) == expected
 
 
-def test_results_are_merged_and_errors_passed_over() -> None:
+def test_results_are_merged_and_errors_are_ignored() -> None:
     assert observed(text('{"a": 1, "b": "x"}'), text("no", isError=True), text('{"a": null}')) == {
         "type": "object",
         "properties": {"a": {"type": ["number", "null"]}, "b": {"type": "string"}},
@@ -69,65 +69,65 @@ def test_results_are_merged_and_errors_passed_over() -> None:
     }
 
 
-def test_what_one_owner_has_seen_another_does_not() -> None:
-    shapes = Shapes()
-    shapes.note(ME, TOOL, text("1"))
-    assert shapes.of(OTHER) == {}
-    shapes.note(OTHER, TOOL, text("true"))
-    assert shapes.of(ME) == {TOOL: NUMBER}
-    assert shapes.of(OTHER) == {TOOL: {"type": "boolean"}}
+def test_observed_types_are_not_shared_between_owners() -> None:
+    observed = ObservedTypes()
+    observed.learn(ME, TOOL, text("1"))
+    assert observed.of(OTHER) == {}
+    observed.learn(OTHER, TOOL, text("true"))
+    assert observed.of(ME) == {TOOL: NUMBER}
+    assert observed.of(OTHER) == {TOOL: {"type": "boolean"}}
 
 
-def test_what_was_given_out_does_not_change_and_the_rest_stays_the_same_object() -> None:
-    shapes = Shapes()
-    shapes.note(ME, "one", text("1"))
-    shapes.note(ME, "two", text("[1]"))
-    before = shapes.of(ME)
-    assert shapes.of(ME) is before
-    shapes.note(ME, "one", text("2"))
-    assert shapes.of(ME) is before
-    shapes.note(ME, "one", text("true"))
-    after = shapes.of(ME)
+def test_returned_schemas_do_not_change_and_unchanged_ones_stay_the_same_object() -> None:
+    observed = ObservedTypes()
+    observed.learn(ME, "one", text("1"))
+    observed.learn(ME, "two", text("[1]"))
+    before = observed.of(ME)
+    assert observed.of(ME) is before
+    observed.learn(ME, "one", text("2"))
+    assert observed.of(ME) is before
+    observed.learn(ME, "one", text("true"))
+    after = observed.of(ME)
     assert before["one"] == NUMBER
     assert after["one"] == {"type": ["number", "boolean"]}
     assert after["two"] is before["two"]
 
 
-def test_once_settled_only_some_results_are_looked_at() -> None:
-    shapes = Shapes()
+def test_only_some_results_are_read_after_the_type_has_settled() -> None:
+    observed = ObservedTypes()
     for _ in range(SETTLED + 1):
-        shapes.note(ME, TOOL, text("1"))
+        observed.learn(ME, TOOL, text("1"))
     for _ in range(ONE_IN - 1):
-        shapes.note(ME, TOOL, text("true"))
-    assert shapes.of(ME) == {TOOL: NUMBER}
-    shapes.note(ME, TOOL, text("true"))
-    assert shapes.of(ME) == {TOOL: {"type": ["number", "boolean"]}}
-    shapes.note(ME, TOOL, text("null"))
-    assert shapes.of(ME) == {TOOL: {"type": ["number", "boolean", "null"]}}
+        observed.learn(ME, TOOL, text("true"))
+    assert observed.of(ME) == {TOOL: NUMBER}
+    observed.learn(ME, TOOL, text("true"))
+    assert observed.of(ME) == {TOOL: {"type": ["number", "boolean"]}}
+    observed.learn(ME, TOOL, text("null"))
+    assert observed.of(ME) == {TOOL: {"type": ["number", "boolean", "null"]}}
 
 
-def test_the_tools_of_an_owner_are_bounded_and_those_not_called_go_first() -> None:
-    shapes = Shapes()
+def test_the_tools_of_an_owner_are_bounded_and_the_least_recently_called_goes_first() -> None:
+    observed = ObservedTypes()
     for n in range(MAX_TOOLS):
-        shapes.note(ME, f"tool {n}", text("1"))
-    shapes.note(ME, "tool 0", text("1"))
-    shapes.note(ME, "one more", text("1"))
-    kept = shapes.of(ME)
+        observed.learn(ME, f"tool {n}", text("1"))
+    observed.learn(ME, "tool 0", text("1"))
+    observed.learn(ME, "one more", text("1"))
+    kept = observed.of(ME)
     assert len(kept) == MAX_TOOLS
     assert {"tool 0", "one more"} <= kept.keys()
     assert "tool 1" not in kept
 
 
-def test_owners_are_bounded_and_those_who_call_nothing_go_first() -> None:
-    shapes = Shapes()
-    shapes.note(ME, TOOL, text("1"))
+def test_owners_are_bounded_and_the_least_recently_active_goes_first() -> None:
+    observed = ObservedTypes()
+    observed.learn(ME, TOOL, text("1"))
     for n in range(MAX_TOOLS_OF_ALL - 1):
-        shapes.note(f"owner {n}", TOOL, text("1"))
-    shapes.note(ME, TOOL, text("1"))
-    shapes.note(OTHER, TOOL, text("1"))
-    assert shapes.of(ME) == shapes.of(OTHER) == {TOOL: NUMBER}
-    assert shapes.of("owner 0") == {}
-    assert shapes.of("owner 1") == {TOOL: NUMBER}
+        observed.learn(f"owner {n}", TOOL, text("1"))
+    observed.learn(ME, TOOL, text("1"))
+    observed.learn(OTHER, TOOL, text("1"))
+    assert observed.of(ME) == observed.of(OTHER) == {TOOL: NUMBER}
+    assert observed.of("owner 0") == {}
+    assert observed.of("owner 1") == {TOOL: NUMBER}
 
 
 # with a catalog
@@ -137,26 +137,26 @@ def catalog(*tools: Tool) -> Any:
     return build([UpstreamView("github", "ready", tools=tools)], Policy(PolicyRules()))
 
 
-def test_a_tool_that_is_gone_or_declares_a_schema_is_forgotten() -> None:
-    shapes = Shapes()
-    dispatcher = Dispatcher(no_source, ToolSettings(), shapes)
+def test_removed_tools_and_tools_that_declare_a_schema_are_forgotten() -> None:
+    observed = ObservedTypes()
+    dispatcher = Dispatcher(no_source, ToolSettings(), observed)
     for tool in ("get", "list", "gone"):
-        shapes.note(ME, f"mcp:github:{tool}", text("1"))
+        observed.learn(ME, f"mcp:github:{tool}", text("1"))
     declared = Tool("list", output_schema={"type": "object"})
     for tools in ((Tool("get"), declared), (Tool("get"), Tool("list"), Tool("gone"))):
         context = dispatcher.context("run", ME, Caller(ME), catalog(*tools))
-        assert shapes.of(ME) == {TOOL: NUMBER}
+        assert observed.of(ME) == {TOOL: NUMBER}
         assert "/* observed */ number" in context.catalog.signature(context.catalog.resolve(TOOL))
 
 
-def test_a_run_keeps_what_was_known_when_it_began() -> None:
-    shapes = Shapes()
-    dispatcher = Dispatcher(no_source, ToolSettings(), shapes)
+def test_a_run_keeps_the_types_observed_before_it_began() -> None:
+    observed = ObservedTypes()
+    dispatcher = Dispatcher(no_source, ToolSettings(), observed)
     current = catalog(Tool("get"))
     first = dispatcher.context("run_1", ME, Caller(ME), current).catalog
-    shapes.note(ME, TOOL, text("1"))
+    observed.learn(ME, TOOL, text("1"))
     second = dispatcher.context("run_2", ME, Caller(ME), current).catalog
-    shapes.note(ME, TOOL, text('"x"'))
+    observed.learn(ME, TOOL, text('"x"'))
     third = dispatcher.context("run_3", ME, Caller(ME), current).catalog
     foreign = dispatcher.context("run_4", OTHER, Caller(OTHER), current).catalog
     for _ in range(2):
@@ -166,18 +166,18 @@ def test_a_run_keeps_what_was_known_when_it_began() -> None:
             (third, "McpToolResult<string | number>>"),
             (foreign, "McpToolResult>"),
         ):
-            assert f"Promise<{expected}" in run.read("mcp/github.d.ts")["content"]
-            assert f"Promise<{expected}" in run.read("mcp/github.d.ts#get")["content"]
+            assert f"Promise<{expected}" in run.files.read("mcp/github.d.ts")["content"]
+            assert f"Promise<{expected}" in run.files.read("mcp/github.d.ts#get")["content"]
             assert f"Promise<{expected}" in run.signature(run.resolve(TOOL)).replace("/* observed */ ", "")
             assert run.version == current.version
             assert run.manifest == current.manifest
 
 
-def test_hits_and_headers_tell_what_was_observed() -> None:
-    shapes = Shapes()
-    dispatcher = Dispatcher(no_source, ToolSettings(), shapes)
+def test_hits_and_headers_have_observed_types() -> None:
+    observed = ObservedTypes()
+    dispatcher = Dispatcher(no_source, ToolSettings(), observed)
     current = catalog(Tool("get", "Get an issue"), Tool("find", "Find an issue"))
-    shapes.note(ME, TOOL, text('{"title": "x"}'))
+    observed.learn(ME, TOOL, text('{"title": "x"}'))
     run = dispatcher.context("run", ME, Caller(ME), current).catalog
     signature = (
         "MCP.github.get(input?: { [key: string]: unknown }): Promise<McpToolResult</* observed */ { title: string }>>"

@@ -1,4 +1,4 @@
-"""Operations on resources and prompts: what is sent for them, and lists that come in pages."""
+"""Operations on resources and prompts: their requests, and lists that come in pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.operations import MAX_ITEMS, MAX_PAGES, OPERATIONS, Operation, params, perform
+from codemode_mcp.catalog.operations import MAX_ITEMS, MAX_PAGES, params, perform
+from declarations.operations import OPERATIONS, Operation
 from upstream_clients.schemas import compile_schema
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ LIST = operation("resources", "list")
 
 
 class Pages:
-    """A server whose page for a cursor is `page(cursor)`."""
+    """Make a server whose page for a cursor is `page(cursor)`."""
 
     def __init__(self, page: Callable[[int], dict[str, Any]]) -> None:
         self._page = page
@@ -53,50 +54,50 @@ def numbered(last: int, each: int = 2) -> Callable[[int], dict[str, Any]]:
     return page
 
 
-async def test_all_pages_are_one_list() -> None:
+async def test_all_pages_become_one_list() -> None:
     pages = Pages(numbered(2))
     assert await pages.listed() == {"resources": [0, 1, 2, 3, 4, 5], "_meta": {"page": 0}}
     assert pages.asked == [{}, {"cursor": "1"}, {"cursor": "2"}]
 
 
-async def test_one_page_is_the_answer_as_it_is() -> None:
+async def test_a_single_page_is_returned_unchanged() -> None:
     pages = Pages(numbered(0))
     assert await pages.listed() == {"resources": [0, 1], "_meta": {"page": 0}}
     assert len(pages.asked) == 1
 
 
-async def test_from_a_cursor_on_there_is_one_page() -> None:
+async def test_a_list_with_a_cursor_returns_one_page() -> None:
     pages = Pages(numbered(9))
     assert await pages.listed({"cursor": "3"}) == {"resources": [6, 7], "_meta": {"page": 3}, "nextCursor": "4"}
     assert pages.asked == [{"cursor": "3"}]
 
 
-async def test_a_list_without_an_end_is_cut_with_the_cursor_to_go_on_from() -> None:
+async def test_an_endless_list_is_cut_and_has_the_next_cursor() -> None:
     pages = Pages(numbered(-1))
     found = await pages.listed()
     assert (len(pages.asked), len(found["resources"]), found["nextCursor"]) == (MAX_PAGES, 200, "100")
 
 
-async def test_a_list_of_very_many_is_cut() -> None:
+async def test_a_very_long_list_is_cut() -> None:
     pages = Pages(numbered(-1, each=3000))
     found = await pages.listed()
     assert len(found["resources"]) >= MAX_ITEMS
     assert (len(pages.asked), found["nextCursor"]) == (4, "4")
 
 
-async def test_a_page_for_which_there_is_no_room_is_left_for_later() -> None:
+async def test_a_page_without_room_is_left_for_the_next_request() -> None:
     found = await Pages(numbered(9)).listed(room=5)
     assert (found["resources"], found["nextCursor"]) == ([0, 1, 2, 3], "2")
 
 
-async def test_a_cursor_that_comes_again_ends_the_list() -> None:
+async def test_a_repeated_cursor_ends_the_list() -> None:
     pages = Pages(lambda number: {"resources": [number], "nextCursor": "1"})
     assert await pages.listed() == {"resources": [0, 1]}
     assert len(pages.asked) == 2
 
 
 @pytest.mark.parametrize("odd", [{"resources": None, "nextCursor": "1"}, {}, {"resources": [], "nextCursor": 7}])
-async def test_an_odd_answer_passes_as_it_is(odd: dict[str, Any]) -> None:
+async def test_an_odd_answer_is_returned_unchanged(odd: dict[str, Any]) -> None:
     assert await Pages(lambda _: odd).listed() == odd
 
 
@@ -105,7 +106,7 @@ async def test_an_odd_page_ends_the_list_before_it() -> None:
     assert await pages.listed() == {"resources": [0], "nextCursor": "1"}
 
 
-def test_a_completion_refers_to_what_it_completes() -> None:
+def test_a_completion_request_references_its_template_or_prompt() -> None:
     argument = {"name": "n", "value": "v"}
     assert params(operation("prompts", "complete"), {"name": "p", "argument": argument}) == {
         "ref": {"type": "ref/prompt", "name": "p"},
@@ -119,7 +120,7 @@ def test_a_completion_refers_to_what_it_completes() -> None:
     }
 
 
-def test_other_arguments_are_sent_as_they_are() -> None:
+def test_other_arguments_are_sent_unchanged() -> None:
     assert params(operation("prompts", "get"), {"name": "p", "arguments": {"a": "b"}}) == {
         "name": "p",
         "arguments": {"a": "b"},

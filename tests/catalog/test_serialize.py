@@ -1,4 +1,4 @@
-"""Catalogs as text: what comes back is the same in every respect, and so is its hash."""
+"""Catalogs as text: a catalog read from its text is equal in every respect, and so is its hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.catalog import serialize as module
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_of, catalog_text
 from codemode_mcp.catalog.toolset import select
@@ -89,10 +89,10 @@ def check_same(catalog: Catalog, other: Catalog) -> None:
     assert other.toolset.same_as(catalog.toolset)
     assert other.toolset.names == catalog.toolset.names
     assert (len(other), other.sources, other.members) == (len(catalog), catalog.sources, catalog.members)
-    assert other.files("") == catalog.files("")
+    assert other.files.listed("") == catalog.files.listed("")
     assert other.toolset.declarations() == catalog.toolset.declarations()
-    for path in catalog.paths:
-        assert other.read(path) == catalog.read(path)
+    for path in catalog.files.paths:
+        assert other.files.read(path) == catalog.files.read(path)
     for server in (None, *(each.identifier for each in catalog.servers)):
         assert other.header(server, None, schema=True) == catalog.header(server, None, schema=True)
     for query in ("create an issue", "list", "resources", "docs"):
@@ -131,7 +131,7 @@ def test_the_hash_is_that_of_the_text_and_differs_with_anything_in_it() -> None:
     assert catalog_hash(build([changed], OPEN)) != catalog_hash(build([GITHUB], OPEN))
 
 
-def test_what_results_have_looked_like_is_no_part_of_it() -> None:
+def test_observed_types_are_not_in_the_text_of_a_catalog() -> None:
     catalog = CATALOGS["everything"]()
     observed = catalog.observed({"mcp:github:create_issue": {"type": "object"}})
     assert catalog_text(observed) == catalog_text(catalog)
@@ -148,7 +148,7 @@ def test_catalogs_that_share_their_servers_write_them_once(monkeypatch: pytest.M
     assert (len(hashes), len(written)) == (3, 1)
 
 
-def test_nothing_is_remembered_of_catalogs_that_are_gone() -> None:
+def test_hashes_of_removed_catalogs_are_forgotten() -> None:
     catalog_hash(build([GITHUB], OPEN))
     gc.collect()
     before = len(module._digests)
@@ -160,7 +160,7 @@ def test_nothing_is_remembered_of_catalogs_that_are_gone() -> None:
     assert len(module._digests) == before
 
 
-def test_no_path_of_the_machine_is_in_it() -> None:
+def test_the_text_of_a_catalog_has_no_path_of_the_machine() -> None:
     assert "/usr/bin" not in catalog_text(build([DOWN], OPEN))
 
 
@@ -176,7 +176,7 @@ def test_another_format_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "{}", '{"format":1}', '{"format":true}', "[" * 100_000])
-def test_what_is_no_text_of_ours_is_refused(text: str) -> None:
+def test_foreign_texts_are_refused(text: str) -> None:
     with pytest.raises(ProgramError) as raised:
         catalog_of(text)
     assert raised.value.code == "snapshot_restore_failed"
@@ -197,7 +197,7 @@ def test_what_is_no_text_of_ours_is_refused(text: str) -> None:
     ],
     ids=["server", "id", "identifier", "foreign", "operation", "status", "source", "annotations", "member"],
 )
-def test_what_contradicts_itself_is_refused(change: Callable[[str], str]) -> None:
+def test_contradictory_texts_are_refused(change: Callable[[str], str]) -> None:
     changed = change(TEXT)
     assert changed != TEXT
     with pytest.raises(ProgramError):
@@ -214,7 +214,7 @@ def test_a_text_that_was_tampered_with_is_read_or_refused_and_nothing_else(at: i
     except ProgramError:
         return
     json.loads(catalog.manifest)
-    assert catalog.files("")
+    assert catalog.files.listed("")
     assert catalog.members is not None
 
 
@@ -247,5 +247,5 @@ def test_catalogs_of_real_servers_come_back_the_same() -> None:
     assert again.servers == catalog.servers
     assert catalog_text(again) == catalog_text(catalog)
     assert again.search("create an issue", 10, None) == catalog.search("create an issue", 10, None)
-    for path in catalog.paths[:5]:
-        assert again.read(path) == catalog.read(path)
+    for path in catalog.files.paths[:5]:
+        assert again.files.read(path) == catalog.files.read(path)

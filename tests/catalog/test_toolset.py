@@ -1,4 +1,4 @@
-"""Tools that are no MCP tools: which of them a caller sees, their ids, their names after `tools.`, and look-ups."""
+"""Tools that are no MCP tools: their visibility, their ids, their names after `tools.`, and look-ups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.catalog import Catalog, Offered, OfferedNamespace, build
+from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.catalog.per_caller import Catalogs
 from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select
 from codemode_mcp.errors import ProgramError
@@ -24,24 +26,27 @@ from codemode_mcp.sandbox.messages import ABSENT, Describe, ToolCall, ToolSearch
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
+if TYPE_CHECKING:
+    from codemode_mcp.catalog.catalog import Catalog
+
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string"}}, "required": ["owner"]}
 GITHUB = UpstreamView("github", "ready", tools=(Tool("create_issue", "Create an issue", input_schema=SCHEMA),))
-ANYBODY = Policy(PolicyRules())
-CALLER = Caller("somebody")
+ANY_CALLER = Policy(PolicyRules())
+CALLER = Caller("ada")
 
 
 def offer(name: str, plugin: str = "issues", description: str = "", **more: object) -> Offered:
     return Offered("plugin", plugin, Tool(name, description, **more))  # type: ignore[arg-type]
 
 
-def chosen(*offered: Offered, policy: Policy = ANYBODY) -> Toolset:
+def chosen(*offered: Offered, policy: Policy = ANY_CALLER) -> Toolset:
     return select(offered, (), policy)
 
 
 # what is there
 
 
-def test_every_tool_has_an_id_of_its_source_and_its_owner() -> None:
+def test_a_tool_id_names_its_source_and_its_owner() -> None:
     toolset = chosen(offer("list"), replace(offer("load", "results"), source="core"), offer("list", "tickets"))
     assert list(toolset.ids) == ["core:results:load", "plugin:issues:list", "plugin:tickets:list"]
     assert toolset.names == {"load": "core:results:load"}
@@ -52,7 +57,7 @@ def test_every_tool_has_an_id_of_its_source_and_its_owner() -> None:
     ]
 
 
-def test_the_tools_of_this_product_take_no_name_from_a_plugin() -> None:
+def test_a_plugin_tool_keeps_a_name_that_a_tool_of_this_product_has_too() -> None:
     results = [replace(offer(name, "results"), source="core") for name in ("list", "load")]
     toolset = chosen(*results, offer("list"), replace(offer("sample", "session"), source="client"), offer("sample"))
     assert toolset.names == {
@@ -77,35 +82,35 @@ def test_the_tools_of_this_product_take_no_name_from_a_plugin() -> None:
         ("MCP.github.createIssue", "call MCP.github.createIssue({...})"),
     ],
 )
-def test_a_slip_in_an_id_is_told_what_to_write(written: str, told: str) -> None:
-    catalog = build([GITHUB], ANYBODY, offered=[offer("write", "files"), offer("fake_noop", "fake")])
+def test_an_error_for_a_misspelt_id_shows_the_right_expression(written: str, told: str) -> None:
+    catalog = build([GITHUB], ANY_CALLER, offered=[offer("write", "files"), offer("fake_noop", "fake")])
     with pytest.raises(ProgramError) as raised:
         catalog.resolve_by_id(written)
     assert told in raised.value.message
 
 
-def test_the_order_in_which_tools_are_offered_makes_no_difference() -> None:
+def test_toolsets_do_not_depend_on_the_order_of_offers() -> None:
     tools = [offer("b"), offer("a"), offer("c", "other")]
-    catalogs = [build([GITHUB], ANYBODY, offered=order) for order in (tools, tools[::-1])]
+    catalogs = [build([GITHUB], ANY_CALLER, offered=order) for order in (tools, tools[::-1])]
     assert catalogs[0].manifest == catalogs[1].manifest
-    assert catalogs[0].version == catalogs[1].version != build([GITHUB], ANYBODY).version
+    assert catalogs[0].version == catalogs[1].version != build([GITHUB], ANY_CALLER).version
 
 
-def test_what_policy_denies_is_not_there_and_makes_no_name_ambiguous() -> None:
+def test_denied_tools_are_absent_and_make_no_name_ambiguous() -> None:
     policy = Policy(PolicyRules(deny=("plugin:secret:*",)))
     toolset = chosen(offer("list"), offer("list", "secret"), policy=policy)
     assert toolset.names == {"list": "plugin:issues:list"}
     assert "secret" not in toolset.manifest
 
 
-def test_an_optional_tool_is_there_only_where_a_rule_names_it() -> None:
+def test_an_optional_tool_is_offered_only_if_a_rule_names_it() -> None:
     optional = replace(offer("purge"), optional=True)
     assert not chosen(optional)
     assert not chosen(optional, policy=Policy(PolicyRules(allow=("*",))))
     assert chosen(optional, policy=Policy(PolicyRules(allow=("plugin:issues:*",))))
 
 
-def test_read_only_admits_what_declares_to_be() -> None:
+def test_read_only_admits_tools_that_declare_it() -> None:
     policy = Policy(PolicyRules(read_only=True))
     reads = offer("reads", annotations=Annotations(read_only=True))
     assert list(chosen(reads, offer("writes"), policy=policy).ids) == ["plugin:issues:reads"]
@@ -119,7 +124,7 @@ def test_the_tools_that_run_programs_are_in_no_catalog() -> None:
     assert toolset.names == {}
 
 
-def test_of_two_tools_with_one_id_the_first_is_there() -> None:
+def test_of_two_tools_with_the_same_id_the_first_counts() -> None:
     first, second = offer("list", description="first"), offer("list", description="second")
     assert [entry.tool.description for entry in chosen(first, second).entries] == ["first"]
 
@@ -134,14 +139,14 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("name", REFUSED, ids=[ascii(name)[:30] for name in REFUSED])
-def test_a_name_that_means_something_else_or_is_no_identifier_is_no_function(name: str) -> None:
+def test_reserved_names_and_names_that_are_no_identifiers_are_no_functions(name: str) -> None:
     toolset = chosen(offer(name))
     assert toolset.names == {}
     assert toolset.get(f"plugin:issues:{name}") is not None, "but it is there by its id"
 
 
 @pytest.mark.parametrize("name", ["list", "createIssue", "create_issue", "$x", "_x", "größe", "日本", "x1"])
-def test_an_identifier_is_a_function(name: str) -> None:
+def test_identifiers_are_functions(name: str) -> None:
     assert chosen(offer(name)).names == {name: f"plugin:issues:{name}"}
 
 
@@ -150,7 +155,9 @@ OFFERS = st.lists(st.tuples(st.sampled_from(["plugin", "core", "client"]), st.sa
 
 
 @given(OFFERS, st.sets(st.sampled_from(["plugin:*", "core:x:*", "*:a"]), max_size=2))
-def test_names_are_functions_of_exactly_one_visible_tool(offered: list[tuple[str, str, str]], denied: set[str]) -> None:
+def test_a_name_is_a_function_if_exactly_one_visible_tool_has_it(
+    offered: list[tuple[str, str, str]], denied: set[str]
+) -> None:
     tools = [Offered(source, owner, Tool(name)) for source, owner, name in offered]  # type: ignore[arg-type]
     toolset = select(tools, (), Policy(PolicyRules(deny=tuple(denied))))
     assert list(toolset.ids) == sorted(toolset.ids)
@@ -176,7 +183,7 @@ def test_names_are_functions_of_exactly_one_visible_tool(offered: list[tuple[str
 
 
 @given(OFFERS, OFFERS)
-def test_another_tool_takes_a_name_away_only_where_it_has_the_same(
+def test_only_a_tool_of_the_same_name_makes_a_name_ambiguous(
     before: list[tuple[str, str, str]], more: list[tuple[str, str, str]]
 ) -> None:
     def named(offered: list[tuple[str, str, str]]) -> dict[str, str]:
@@ -190,14 +197,14 @@ def test_another_tool_takes_a_name_away_only_where_it_has_the_same(
 # namespaces
 
 
-def test_a_namespace_is_visible_where_all_its_tools_are_and_are_its_plugins_own() -> None:
+def test_a_namespace_is_visible_if_all_its_tools_are_visible_and_of_its_plugin() -> None:
     namespace = OfferedNamespace("issues", "issues", "issues", "", ("list", "close"))
     both, one = [offer("list"), offer("close")], [offer("list"), offer("close", "tickets")]
-    assert build([], ANYBODY, offered=both, namespaces=[namespace]).namespaces == (namespace,)
-    assert build([], ANYBODY, offered=one, namespaces=[namespace]).namespaces == ()
+    assert build([], ANY_CALLER, offered=both, namespaces=[namespace]).namespaces == (namespace,)
+    assert build([], ANY_CALLER, offered=one, namespaces=[namespace]).namespaces == ()
     denied = Policy(PolicyRules(deny=("*:close",)))
     assert build([], denied, offered=both, namespaces=[namespace]).namespaces == ()
-    assert build([], ANYBODY, offered=both, namespaces=[namespace]).observed({"x": {}}).namespaces == (namespace,)
+    assert build([], ANY_CALLER, offered=both, namespaces=[namespace]).observed({"x": {}}).namespaces == (namespace,)
 
 
 # look-ups
@@ -208,11 +215,11 @@ COUNT = replace(
 )
 
 
-def catalog(*more: Offered, policy: Policy = ANYBODY) -> Catalog:
+def catalog(*more: Offered, policy: Policy = ANY_CALLER) -> Catalog:
     return build([GITHUB], policy, offered=[LIST, COUNT, *more])
 
 
-def test_entries_of_the_list_are_short_and_say_whose_a_tool_is() -> None:
+def test_listed_entries_are_short_and_name_the_source() -> None:
     long = offer("long", description="word " * 1000)
     entries = json.loads("{" + catalog(long).toolset.manifest + "}")["tools"]
     assert entries[0] == {
@@ -240,13 +247,13 @@ def test_a_description_has_parameters_returns_and_a_signature() -> None:
     assert counted["signature"].endswith("): Promise<number>")
 
 
-def test_a_search_ranks_by_the_words_of_a_request_and_finds_no_mcp_tool() -> None:
+def test_tools_search_ranks_by_words_and_finds_no_mcp_tool() -> None:
     hits = catalog().toolset.search("which issues are open", 5)
     assert hits[0]["id"] == "plugin:issues:list"
     assert hits[0]["signature"].startswith("tools.list(")
     assert all(hit["source"] != "mcp" for hit in hits)
     assert catalog().toolset.search("list", 1)[0]["id"] == "plugin:issues:list"
-    assert build([GITHUB], ANYBODY).toolset.search("create issue", 5) == []
+    assert build([GITHUB], ANY_CALLER).toolset.search("create issue", 5) == []
 
 
 def refusal(found: Catalog, entry_id: str) -> str:
@@ -255,20 +262,20 @@ def refusal(found: Catalog, entry_id: str) -> str:
     return raised.value.message
 
 
-def test_an_id_of_a_server_that_is_not_listed_yet_is_answered_with_the_expression_to_write() -> None:
-    starting = build([UpstreamView("git-hub", "connecting")], ANYBODY)
+def test_an_id_of_a_server_without_a_listing_is_refused_with_the_expression_to_write() -> None:
+    starting = build([UpstreamView("git-hub", "connecting")], ANY_CALLER)
     told = '"mcp:git-hub:create_issue" names a tool of an MCP server: call it as MCP.gitHub.<tool>({...})'
     assert refusal(starting, "mcp:git-hub:create_issue") == told
     assert "MCP.gitHub" not in refusal(starting, "mcp:git-hub-2:create_issue")
 
 
-def test_an_mcp_id_is_answered_with_the_expression_to_write() -> None:
+def test_an_mcp_id_is_refused_with_the_expression_to_write() -> None:
     message = refusal(catalog(), "mcp:github:create_issue")
     assert "call MCP.github.createIssue({...})" in message
     assert 'MCP.github.$api("createIssue")' in message
 
 
-def test_an_unknown_id_is_answered_with_the_nearest_that_can_be_seen() -> None:
+def test_an_unknown_id_is_refused_with_the_nearest_visible_ids() -> None:
     assert "Nearest: plugin:issues:list" in refusal(catalog(), "plugin:issue:list")
     assert "Nearest: plugin:issues:list" in refusal(catalog(), "list")
     assert "Nearest: MCP.github.createIssue({...})" in refusal(catalog(), "mcp:github:createIssue")
@@ -278,14 +285,14 @@ SECRET = offer("list_secrets", "vault")
 HIDDEN = (
     "plugin:vault:list_secrets",  # denied
     "mcp:hidden:steal",  # of a server whose tools are all denied
-    "plugin:other-owner:list",  # of somebody else
+    "plugin:other-owner:list",  # of another owner
     *("exec", "wait", "core:code_mode:exec", "core:code_mode:wait"),  # this server's own
     *("client:session:sample", "plugin::", ":", "", "toString", "__proto__"),
 )
 
 
 @pytest.mark.parametrize("entry_id", HIDDEN)
-def test_what_cannot_be_seen_is_refused_like_what_was_never_there(entry_id: str) -> None:
+def test_hidden_tools_are_refused_like_tools_that_do_not_exist(entry_id: str) -> None:
     policy = Policy(PolicyRules(deny=("plugin:vault:*", "mcp:hidden:*")))
     hidden = UpstreamView("hidden", "ready", tools=(Tool("steal"),))
     own = Offered("core", "code_mode", Tool("exec"))
@@ -296,11 +303,11 @@ def test_what_cannot_be_seen_is_refused_like_what_was_never_there(entry_id: str)
     assert with_them.toolset.manifest == without.toolset.manifest
 
 
-# the one road
+# the dispatch path
 
 
 class Plugin:
-    """A source that notes what it is called with."""
+    """A source that records the arguments of its calls."""
 
     name = "issues"
 
@@ -318,10 +325,10 @@ class Plugin:
         raise AssertionError
 
 
-def test_a_call_by_name_and_one_by_id_take_the_same_road() -> None:
+def test_calls_by_name_and_by_id_take_the_same_path() -> None:
     plugin = Plugin()
     dispatcher = Dispatcher(lambda entry, _: plugin, ToolSettings(policy=PolicyRules(deny=("*:count-all",))))  # type: ignore[arg-type, return-value]
-    context = dispatcher.context("run_1", "somebody", CALLER, catalog())
+    context = dispatcher.context("run_1", "ada", CALLER, catalog())
 
     def call(target: str, given: str | None, *, by_id: bool) -> tuple[str, str]:
         made = ToolCall(1, target, ABSENT if given is None else given, by_id=by_id)
@@ -340,7 +347,7 @@ def test_a_call_by_name_and_one_by_id_take_the_same_road() -> None:
 
 def test_look_ups_of_a_program_are_answered_and_counted() -> None:
     dispatcher = Dispatcher(lambda entry, _: Plugin(), ToolSettings())  # type: ignore[arg-type, return-value]
-    context = dispatcher.context("run_1", "somebody", CALLER, catalog())
+    context = dispatcher.context("run_1", "ada", CALLER, catalog())
     assert [hit["name"] for hit in json.loads(dispatcher.answer(ToolSearch(1, "open issues", 1), context).value)] == [
         "list"
     ]
@@ -356,7 +363,7 @@ def test_look_ups_of_a_program_are_answered_and_counted() -> None:
 
 
 class Offers:
-    """Offers some callers more than others."""
+    """Offers that differ between callers."""
 
     def __init__(self) -> None:
         self.common = (LIST,)
@@ -369,7 +376,7 @@ class Offers:
         return ()
 
 
-def test_callers_share_the_mcp_tools_and_those_who_see_the_same_the_catalog() -> None:
+def test_callers_share_mcp_tools_and_equal_catalogs() -> None:
     looked = []
 
     def views() -> list[UpstreamView]:
@@ -385,9 +392,9 @@ def test_callers_share_the_mcp_tools_and_those_who_see_the_same_the_catalog() ->
         assert of_bob is of_eve
         assert of_ada is not of_bob
         assert of_ada.version != of_bob.version
-        assert of_ada.file("mcp/github.d.ts") is of_bob.file("mcp/github.d.ts")
+        assert of_ada.files.text("mcp/github.d.ts") is of_bob.files.text("mcp/github.d.ts")
         of_ada.search("issue", 1, None)
-        assert of_ada._finder is of_bob._finder
+        assert of_ada.index.finder is of_bob.index.finder
         # The same tools, offered as other objects.
         offers.common = (replace(LIST),)
         assert await catalogs.of(bob, None) is of_bob
@@ -400,7 +407,7 @@ def test_callers_share_the_mcp_tools_and_those_who_see_the_same_the_catalog() ->
     assert looked == [1]
 
 
-def test_what_servers_offer_anew_is_in_the_catalog_of_whoever_has_other_tools_too() -> None:
+def test_new_tools_of_servers_appear_in_catalogs_with_other_tools() -> None:
     views = [GITHUB]
     catalogs = Catalogs(lambda: views, ToolSettings(), None, Offers())
 
@@ -408,7 +415,7 @@ def test_what_servers_offer_anew_is_in_the_catalog_of_whoever_has_other_tools_to
         caller = Caller("ada", "http", "ada")
         before = await catalogs.of(caller, None)
         views[0] = replace(GITHUB, tools=())
-        assert await catalogs.of(caller, None) is before, "nobody has said that anything changed"
+        assert await catalogs.of(caller, None) is before, "no change was reported"
         catalogs.changed()
         after = await catalogs.of(caller, None)
         assert (before.sources, after.sources) == ({"mcp": 1, "plugin": 2}, {"mcp": 0, "plugin": 2})
@@ -416,7 +423,7 @@ def test_what_servers_offer_anew_is_in_the_catalog_of_whoever_has_other_tools_to
     anyio.run(check)
 
 
-def test_ten_thousand_tools_are_told_to_a_program_as_a_text() -> None:
+def test_ten_thousand_tools_are_one_text_in_the_manifest() -> None:
     tools = [offer(f"tool_{n}", f"plugin-{n % 20}", f"Does the thing number {n}") for n in range(10_000)]
     toolset = chosen(*tools)
     told = json.loads("{" + toolset.manifest + "}")

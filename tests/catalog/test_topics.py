@@ -116,7 +116,7 @@ def test_real_servers_have_topics_that_say_what_they_do() -> None:
 
 
 class Known:
-    """The view of one server."""
+    """Return the view of one server."""
 
     def __init__(self, *tools: Tool, state: str = "ready") -> None:
         self.become(*tools, state=state)

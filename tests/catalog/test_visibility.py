@@ -1,4 +1,4 @@
-"""What is denied to a caller is nowhere in that caller's catalog, a server of which everything is denied included."""
+"""Tools and servers that are denied to a caller appear nowhere in that caller's catalog."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.program.preflight import check_members, inspect
@@ -49,8 +49,8 @@ HIDING = [
 
 
 def said(catalog: Catalog) -> str:
-    """All that a program can get out of a catalog without naming anything itself."""
-    found: list[Any] = [catalog.manifest, catalog.files(""), *map(catalog.read, catalog.paths)]
+    """Return everything that a program can read from a catalog without naming anything itself."""
+    found: list[Any] = [catalog.manifest, catalog.files.listed(""), *map(catalog.files.read, catalog.files.paths)]
     found += [
         catalog.header(None, None, schema=True),
         catalog.members.keys(),
@@ -79,16 +79,16 @@ def refusal(attempt: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("view", "rules"), [case[1:] for case in HIDING], ids=[case[0] for case in HIDING])
-def test_guesses_at_what_is_denied_are_answered_like_any_other(view: UpstreamView, rules: PolicyRules) -> None:
+def test_guesses_at_denied_names_are_answered_like_any_other(view: UpstreamView, rules: PolicyRules) -> None:
     def refusals(catalog: Catalog) -> list[str]:
         guesses: list[Callable[[], object]] = [
             lambda: catalog.resolve("mcp:vault:take"),
             lambda: catalog.resolve("mcp:open:vaulted_drop"),
             lambda: catalog.resolve_by_id("mcp:vault:take"),
             lambda: catalog.resolve_by_id("mcp:open:vaulted_drop"),
-            lambda: catalog.read("mcp/vault.d.ts"),
-            lambda: catalog.read("mcp/vault.d.ts#take"),
-            lambda: catalog.read("mcp/open.d.ts#vaultedDrop"),
+            lambda: catalog.files.read("mcp/vault.d.ts"),
+            lambda: catalog.files.read("mcp/vault.d.ts#take"),
+            lambda: catalog.files.read("mcp/open.d.ts#vaultedDrop"),
             lambda: catalog.header("vault", None, schema=False),
             lambda: catalog.header("open", "vaulted_drop", schema=False),
             lambda: catalog.search("take", 5, "vault"),
@@ -101,7 +101,7 @@ def test_guesses_at_what_is_denied_are_answered_like_any_other(view: UpstreamVie
     assert refusals(build([OPEN, view], Policy(rules))) == refusals(unhidden)
 
 
-def test_names_do_not_tell_of_a_hidden_server_that_would_be_called_the_same() -> None:
+def test_names_do_not_reveal_a_hidden_server_of_the_same_name() -> None:
     one, other = replace(OPEN, name="git_hub"), replace(VAULT, name="git-hub")
     both = build([one, other], Policy(PolicyRules()))
     assert [server.identifier for server in both.servers] == ["gitHub_2", "gitHub"]
@@ -119,5 +119,5 @@ def test_names_do_not_tell_of_a_hidden_server_that_would_be_called_the_same() ->
         (replace(VAULT, resources=True), PolicyRules(deny=("destructive",))),
     ],
 )
-def test_a_server_that_may_have_something_for_the_caller_is_there(view: UpstreamView, rules: PolicyRules) -> None:
+def test_a_server_that_may_have_tools_for_the_caller_is_visible(view: UpstreamView, rules: PolicyRules) -> None:
     assert [server.name for server in build([view], Policy(rules)).servers] == ["vault"]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.catalog import Offered, build
+from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.entries import Offered
 from codemode_mcp.cli.listing import UNCUT, find, lines
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError

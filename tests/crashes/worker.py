@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from codemode_mcp.calls.dispatch import Dispatcher
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller

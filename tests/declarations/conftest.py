@@ -1,4 +1,4 @@
-"""What the tests here share: a TypeScript compiler and the corpus beside the repository, if they are there."""
+"""A TypeScript compiler, and the corpus beside the repository, if they are installed."""
 
 import json
 import os
@@ -15,14 +15,14 @@ REPOSITORY = HERE.parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
 
 Problems = dict[str, list[tuple[int, str]]]
-"""By file: line, counted from 0, and message of each error."""
+"""Line, counted from 0, and message of each error, by file."""
 Comments = dict[str, dict[str, list[str]]]
-"""By file and name of a property: its comments, one of each place where it is declared."""
+"""Comments of properties by file and name, one for each declaration."""
 
 
 @pytest.fixture(scope="session")
 def typescript() -> Path:
-    """The folder of an installed npm package `typescript`, with node there to run it."""
+    """Return the folder of an installed npm package `typescript`, if node is installed too."""
     candidates = [os.environ.get("TYPESCRIPT_DIR"), REPOSITORY / ".cache" / "node" / "node_modules" / "typescript"]
     found = next((Path(c).resolve() for c in candidates if c and Path(c).is_dir()), None)
     if found is None or shutil.which("node") is None:
@@ -32,7 +32,7 @@ def typescript() -> Path:
 
 @pytest.fixture(scope="session")
 def compiler(typescript: Path) -> Iterator[Callable[[dict[str, Any]], Any]]:
-    """Asks `check_types.cjs`, which has read the compiler's libraries once, so that a small file costs about 30 ms."""
+    """A client of `check_types.cjs`, which reads the compiler's libraries once: a small file takes about 30 ms."""
     with subprocess.Popen(
         ["node", str(HERE / "check_types.cjs")],
         stdin=subprocess.PIPE,
@@ -57,7 +57,7 @@ def compiler(typescript: Path) -> Iterator[Callable[[dict[str, Any]], Any]]:
 
 @pytest.fixture(scope="session")
 def type_check(compiler: Callable[[dict[str, Any]], Any]) -> Callable[..., Problems]:
-    """`type_check(files, together=False)`: what `tsc --strict` says of files given as text."""
+    """Return `type_check(files, together=False)`: the errors of `tsc --strict` for files given as text."""
 
     def check(files: dict[str, str], *, together: bool = False) -> Problems:
         found = compiler({"files": {f"/virtual/{name}": text for name, text in files.items()}, "together": together})
@@ -71,13 +71,13 @@ def type_check(compiler: Callable[[dict[str, Any]], Any]) -> Callable[..., Probl
 
 @pytest.fixture(scope="session")
 def comments(compiler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, str]], Comments]:
-    """`comments(files)`: the JSDoc of each property."""
+    """Return `comments(files)`, which returns the JSDoc of each property."""
     return lambda files: compiler({"comments": files})
 
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
-    """The directory of recorded tool lists and schema cases."""
+    """Return the directory of recorded tool lists and schema cases."""
     if not CORPUS.is_dir():
         pytest.skip(f"the corpus is not there: {CORPUS}")
     return CORPUS

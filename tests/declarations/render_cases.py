@@ -1,9 +1,9 @@
-"""Renders schemas for an external judge: NDJSON `{"name", "schema"}` in, NDJSON `{"ts"}` out."""
+"""A renderer of schemas for an external judge: NDJSON `{"name", "schema"}` in, NDJSON `{"ts"}` out."""
 
 import json
 import sys
 
-from declarations.render import render_schema
+from declarations import render_schema
 
 for line in sys.stdin:
     request = json.loads(line)

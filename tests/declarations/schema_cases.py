@@ -15,7 +15,7 @@ STRING, NUMBER, INTEGER, NULL = ({"type": kind} for kind in ("string", "number",
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`comments` is, by property, a regular expression that its JSDoc matches."""
+    """Return a case. `comments` has regular expressions for the JSDoc of properties."""
 
     name: str
     schema: Any

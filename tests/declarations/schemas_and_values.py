@@ -36,7 +36,7 @@ CONSTANTS: tuple[Any, ...] = (
 )
 DEFINITIONS = ("P", "Q", "R")
 PATTERNS = {"^x-": "x-9", "1$": "z1", "e": "e", "^[a-c]$": "c"}
-"""Patterns of names, and a name that matches."""
+"""Patterns of names, each with a name that matches."""
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Schemas, of draft 2020-12
@@ -44,7 +44,7 @@ PATTERNS = {"^x-": "x-9", "1$": "z1", "e": "e", "^[a-c]$": "c"}
 
 @st.composite
 def documents(draw: Callable[..., Any]) -> Schema:
-    """A schema with definitions, `#/$defs/P` and so on, to which any part of it may refer."""
+    """Draw a schema with definitions, `#/$defs/P` and so on, to which any part of it may refer."""
     root: Schema = draw(schemas(3))
     if isinstance(root, dict):
         text = json.dumps(root)
@@ -190,7 +190,7 @@ def _combined(draw: Callable[..., Any], depth: int) -> dict[str, Any]:
 
 
 def meets_itself(document: Schema) -> bool:
-    """Whether a value is of some schema if it is of that schema: JSON Schema does not say what this means."""
+    """Return whether a schema depends on itself for the same value: JSON Schema does not define what this means."""
     places = {"#": document}
     if isinstance(document, dict):
         places |= {f"#/$defs/{name}": sub for name, sub in document.get("$defs", {}).items()}
@@ -209,7 +209,7 @@ def meets_itself(document: Schema) -> bool:
 
 
 def _targets(schema: Schema) -> list[str]:
-    """What the schema refers to for the value itself, not for a part of it."""
+    """Return the references of a schema that apply to the value itself, not to a part of it."""
     if isinstance(schema, bool):
         return []
     inner = [branch for keyword in ("allOf", "anyOf", "oneOf") for branch in schema.get(keyword, ())]
@@ -220,7 +220,7 @@ def _targets(schema: Schema) -> list[str]:
 
 
 def as_draft_07(schema: Schema) -> Schema:
-    """A schema of draft 2020-12 in the words of draft-07, without those that it does not have."""
+    """Return a schema of draft 2020-12 in draft-07, without keywords that draft-07 does not have."""
     if isinstance(schema, bool):
         return schema
     result: dict[str, Any] = {}
@@ -264,7 +264,7 @@ _ANYTHING = st.recursive(
 
 @st.composite
 def values(draw: Callable[..., Any], document: Schema) -> Any:
-    """A value that follows the schema here and there: many are valid, and many nearly so."""
+    """Draw a value that follows the schema in part: many are valid, and many nearly valid."""
     return _value(draw, document, document, 6)
 
 
@@ -349,7 +349,7 @@ _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf")
 
 
 def as_meant(document: Schema) -> Schema:
-    """The schema with its two readings written out.
+    """Return the schema with its two readings written out.
 
     * Keywords of one kind of values are about that kind: the schema gets a `type`.
     * An object that declares properties and says nothing of others has none: it gets `unevaluatedProperties: false`,
@@ -365,7 +365,7 @@ def as_meant(document: Schema) -> Schema:
 
 
 def _meant_value(schema: Schema) -> Schema:
-    """A schema that a whole value has to meet."""
+    """Draw a schema that a whole value must satisfy."""
     if isinstance(schema, bool):
         return schema
     result = _meant(schema, shared=False)
@@ -378,7 +378,7 @@ def _meant_value(schema: Schema) -> Schema:
 
 
 def _meant(schema: Schema, *, shared: bool) -> Schema:
-    """A schema of which others may speak beside it, if `shared`; it must not forbid what they declare."""
+    """Draw a schema. If `shared`, others apply to the same value, and it must not forbid what they declare."""
     if isinstance(schema, bool):
         return schema
     result = dict(schema)
@@ -415,7 +415,7 @@ _UNSAYABLE = {
 
 
 def as_sayable(document: Schema) -> Schema:
-    """The schema without what TypeScript, or this compiler for the sake of short types, cannot say:
+    """Return the schema without what TypeScript, or this compiler with its short types, cannot express:
 
     * `_UNSAYABLE` keywords, and that a number is an integer; that only one branch of `oneOf` holds;
     * lengths of arrays other than those of a tuple, or of few short items;
@@ -429,7 +429,7 @@ def as_sayable(document: Schema) -> Schema:
 
 
 def _sayable(schema: Schema, *, closed: bool, joined: bool) -> Schema:
-    """`closed`: no union or intersection is around; `joined`: an intersection is."""
+    """Widen a subschema. `closed`: outside unions and intersections; `joined`: inside an intersection."""
     if isinstance(schema, bool):
         return schema
     combined = sum(len(schema[keyword]) for keyword in ("allOf", "anyOf", "oneOf") if keyword in schema)

@@ -1,4 +1,4 @@
-"""A JSON Schema validator and a TypeScript compiler agree on which values a schema takes.
+"""Agreement of a JSON Schema validator and a TypeScript compiler on the values that a schema accepts.
 
 CI runs a few hundred schemas. For others, as many as one likes:
 `AGREEMENT_CASES=20000 AGREEMENT_SEED=7 python -m pytest tests/declarations/test_declaration_agreement.py`.
@@ -30,7 +30,7 @@ DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A schema, in the words of one draft, values to try, and what a type of it has to accept and may accept."""
+    """A schema of one draft, values to try, and those that its type must accept or may accept."""
 
     schema: Any
     values: list[Any]
@@ -51,7 +51,7 @@ def validator(schema: Any) -> jsonschema_rs.Validator:
 
 
 def generated(count: int, first_seed: int) -> list[Case]:
-    # Hypothesis makes the cases, and many at once go through the compiler; it shrinks nothing, the shortest is shown.
+    # Hypothesis makes the cases, and many go through the compiler together. It shrinks nothing: the shortest is shown.
     made: list[Case] = []
 
     @seed(first_seed)
@@ -88,7 +88,7 @@ def generated(count: int, first_seed: int) -> list[Case]:
 
 
 def compiled(type_check: Callable[..., Any], cases: list[Case]) -> list[tuple[list[str], list[bool]]]:
-    """For each case, what is wrong with its type, and which of the values it accepts."""
+    """Return for each case the errors of its type, and the values that it accepts."""
     files, first = {}, []
     for number, case in enumerate(cases):
         text = render_schema(case.schema, "T")
@@ -104,7 +104,7 @@ def compiled(type_check: Callable[..., Any], cases: list[Case]) -> list[tuple[li
     return answers
 
 
-def test_types_lie_between_what_is_meant_and_what_can_be_said(type_check: Callable[..., Any]) -> None:
+def test_types_lie_between_the_meant_and_the_expressible_schema(type_check: Callable[..., Any]) -> None:
     cases = generated(CASES, SEED)
     disagreements = []
     for start in range(0, len(cases), BATCH):

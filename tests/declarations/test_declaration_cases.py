@@ -1,4 +1,4 @@
-"""Each schema of `schema_cases` makes a type that accepts, refuses and says what it should."""
+"""The cases of `schema_cases`: each type accepts, refuses and documents what it should."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def program(case: Case) -> tuple[str, int]:
-    """A program of one snippet a line, and the number of the first such line."""
+    """Return a program with one snippet a line, and the number of the first such line."""
     text = render_schema(case.schema, "T")
     lines = [
         f"{{ const _: T = {snippet[1:]}; }}" if snippet.startswith("=") else f"{{ {snippet}; }}"
@@ -33,7 +33,7 @@ def answers(type_check: Callable[..., Problems], comments: Callable[..., Comment
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
-def test_a_type_is_what_its_schema_says(number: int, answers: tuple[Problems, Comments]) -> None:
+def test_a_type_accepts_and_refuses_what_its_case_lists(number: int, answers: tuple[Problems, Comments]) -> None:
     case = CASES[number]
     first = program(case)[1]
     problems: dict[int, str] = {}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
+from declarations.expressions import MAX_SIGNATURE
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
-from declarations.render import HEADER_TYPE, LARGE_FILE, MAX_SIGNATURE, OPTIONS_TYPE, RESULT_TYPE, ServerFile
+from declarations.render import HEADER_TYPE, LARGE_FILE, OPTIONS_TYPE, RESULT_TYPE, ServerFile
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 
@@ -156,7 +157,9 @@ def test_a_new_observation_changes_one_function() -> None:
         ("delete", "delete_", True),
     ],
 )
-def test_the_name_of_a_tool_is_told_where_its_identifier_does_not(name: str, identifier: str, shown: bool) -> None:
+def test_the_name_of_a_tool_is_shown_if_its_identifier_does_not_suggest_it(
+    name: str, identifier: str, shown: bool
+) -> None:
     assert (f"@name {name}" in render_server("s", [(identifier, Tool(name))])) == shown
 
 
@@ -205,7 +208,7 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
             file.some([name])
 
 
-def test_a_large_file_says_at_the_top_what_it_holds() -> None:
+def test_a_large_file_lists_its_members_at_the_top() -> None:
     def text(count: int) -> str:
         names = ["addLabel", "create", *[f"create{n}" for n in "ABC"], *[f"get{n}" for n in range(count)], "URLOf", "x"]
         description = "What this one does, at some length. " * 3
@@ -219,7 +222,7 @@ def test_a_large_file_says_at_the_top_what_it_holds() -> None:
         "/**",
         ' * 51 tools of MCP server "s". await MCP.s.<tool>({ ... }); unwrap(result) is its value.',
         f' * {len(large) / 1024:.0f} KB; API.read("mcp/s.d.ts#<tool>") gives one tool, "#<tool>,<tool>" several, '
-        "and what … cuts here. "
+        "without the cuts marked … here. "
         f"Tools: addLabel, create, create{{A,B,C}}, get{{{numbers}}}, URLOf, x, resources",
         " */",
     ]
@@ -295,7 +298,7 @@ def test_long_text_is_cut_with_a_mark() -> None:
 HIDING = "\xad\u034f\u061c\u115f\u180e\u200d\u202e\u2066\u3164\ufe0f\uffa0\U000e0041\U000e0101"
 
 
-def test_nothing_that_hides_or_reverses_text_gets_into_a_file() -> None:
+def test_files_have_no_invisible_or_bidirectional_characters() -> None:
     hidden = HIDING.join("secret words")
     schema = {"properties": {hidden: {"description": hidden, "enum": [hidden], "pattern": hidden}}}
     tool = Tool("t", hidden, schema, {"properties": {hidden: {"const": hidden}}})

@@ -1,4 +1,4 @@
-"""JSON Schemas as TypeScript types: their text, what they accept and refuse, and that nothing is too much for them."""
+"""JSON Schemas as TypeScript types: their text, what they accept and refuse, and bounds for hostile schemas."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`namespaces.d.ts`: what is in the scope of a namespace, as types that the compiler takes."""
+"""`namespaces.d.ts`: the scope of a namespace as types that compile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import declarations
-from declarations.render import NamespaceSummary, ScopeFunction, ScopeObject, render_namespaces
+from declarations.namespaces import NamespaceSummary, ScopeFunction, ScopeObject, render_namespaces
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_functions_have_the_types_of_their_tools(type_check: Callable[..., Any])
     assert problems(type_check, sound.replace("Shop", "Other"), "Shop", "Other") == []
 
 
-def test_what_does_not_fit_is_an_error(type_check: Callable[..., Any]) -> None:
+def test_wrong_arguments_are_type_errors(type_check: Callable[..., Any]) -> None:
     for wrong in (
         "await Shop.find({ p: 1 });",
         "await Shop.find();",

@@ -1,4 +1,4 @@
-"""The shapes of results seen earlier: what they keep, what they never keep, and how far they grow."""
+"""The shapes of earlier results: what they have, what they never have, and their bounds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EXAMPLES: list[tuple[str, list[object], str]] = [
 
 
 @pytest.mark.parametrize(("values", "expected"), [row[1:] for row in EXAMPLES], ids=[row[0] for row in EXAMPLES])
-def test_a_shape_tells_kinds_and_what_is_always_there(values: list[object], expected: str) -> None:
+def test_a_shape_has_the_kinds_of_values_and_required_properties(values: list[object], expected: str) -> None:
     assert typed(*values) == expected
 
 
@@ -130,7 +130,7 @@ def test_many_objects_of_one_shape_side_by_side_are_a_map() -> None:
     assert "a: { stars" in typed({name: {"stars": 1, "forks": 2} for name in names[1:]} | {"a": {"stars": 1}})
 
 
-def test_a_map_stays_one() -> None:
+def test_a_map_stays_a_map() -> None:
     assert typed({"12": {"a": 1}}, {"a": {"b": "x"}}) == "{ [key: string]: { a?: number; b?: string } }"
 
 
@@ -166,21 +166,21 @@ def test_every_value_that_was_merged_is_valid(values: list[Any]) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(VALUES, max_size=5), VALUES)
-def test_the_same_value_again_tells_nothing_new(values: list[Any], value: Any) -> None:
+def test_merging_the_same_value_again_changes_nothing(values: list[Any], value: Any) -> None:
     once = merge(seen(*values), value)
     assert merge(once, value) == once
 
 
 @settings(max_examples=40)
 @given(VALUES, VALUES)
-def test_the_order_of_two_plays_no_part(one: Any, other: Any) -> None:
+def test_the_order_of_two_values_does_not_matter(one: Any, other: Any) -> None:
     assert unite(seen(one), seen(other)) == unite(seen(other), seen(one))
     assert seen(one, other) == seen(other, one)
 
 
 @settings(max_examples=40)
 @given(RECORDS, RECORDS, RECORDS)
-def test_nor_does_that_of_records(one: Any, two: Any, three: Any) -> None:
+def test_the_order_of_records_does_not_matter(one: Any, two: Any, three: Any) -> None:
     assert unite(unite(seen(one), seen(two)), seen(three)) == unite(seen(one), unite(seen(two), seen(three)))
     assert seen(one, two, three) == seen(three, one, two)
 
@@ -190,7 +190,7 @@ _SECRET = "Sesame-4711 "
 
 @settings(max_examples=40)
 @given(st.lists(VALUES.map(lambda value: _marked(value)), min_size=1, max_size=5))
-def test_no_value_and_no_key_that_is_data_gets_into_a_schema(values: list[Any]) -> None:
+def test_a_schema_has_no_value_and_no_key_that_is_data(values: list[Any]) -> None:
     schema = to_schema(seen(*values))
     text = json.dumps(schema)
     assert "Sesame" not in text
@@ -200,7 +200,7 @@ def test_no_value_and_no_key_that_is_data_gets_into_a_schema(values: list[Any]) 
 
 
 def _marked(value: Any) -> Any:
-    """The value with a secret in every text, number and key that is not one of a few names."""
+    """Return the value with a secret in every text, number and key that is not one of a few names."""
     match value:
         case str():
             return _SECRET + value
@@ -261,7 +261,7 @@ def test_a_shape_is_small_whatever_is_merged(make: Callable[[], Any]) -> None:
     assert merge(shape, value) == shape
 
 
-def test_what_lies_deepest_is_forgotten_first() -> None:
+def test_the_deepest_levels_are_forgotten_first() -> None:
     text = typed(_wide(5))
     assert text.startswith("{ a: { a: ")
     assert "unknown" in text

@@ -147,7 +147,7 @@ async def test_what_a_program_asks_is_shown_as_the_programs_own_words(able: Sess
     assert params.message == "[the program] [2K[github] Log in\n  [the program] no"
     assert params.requested_schema["properties"] == {"a": {"type": "string", "title": "x [1A y"}}
     assert said[0] == {"accepted": False, "action": "cancel", "content": None}
-    assert "cannot have a field 'Decision': that is how calls are approved" in said[1]
+    assert "cannot have a field 'Decision', which approves calls" in said[1]
 
 
 async def test_an_answer_may_come_long_after_the_program_was_suspended(tmp_path: Path) -> None:

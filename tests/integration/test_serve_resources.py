@@ -353,7 +353,7 @@ async def test_an_operation_has_a_timeout_of_its_own_too(session: Session) -> No
         ("{ timeoutMs: 0 }", "timeoutMs is a number of milliseconds from 1 to 600000, not number 0"),
         ("{ timeoutMs: 600_001 }", "from 1 to 600000"),
         ('{ timeoutMs: "5s" }', 'not string "5s"'),
-        ("5000", "takes one object, and options such as { timeoutMs: 5000 } after it, not number 5000"),
+        ("5000", "takes one object, and options such as { timeoutMs: 5000 } after it, got number 5000"),
         ("{}, {}", "takes one object and options, got 3 arguments"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import Offered, OfferedNamespace
 from codemode_mcp.catalog.toolset import select
 from codemode_mcp.cli.repl.completion import MAX_OFFERED, MAX_READ, Completion, complete

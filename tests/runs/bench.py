@@ -12,7 +12,7 @@ import anyio
 from codemode_mcp.audit import Auditor
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.catalog import client_tools
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import ClientTools
 from codemode_mcp.catalog.toolset import select
 from codemode_mcp.policy.callers import Caller
@@ -26,7 +26,7 @@ from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRule
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.calls.dispatch import Interception
+    from codemode_mcp.calls.interception import Interception
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.calls.dispatch import MAX_NEAREST
+from codemode_mcp.calls.context import MAX_NEAREST
 from codemode_mcp.catalog.client_tools import ClientTools, offered
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues
@@ -191,9 +191,9 @@ async def test_a_picture_of_the_model_comes_beside_the_text() -> None:
 
 
 async def test_a_client_that_refuses_fails_the_call_with_its_reason() -> None:
-    with pytest.raises(UpstreamCallError, match="nobody answers: the client answered with error -1: no"):
+    with pytest.raises(UpstreamCallError, match="the question was not answered: the client answered with error -1: no"):
         await put("roots", {}, QuestionRefused("the client answered with error -1: no"))
-    with pytest.raises(UpstreamCallError, match="nobody can be asked here"):
+    with pytest.raises(UpstreamCallError, match="no client is connected that can be asked"):
         await ClientTools().call_tool("roots", {})
 
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.calls.dispatch import CallContext
+from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedNamespace
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.plugins.api import namespace_tool

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.installation import install_command
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.search.finder import Finder

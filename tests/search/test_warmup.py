@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.search import warmup
 from codemode_mcp.search.warmup import Warmup
@@ -135,7 +135,7 @@ async def test_leaving_does_not_wait_long_for_what_does_not_stop(monkeypatch: py
 async def test_a_prepared_catalog_has_its_index_and_finds_the_same() -> None:
     views = [UpstreamView("acme", "ready", tools=(Tool("list_people"), Tool("frob")))]
     prepared, other = build(views, Policy(PolicyRules())), build(views, Policy(PolicyRules()))
-    assert "_finder" not in vars(prepared)
+    assert "finder" not in vars(prepared.index)
     await anyio.to_thread.run_sync(prepared.prepare_search)
-    assert "_finder" in vars(prepared)
+    assert "finder" in vars(prepared.index)
     assert prepared.search("people", 5, None) == other.search("people", 5, None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
-from codemode_mcp.catalog.catalog import build
+from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.catalog.catalog import Catalog, Entry
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
 
 CONNECT_SECONDS = 30.0
 

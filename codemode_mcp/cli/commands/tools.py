@@ -130,7 +130,7 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
     async with open_app(config) as opened:
         await opened.connect(CONNECT_SECONDS)
         catalog = await opened.catalog_for(opened.operator, None)
-        files = {path: catalog.file(path) for path in catalog.paths}
+        files = {path: catalog.files.text(path) for path in catalog.files.paths}
         if catalog.toolset:
             files["tools.d.ts"] = catalog.toolset.declarations()
     ours = resources.files("declarations")

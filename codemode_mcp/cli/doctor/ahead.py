@@ -134,7 +134,7 @@ async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) ->
 
 
 def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
-    from codemode_mcp.catalog.catalog import build
+    from codemode_mcp.catalog.build import build
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.semantic import Meaning
 

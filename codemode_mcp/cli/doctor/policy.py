@@ -63,7 +63,7 @@ def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Itera
 async def there(app: App, config: Config) -> There:
     """Return all tools, once the servers are known."""
     from codemode_mcp.catalog import client_tools
-    from codemode_mcp.catalog.catalog import build
+    from codemode_mcp.catalog.build import build
     from codemode_mcp.policy.policy import Effects, Policy
     from codemode_mcp.settings import PolicyRules
 

@@ -12,7 +12,7 @@ from codemode_mcp.cli.repl.cells import COMMANDS
 from codemode_mcp.cli.repl.scan import scan
 from codemode_mcp.cli.repl.vocabulary import ITEMS, Name
 from codemode_mcp.control.display import plain
-from declarations.render import property_name
+from declarations.expressions import property_name
 from declarations.typetree import Constant, string_literal
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _files(partial: str, start: int, words: Vocabulary) -> list[Completion]:
     """Return completions of the path for `API.read`."""
     path, mark, _ = partial.partition("#")
     if not mark:
-        return _plain(partial, start, list(words.catalog.paths), "")
+        return _plain(partial, start, list(words.catalog.files.paths), "")
     parts = [
         f"{path}#{entry.identifier}" for each in words.catalog.servers if each.path == path for entry in each.tools
     ]

@@ -307,13 +307,13 @@ class Prompt:
         wanted = rest.strip().removeprefix("MCP.").strip("()")
         server, mark, tool = wanted.partition("#" if "#" in wanted else ".")
         if not server:
-            self._front.declaration(catalog.file("mcp/index.d.ts").rstrip())
+            self._front.declaration(catalog.files.text("mcp/index.d.ts").rstrip())
         elif server == "tools":
             self._front.declaration(catalog.toolset.declarations().rstrip())
         else:
             found = next((each for each in catalog.servers if server in (each.identifier, each.alias, each.name)), None)
             path = f"mcp/{server}.d.ts" if found is None else found.path
-            self._front.declaration(str(catalog.read(f"{path}#{tool}" if mark else path)["content"]).rstrip())
+            self._front.declaration(str(catalog.files.read(f"{path}#{tool}" if mark else path)["content"]).rstrip())
         return True
 
     async def _do_search(self, rest: str) -> bool:

@@ -30,7 +30,9 @@ from declarations.typetree import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.catalog.catalog import Catalog, Entry, Server
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.catalog.servers import Server
 
 ITEMS: Final = "[]"
 """Part of a path to a type that stands for an element of an array."""

@@ -28,11 +28,11 @@ async def exposure_of(config: Config) -> Exposure:
         await app.plugins()
         views = (await app.pool()).views()
         catalog = await app.catalog_for(app.operator, None)
-        declared = {server.name: catalog.read(server.path)["bytes"] for server in catalog.servers}
+        declared = {server.name: catalog.files.read(server.path)["bytes"] for server in catalog.servers}
         return Exposure(
             tuple(server_of(view, declared.get(view.name, 0)) for view in views),
             await _own(app),
-            catalog.read("mcp/index.d.ts")["bytes"],
+            catalog.files.read("mcp/index.d.ts")["bytes"],
             _one_tool(catalog),
         )
 
@@ -62,7 +62,7 @@ def server_of(view: UpstreamView, declarations: int) -> Server:
 
 def _one_tool(catalog: Catalog) -> int:
     sizes = [
-        catalog.read(f"{server.path}#{entry.tool.name}")["bytes"]
+        catalog.files.read(f"{server.path}#{entry.tool.name}")["bytes"]
         for server in catalog.servers
         for entry in server.tools
         if entry.method == "tools/call"

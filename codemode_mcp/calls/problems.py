@@ -1,0 +1,119 @@
+"""Problems of a value with a schema, and the order and form in which a message lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from codemode_mcp.calls.phrases import MAX_EXPECTED, MAX_OPTIONS, Path, clip, either, path_text, shown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+THERE_ARE = "; there are "
+"""Words before the names that exist at a path, which are listed once."""
+
+_MAX_ALIKE = 3
+"""Problems that items of one array share and that are listed. The others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong at a path.
+
+    Attributes:
+        kind: "missing" and "unknown" have the property's name at the end of the path; "kind" is a value of the wrong
+            type, "choice" a value that is none of those listed.
+        expected: a few words for a right value, if known.
+        near: for "unknown", the name that was probably meant.
+    """
+
+    path: Path
+    text: str
+    kind: Literal["missing", "unknown", "kind", "choice", "other"] = "other"
+    expected: str = ""
+    near: str | None = None
+
+
+def merged(found: Iterable[Problem]) -> list[Problem]:
+    """Return each problem once. An unknown name takes the place of the missing name that was meant."""
+    problems = list(dict.fromkeys(found))
+    meant = {(*p.path[:-1], p.near): p for p in reversed(problems) if p.kind == "unknown" and p.near is not None}
+    listed: list[Problem] = []
+    placed: set[Problem] = set()
+    for problem in problems:
+        unknown = meant.get(problem.path) if problem.kind == "missing" else None
+        if unknown is not None and unknown not in placed:
+            placed.add(unknown)
+            about = f"missing, {problem.expected}" if problem.expected else "missing"
+            listed.append(replace(unknown, text=did_you_mean(unknown.path[:-1], str(problem.path[-1]), f" ({about})")))
+        else:
+            listed.append(problem)
+    return _gathered(_names_listed_once(problem for problem in listed if problem not in placed))
+
+
+def _names_listed_once(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems, with the names that exist at a path only in the first that lists them."""
+    listed: set[tuple[Path, str]] = set()
+    for problem in problems:
+        text, _, names = problem.text.partition(THERE_ARE) if problem.kind == "unknown" else (problem.text, "", "")
+        key = (problem.path[:-1], names)
+        yield replace(problem, text=text) if key in listed else problem
+        if names:
+            listed.add(key)
+
+
+def _gathered(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems. Of those that items of one array share there are the first few and a count."""
+    counts: dict[tuple[Any, ...], int] = {}
+    listed: list[Problem] = []
+    ends: dict[tuple[Any, ...], int] = {}
+    for problem in problems:
+        inside = next((n for n, part in enumerate(problem.path) if isinstance(part, int)), None)
+        if inside is None:
+            listed.append(problem)
+            continue
+        form = tuple(-1 if isinstance(part, int) else part for part in problem.path)
+        key = (form, problem.kind, problem.expected or problem.text.partition(", got ")[0])
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= _MAX_ALIKE:
+            listed.append(problem)
+        elif counts[key] == _MAX_ALIKE + 1:
+            ends[key] = len(listed)
+            listed.append(Problem(problem.path[:inside], ""))
+    for key, n in ends.items():
+        listed[n] = replace(listed[n], text=f"{counts[key] - _MAX_ALIKE} more like the last")
+    return listed
+
+
+def no_such(path: Path) -> str:
+    """Return the words for a name that is not declared: properties of the input itself are arguments."""
+    return f"no such {'property' if path else 'argument'}"
+
+
+def did_you_mean(path: Path, near: str, about: str = "") -> str:
+    """Return the words for a name that is not declared where another was probably meant."""
+    return f"{no_such(path)}; did you mean {shown_name(near)}{about}?"
+
+
+def distance(problems: Sequence[Problem], path: Path) -> tuple[int, int, int]:
+    """Return how far a value is from a branch: another kind of value, then the number of problems, then their depth."""
+    of_kind = any(p.path == path and p.kind in ("kind", "choice") for p in problems)
+    return of_kind, len(problems), -min(len(p.path) for p in problems)
+
+
+def with_others(problems: list[Problem], others: Sequence[str], path: Path) -> list[Problem]:
+    """Return the problems of the branch that fits best, naming the other branches once."""
+    named = clip(either(others), MAX_EXPECTED)
+    first = problems[0]
+    if "(or " in first.text:  # it names alternatives further inside, which are nearer to what was meant
+        return problems
+    where = "" if first.path == path else f"{path_text(path)}: "
+    return [replace(first, text=f"{first.text} (or {where}{named})", kind="other"), *problems[1:]]
+
+
+def lacks(branches: Sequence[Sequence[str]], path: Path) -> Problem:
+    """Return the problem of a value in which every branch misses a property."""
+    lacking = [" and ".join(shown_name(name) for name in names[:4]) for names in branches[:6]]
+    more = ["…"] if len(branches) > 6 else []
+    return Problem(path, f"missing {clip(', or '.join(dict.fromkeys([*lacking, *more])), MAX_OPTIONS)}")

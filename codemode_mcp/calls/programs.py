@@ -1,0 +1,67 @@
+"""Hooks on the outer `exec`: they may deny a program or replace it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import InternalError, PluginError, PolicyDenied, ProgramError
+from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.calls.interception import Interception
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.settings import Language
+    from upstream_clients.tools import JsonObject
+
+
+async def admit_program(
+    interception: Interception | None,
+    run_id: str,
+    owner: str,
+    caller: Caller,
+    code: str,
+    language: Language,
+    note: Callable[[str], None],
+) -> str:
+    """Return the program to run for an `exec`: this code, or the code that a hook returns instead.
+
+    Raises:
+        ProgramError: `invalid_input`, a hook denies the program.
+        InternalError: a hook failed.
+    """
+    if interception is None:
+        return code
+    if not interception.is_ready:
+        await interception.ready()
+    if not interception.hooks(EXEC_ID):
+        return code
+    event = ToolCallEvent(
+        tool_id=EXEC_ID,
+        tool_kind="code_mode_exec",
+        tool_input_kind=language,
+        input={"code": code},
+        run_id=run_id,
+        owner=owner,
+        principal=caller.principal,
+    )
+    try:
+        admitted: str = (await interception.before(event, "exec", note, _program))["code"]
+    except PolicyDenied as error:
+        raise ProgramError("invalid_input", error.message) from None
+    except PluginError as error:
+        raise InternalError(error.message) from None
+    return admitted
+
+
+def _program(text: str) -> JsonObject:
+    """Return the program that a hook returns instead, from its JSON."""
+    changed = json.loads(text)
+    if changed.keys() != {"code"} or not isinstance(changed["code"], str):
+        raise ProgramError("invalid_input", "expected {code}, a string")
+    code: str = changed["code"]
+    if not code.strip():
+        raise ProgramError("invalid_input", "the code is empty")
+    return {"code": code}

@@ -1,0 +1,79 @@
+"""The result of a call: its text, its size, and the type that is learned from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.audit import sizes
+from codemode_mcp.calls.interception import event_of
+from codemode_mcp.errors import Exceeded, UpstreamError
+from codemode_mcp.json_text import json_text
+
+if TYPE_CHECKING:
+    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.interception import Interception
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.catalog.observed_types import ObservedTypes
+    from codemode_mcp.plugins.api import ToolCallEvent
+    from codemode_mcp.settings import CodeModeSettings
+    from upstream_clients.tools import JsonObject
+
+LARGE_RESULT = 100_000
+"""Characters of a result from middleware from which on no type is learned from it: it would have to be parsed."""
+
+
+class Results:
+    """Makes the text of results for programs.
+
+    Attributes:
+        settings: replaced when the configuration is reloaded.
+    """
+
+    def __init__(
+        self, settings: CodeModeSettings, observed: ObservedTypes | None, interception: Interception | None
+    ) -> None:
+        self.settings = settings
+        self._observed = observed
+        self._interception = interception
+
+    async def text(
+        self,
+        entry: Entry,
+        number: int,
+        arguments: JsonObject,
+        context: CallContext,
+        event: ToolCallEvent | None,
+        result: Any,
+        printed: str | None,
+    ) -> str:
+        """Return a result as JSON text, after middleware. `printed` is the server's own text, if known."""
+        interception = self._interception
+        replaced = interception is not None and interception.middleware(entry.id)
+        if interception is not None and replaced:
+            event = event or event_of(entry, number, arguments, context)
+            text = await interception.after(event, entry.path, result, self.settings.max_tool_result_bytes)
+        else:
+            text = json_text(result) if printed is None else printed
+        self.check_size(entry, text)
+        if not replaced:
+            self.learn(entry, context, result)
+        elif len(text) <= LARGE_RESULT:
+            self.learn(entry, context, text)
+        return text
+
+    def check_size(self, entry: Entry, text: str) -> None:
+        """Raise `UpstreamError` for a result that is too large."""
+        size, most = sizes.size(text), self.settings.max_tool_result_bytes
+        if size > most:
+            raise UpstreamError(
+                f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
+                f"({most}); ask the tool for less at a time",
+                dispatched=True,
+                exceeded=Exceeded("maxToolResultBytes", size, most),
+            )
+
+    def learn(self, entry: Entry, context: CallContext, result: Any) -> None:
+        """Learn the type of a result, for a tool that declares none."""
+        of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
+        if self._observed is not None and of_mcp_tool and entry.tool.output_schema is None:
+            self._observed.learn(context.owner, entry.id, result)

@@ -1,0 +1,126 @@
+"""The decision whether a call may be made: by policy, by a person, and by policy again when it is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import PolicyDenied, UpstreamError
+from codemode_mcp.json_text import json_text
+from codemode_mcp.policy.approval import ApprovalRequest
+from codemode_mcp.policy.policy import Ask, Deny, Effects, Policies
+from upstream_clients.tools import Admission
+
+if TYPE_CHECKING:
+    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.policy.approval import ApproveFn
+    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.sandbox.messages import ToolCall
+    from codemode_mcp.settings import ToolSettings
+    from upstream_clients.tools import JsonObject, Tool
+
+
+class CallRules:
+    """The rules of the configuration, applied to calls."""
+
+    def __init__(self, tools: ToolSettings) -> None:
+        self._policies = Policies(tools)
+
+    def apply(self, tools: ToolSettings) -> None:
+        """Decide by these rules from now on, also for runs that have begun."""
+        self._policies = Policies(tools)
+
+    def asks_for(self, target: str, context: CallContext) -> bool:
+        """Return whether a call of this id needs a person's approval."""
+        entry = context.catalog.get(target)
+        try:
+            return entry is not None and self.decide(entry, context, entry.effects) is not None
+        except PolicyDenied:
+            return False
+
+    def decide(self, entry: Entry, context: CallContext, declared: Effects, why: str = "") -> str | None:
+        """Return why a person has to approve the call; None if it may be made. Raises `PolicyDenied`."""
+        # The rules may be newer than the run's catalog, and may no longer trust the server.
+        policy = self._policies.of(context.caller)
+        match policy.decide(entry.id, declared if _trusts(policy, entry) else Effects.of(None)):
+            case Deny(reason=reason):
+                raise PolicyDenied(f"{entry.path} may not be called: {reason}{why}")
+            case Ask(reason=reason):
+                return reason
+        return None
+
+    async def approve(
+        self,
+        entry: Entry,
+        call: ToolCall,
+        context: CallContext,
+        arguments: JsonObject,
+        reason: str,
+        ask: ApproveFn | None,
+    ) -> None:
+        """Ask a person, and raise `PolicyDenied` unless the call is approved as it is."""
+        if ask is None:
+            raise PolicyDenied(f"{entry.path} needs a person's approval ({reason}), but no one can be asked here")
+        effects = entry.effects if _trusts(self._policies.of(context.caller), entry) else Effects.of(None)
+        shown = json_text(arguments)
+        verdict = await ask(ApprovalRequest(call.id, entry.id, entry.path, arguments, effects, reason))
+        if not verdict.approved:
+            raise PolicyDenied(
+                f"{entry.path} was not approved: {verdict.why}; do not try again unless the user asks for it"
+            )
+        if json_text(arguments) != shown:
+            raise PolicyDenied(f"{entry.path}: its arguments were changed after a person had approved others")
+        # The rules may have changed while the person decided.
+        self.decide(entry, context, entry.effects)
+
+    def _decide_present(
+        self, entry: Entry, context: CallContext, present: Tool | None, record: CallRecord, *, approved: bool
+    ) -> None:
+        """Decide again when the call is about to be sent, by the rules and the annotations that hold now.
+
+        The catalog may be older than the connection to the server, and the rules may have changed while the call waited
+        for the connection or for a person.
+        """
+        self.decide_again(entry, context, approved=approved)
+        policy = self._policies.of(context.caller)
+        if _trusts(policy, entry) and policy.by_annotations:
+            if present is None:
+                raise UpstreamError(
+                    f"{entry.path}: server {entry.source_name!r} has no tool {entry.tool.name!r} any more",
+                    dispatched=record.dispatched,
+                )
+            changed = "; its server has changed the tool since it was listed"
+            asked_for = self.decide(entry, context, Effects.of(present.annotations), changed)
+            if asked_for is not None and not approved:
+                raise PolicyDenied(
+                    f"{entry.path} needs a person's approval ({asked_for}), run the program again{changed}"
+                )
+        if not approved or present is None or not _trusts(policy, entry):
+            return
+        if Effects.of(present.annotations) != entry.effects:
+            raise PolicyDenied(
+                f"{entry.path} was not called: its server has changed what the tool says it does since a person was "
+                "asked; run the program again"
+            )
+
+    def decide_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
+        """Decide by the rules that hold now."""
+        asked_for = self.decide(entry, context, entry.effects)
+        if asked_for is not None and not approved:
+            raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
+
+    def admission(
+        self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool, just_decided: bool = False
+    ) -> Admission:
+        """Return the decision that a source asks for when it is about to send the call."""
+
+        def decide(present: Tool | None) -> None:
+            self._decide_present(entry, context, present, record, approved=approved)
+
+        return Admission(decide, self._policies.of(context.caller).by_annotations, just_decided)
+
+
+def _trusts(policy: Policy, entry: Entry) -> bool:
+    """Return whether the annotations of a tool are trusted. Only those of an MCP server may be distrusted."""
+    return entry.source != "mcp" or policy.trusts(entry.source_name)

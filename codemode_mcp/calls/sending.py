@@ -1,0 +1,143 @@
+"""The sending of an admitted call to the source of its tool."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from codemode_mcp.catalog.operations import perform
+from codemode_mcp.catalog.servers import login_advice
+from codemode_mcp.errors import UpstreamError
+from codemode_mcp.json_text import json_text
+from codemode_mcp.plugins.running import removed
+from upstream_clients.errors import UpstreamCallError, UpstreamClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.calls.rules import CallRules
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.settings import CodeModeSettings
+    from declarations.operations import Operation
+    from upstream_clients.tools import Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolSource
+
+log = logging.getLogger("codemode_mcp.calls")
+
+
+class Sender:
+    """Sends calls.
+
+    Attributes:
+        settings: replaced when the configuration is reloaded.
+    """
+
+    def __init__(
+        self, source: Callable[[Entry, CallContext], ToolSource], rules: CallRules, settings: CodeModeSettings
+    ) -> None:
+        self._source = source
+        self._rules = rules
+        self.settings = settings
+
+    async def send(
+        self,
+        entry: Entry,
+        arguments: dict[str, Any],
+        context: CallContext,
+        record: CallRecord,
+        on_progress: ProgressFn | None,
+        asking: Asking | None,
+        timeout: float | None,
+        begin: BeginFn | None,
+        sent: SentFn,
+        *,
+        approved: bool,
+    ) -> tuple[Any, str | None]:
+        """Return the result, and its JSON text where the source has one."""
+        printed: str | None = None
+        try:
+            source = self._source(entry, context)
+        except KeyError:
+            why = f"server {entry.source_name!r} is no longer configured"
+            if entry.source != "mcp":
+                why = f"{entry.path}: {removed(entry.source_name)}"
+            raise UpstreamError(why, dispatched=False) from None
+
+        def on_sent() -> None:
+            if entry.operation is not None:
+                # The rules may have changed while the call waited for a connection.
+                self._rules.decide_again(entry, context, approved=approved)
+            sent()
+            record.status, record.dispatched = "executing", True
+
+        try:
+            if entry.operation is None:
+                outcome = await source.call_tool(
+                    entry.tool.name,
+                    arguments,
+                    on_progress=on_progress,
+                    timeout=timeout,
+                    asking=asking,
+                    on_sent=on_sent,
+                    admit=self._rules.admission(entry, context, record, approved=approved),
+                    begin=begin,
+                )
+                for note in outcome.notes:
+                    log.warning("%s: %s", entry.id, note)
+                result: Any = outcome.result
+                printed = outcome.text
+            else:
+                result = await self._perform(
+                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
+                )
+        except UpstreamClientError as error:
+            raise call_error(entry, source, record, error) from error
+        record.dispatched = True  # even if the source did not report it
+        return result, printed
+
+    async def _perform(
+        self,
+        source: ToolSource,
+        entry: Entry,
+        operation: Operation,
+        arguments: dict[str, Any],
+        asking: Asking | None,
+        timeout: float | None,
+        record: CallRecord,
+        on_sent: SentFn,
+        begin: BeginFn | None,
+    ) -> Mapping[str, Any]:
+        """Perform an operation on resources or prompts. All its pages together may take `timeout` seconds."""
+        room = self.settings.max_tool_result_bytes
+
+        def has_room(page: Mapping[str, Any]) -> bool:
+            nonlocal room
+            room -= len(json_text(page).encode("utf-8", "surrogatepass"))
+            return room >= 0
+
+        def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
+            nonlocal begin
+            first, begin = begin, None
+            return source.request(method, params, asking=asking, on_sent=on_sent, begin=first)
+
+        with anyio.move_on_after(timeout):
+            return await perform(operation, arguments, request, has_room)
+        unsent = "" if record.dispatched else "; nothing was sent"
+        raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
+
+
+def call_error(entry: Entry, source: ToolSource, record: CallRecord, error: Exception) -> Exception:
+    """Return the error for a program from an error of a source, and record whether the call was sent."""
+    if isinstance(error, UpstreamCallError):
+        record.dispatched = error.dispatched
+        return UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched)
+    if isinstance(error, UpstreamClientError):
+        why = error.message
+        if source.view().login_required:
+            why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
+        # Of several requests for one call the earlier ones may have been sent.
+        return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)
+    return error

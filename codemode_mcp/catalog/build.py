@@ -1,0 +1,116 @@
+"""The making of a catalog from what upstreams and others offer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from codemode_mcp.catalog.catalog import Catalog
+from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
+from codemode_mcp.catalog.servers import Server, ServerIndex
+from codemode_mcp.catalog.toolset import NO_TOOLS, select
+from codemode_mcp.policy.policy import Deny, Effects
+from declarations.names import aliases, identifiers
+from declarations.operations import OPERATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+    from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.search.finder import Meaning
+    from upstream_clients.tools import UpstreamView
+
+_GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
+"""The status that a program sees, by the state of the upstream."""
+
+
+def build(
+    views: Iterable[UpstreamView],
+    policy: Policy,
+    meaning: Meaning | None = None,
+    previous: Catalog | None = None,
+    offered: Sequence[Offered] = (),
+    namespaces: Sequence[OfferedNamespace] = (),
+) -> Catalog:
+    """Return the catalog of what these upstreams and others offer and policy does not deny.
+
+    Args:
+        meaning: a sentence model for searches, if there is one.
+        previous: the catalog before this one. Its declarations and search index are used where nothing has changed.
+    """
+    # Denied servers must not show, not even by a number after a name that they would share with another.
+    shown = [view for view in views if policy.may_admit(f"mcp:{view.name}:")]
+    server_names = identifiers([view.name for view in shown], kind="server")
+    server_aliases = aliases([view.name for view in shown], server_names)
+    servers = []
+    for view in shown:
+        identifier = server_names[view.name]
+        tools = tuple(_tool_entries(view, identifier, policy))
+        groups = tuple(_groups(view, identifier, policy))
+        if not tools and not groups and (view.tools or view.resources or view.prompts):
+            continue  # all that it has is denied
+        servers.append(
+            Server(
+                identifier=identifier,
+                alias=view.name if view.name in server_aliases else None,
+                name=view.name,
+                status=_GUEST_STATUS[view.state],
+                error=_without_paths(view.error or "") if _GUEST_STATUS[view.state] == "down" else None,
+                description=one_line(view.description or ""),
+                tools=tools,
+                groups=groups,
+                login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
+            )
+        )
+    index = ServerIndex(tuple(servers), meaning, None if previous is None else previous.index)
+    return Catalog(index, select(offered, namespaces, policy, meaning) if offered else NO_TOOLS)
+
+
+def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:
+    allowed = []
+    for tool in view.tools:
+        entry_id = mcp_id(view.name, tool.name)
+        declared = policy.effects(view.name, tool.annotations)
+        if not isinstance(policy.decide(entry_id, declared), Deny):
+            allowed.append((entry_id, tool, declared))
+    names = identifiers([tool.name for _, tool, _ in allowed])
+    for entry_id, tool, declared in allowed:
+        name = names[tool.name]
+        yield Entry(
+            id=entry_id,
+            source="mcp",
+            source_name=view.name,
+            path=f"MCP.{identifier}.{name}",
+            identifier=name,
+            tool=tool,
+            effects=declared,
+        )
+
+
+_READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)
+
+
+def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+    for group, operations in OPERATIONS.items():
+        if not (view.resources if group == "resources" else view.prompts):
+            continue
+        # Reading resources and prompts is read-only by the protocol's definition, whatever the server says.
+        declared = _READ_ONLY if policy.trusts(view.name) else Effects.of(None)
+        entries = []
+        for operation in operations:
+            if operation.method == "completion/complete" and not view.completions:
+                continue
+            if isinstance(policy.decide(operation_id(view.name, operation), declared), Deny):
+                continue
+            entries.append(operation_entry(identifier, view.name, group, operation, declared))
+        if entries:
+            yield group, tuple(entries)
+
+
+_PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[/\\][^\s'\"/\\:;,]+)+[/\\]([^\s'\"/\\:;,]+)")
+
+
+def _without_paths(text: str) -> str:
+    """Return a text in which only the last part of each path is left: `doctor` shows paths, programs must not."""
+    return _PATH.sub(r"…/\1", text)

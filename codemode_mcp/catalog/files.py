@@ -1,0 +1,154 @@
+"""The declaration files of one catalog: `API.list` and `API.read`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.catalog.entries import one_line
+from codemode_mcp.catalog.servers import method, nearest_names, quoted
+from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.errors import ProgramError
+from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.catalog.servers import Server, ServerIndex
+    from codemode_mcp.catalog.toolset import Toolset
+    from upstream_clients.tools import JsonObject
+
+INDEX = "mcp/index.d.ts"
+"""The file of all servers."""
+
+NAMESPACES = "namespaces.d.ts"
+"""The file of the namespaces of plugins, if there are any."""
+
+
+class DeclarationFiles:
+    """The declaration files of one catalog. The texts of servers are shared with other catalogs.
+
+    Args:
+        observed: schemas of results seen earlier, by tool id.
+        scopes: what is in the scopes of namespaces, by their ids.
+    """
+
+    def __init__(
+        self,
+        index: ServerIndex,
+        toolset: Toolset,
+        observed: Mapping[str, JsonObject],
+        scopes: Mapping[str, ScopeObject],
+    ) -> None:
+        self._index = index
+        self._toolset = toolset
+        self._observed = observed
+        self._scopes = scopes
+
+    def listed(self, prefix: str) -> list[dict[str, Any]]:
+        """Return path, description and size of each file whose path begins with the prefix, for `API.list`."""
+        shown = []
+        for path in self.paths:
+            if path.startswith(prefix):
+                size = _bytes(self.text(path))
+                shown.append({"path": path, "description": self._about(path), "bytes": size})
+        return shown
+
+    def read(self, path: str) -> dict[str, Any]:
+        """Return a whole file, or the functions of it that follow a `#`, for `API.read`.
+
+        Raises:
+            ProgramError: the path is malformed or names no file, or the file has no such function.
+        """
+        if path.startswith("MCP."):
+            server, _, member = path.removeprefix("MCP.").partition(".")
+            near = f"mcp/{server}.d.ts" + (f"#{member}" if member else "")
+            raise ProgramError("nested_tool_failed", f"{quoted(path)} is not a path; write API.read({quoted(near)})")
+        path, mark, part = path.partition("#")
+        parts = path.split("/")
+        if mark and not part:
+            raise ProgramError(
+                "nested_tool_failed", f"name a tool after the #, such as {quoted(path + '#createIssue')}"
+            )
+        if not path or "" in parts or "." in parts or ".." in parts or "\\" in path:
+            raise ProgramError("nested_tool_failed", f"{quoted(path)} is not a valid path; see API.list()")
+        text = self._some(path, part) if mark else self.text(path)
+        return {"path": path + mark + part, "description": self._about(path), "content": text, "bytes": _bytes(text)}
+
+    def text(self, path: str) -> str:
+        """Return the text of one file. Raises the errors of `read`."""
+        if path == INDEX:
+            return self._index.index_file
+        if path == NAMESPACES and self._toolset.namespaces:
+            return self._namespaces_file
+        server = self._server_at(path)
+        return self._index.file(server).whole(self._observed_of(server))
+
+    def _some(self, path: str, part: str) -> str:
+        """Return some functions of a file. The name of a tool may hold commas, so `part` may be one name."""
+        if path == INDEX or (path == NAMESPACES and self._toolset.namespaces):
+            raise ProgramError("nested_tool_failed", f"{path} holds no tools; name the file of a server")
+        server = self._server_at(path)
+        names = [part] if server.member(part) is not None else [name.strip() for name in part.split(",")]
+        members = []
+        for name in names:
+            found = server.member(name)
+            if found is None:
+                raise server.no_member(name)
+            members.append(found if isinstance(found, str) else method(found))
+        return self._index.file(server).some(members, self._observed_of(server))
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all files."""
+        namespaces = [NAMESPACES] if self._toolset.namespaces else []
+        return [INDEX, *(server.path for server in self._index.servers), *namespaces]
+
+    @cached_property
+    def _namespaces_file(self) -> str:
+        return render_namespaces(
+            [
+                NamespaceSummary(each.global_name, each.description, tools, each.prompt, self._scopes.get(each.id))
+                for each in self._toolset.namespaces
+                for tools in [
+                    {
+                        tool_id: None if entry is None else entry.tool
+                        for tool_id in (f"plugin:{each.plugin}:{name}" for name in each.required_tools)
+                        for entry in [self._toolset.get(tool_id)]
+                    }
+                ]
+            ]
+        )
+
+    def _server_at(self, path: str) -> Server:
+        for server in self._index.servers:
+            if path == server.path:
+                return server
+        near = nearest(path, self.paths)
+        raise ProgramError(
+            "nested_tool_failed", f"there is no file {quoted(path)}.{nearest_names(near)} See API.list()."
+        )
+
+    def _observed_of(self, server: Server) -> dict[str, JsonObject]:
+        if not self._observed:
+            return {}
+        found = ((entry.tool.name, self._observed.get(entry.id)) for entry in server.tools)
+        return {name: schema for name, schema in found if schema is not None}
+
+    def _about(self, path: str) -> str:
+        for server in self._index.servers:
+            if path == server.path:
+                count = f"{len(server.tools)} tool{'' if len(server.tools) == 1 else 's'}"
+                state = "" if server.status == "ready" else f", {server.status}"
+                if server.login_required:
+                    state = ", needs a login"
+                return f"MCP.{server.identifier}: {count}{state}" + (
+                    f". {server.description}" if server.description else ""
+                )
+        if path == NAMESPACES:
+            return one_line("; ".join(f"{each.global_name}: {each.description}" for each in self._toolset.namespaces))
+        return "All servers, and the types their files share"
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

@@ -1,0 +1,241 @@
+"""The MCP servers that a program sees, and everything that is made once of their tools."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.errors import ProgramError
+from declarations.expressions import signature
+from declarations.names import aliases
+from declarations.render import ServerFile, ServerSummary, render_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.search.finder import Finder, Meaning
+    from upstream_clients.tools import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One visible upstream with its tools and groups of operations."""
+
+    identifier: str
+    alias: str | None
+    name: str
+    status: str
+    error: str | None
+    description: str
+    tools: tuple[Entry, ...]
+    groups: tuple[tuple[str, tuple[Entry, ...]], ...]
+    login_required: bool = False
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why it does not answer, as words for a model that follow "this server"."""
+        if self.login_required:
+            return login_advice(self.name)
+        return None if self.error is None else f"is {self.status}: {self.error}"
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its tools and operations."""
+        return self.tools + tuple(entry for _, group in self.groups for entry in group)
+
+    @property
+    def path(self) -> str:
+        """The path of its declaration file."""
+        return f"mcp/{self.identifier}.d.ts"
+
+    def member(self, name: str) -> Entry | str | None:
+        """Return the function or the group of functions of this name after `MCP.<server>.`; None for neither.
+
+        The original name of a tool is a name too.
+        """
+        for entry in self.entries:
+            if name == method(entry):
+                return entry
+        if any(name == group for group, _ in self.groups):
+            return name
+        return next((entry for entry in self.tools if name == entry.tool.name), None)
+
+    def no_member(self, name: str) -> ProgramError:
+        """Return the error for a name that is no member, with the nearest members."""
+        near = nearest(name, [method(entry) for entry in self.entries])
+        return ProgramError(
+            "nested_tool_failed", f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}"
+        )
+
+
+class ServerIndex:
+    """The servers, with what is looked up in them, searched and declared. Catalogs that see the same servers share it.
+
+    Attributes:
+        servers: visible upstreams, in the order of the configuration.
+        tools: the MCP tools of all servers, without operations on resources and prompts.
+        by_id: MCP tools and operations.
+    """
+
+    def __init__(
+        self, servers: tuple[Server, ...], meaning: Meaning | None = None, previous: ServerIndex | None = None
+    ) -> None:
+        self.servers = servers
+        self.tools = tuple(entry for server in servers for entry in server.tools)
+        self.by_identifier = {server.identifier: server for server in servers}
+        self.by_id = {entry.id: entry for server in servers for entry in server.entries}
+        self._meaning = meaning
+        self._files: dict[str, ServerFile] = {}
+        self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
+        if previous is not None:
+            self._reuse(previous)
+
+    def _reuse(self, previous: ServerIndex) -> None:
+        """Take what was made for the index before this one and is the same in both."""
+        for server in self.servers:
+            before = previous.by_identifier.get(server.identifier)
+            file = previous._files.get(server.path)
+            if file is not None and before == server:
+                self._files[server.path] = file
+        for entry_id, made in previous._signatures.items():
+            if self.by_id.get(entry_id) == previous.by_id[entry_id]:
+                self._signatures[entry_id] = made
+        finder: Finder | None = previous.__dict__.get("finder")  # if it was made
+        if finder is not None and self.tools == previous.tools:
+            self.__dict__["finder"] = finder
+
+    @cached_property
+    def members(self) -> dict[str, frozenset[str] | None]:
+        """The names that work after `MCP.<server>.`, such as `createIssue`, `resources` and `resources.read`.
+
+        By every name that works after `MCP.`; None for a server whose tools are not known yet.
+        """
+        found: dict[str, frozenset[str] | None] = {}
+        for server in self.servers:
+            names: frozenset[str] | None = None
+            if server.tools or server.status == "ready":
+                taken = {entry.identifier: entry.tool.name for entry in server.tools}
+                grouped = [name for group, each in server.groups for name in (group, *map(method, each))]
+                by_alias = aliases(taken.values(), {v: k for k, v in taken.items()})
+                names = frozenset((*taken, *by_alias, *grouped))
+            found[server.identifier] = names
+            if server.alias is not None:
+                found[server.alias] = names
+        return found
+
+    @cached_property
+    def by_spelling(self) -> dict[str, list[Entry]]:
+        """MCP tools by every spelling of their names, without case and punctuation."""
+        found: dict[str, list[Entry]] = {}
+        for server in self.servers:
+            for entry in server.tools:
+                name = entry.tool.name
+                for spelling in {plain(name), plain(entry.identifier), plain(f"{server.name}.{name}")} | {
+                    plain(f"{server.identifier}.{entry.identifier}")
+                }:
+                    found.setdefault(spelling, []).append(entry)
+        return found
+
+    @cached_property
+    def listed(self) -> str:
+        """The servers as JSON text, for the manifest."""
+        return _listed(self.servers)
+
+    @cached_property
+    def finder(self) -> Finder:
+        """The search index of all MCP tools."""
+        # Imported for the first search, which `warmup` prepares: it takes 5 ms that the first program would wait.
+        from codemode_mcp.search.finder import Finder
+
+        return Finder([(entry.source_name, entry.tool) for entry in self.tools], self._meaning)
+
+    @cached_property
+    def index_file(self) -> str:
+        """The text of `mcp/index.d.ts`."""
+        return render_index(
+            [
+                ServerSummary(
+                    identifier=server.identifier,
+                    name=server.name,
+                    tool_count=len(server.tools),
+                    status=server.status if server.trouble is None else server.trouble.removeprefix("is "),
+                    description=server.description,
+                )
+                for server in self.servers
+            ]
+        )
+
+    def file(self, server: Server) -> ServerFile:
+        """Return the declaration file of a server."""
+        file = self._files.get(server.path)
+        if file is None:
+            groups = {group: [entry.identifier for entry in entries] for group, entries in server.groups}
+            file = self._files[server.path] = ServerFile(
+                server.identifier,
+                [(entry.identifier, entry.tool) for entry in server.tools],
+                server_name=server.name,
+                description=server.description,
+                notes=[] if server.trouble is None else [f"This server {server.trouble}"],
+                resources=groups.get("resources", ()),
+                prompts=groups.get("prompts", ()),
+            )
+        return file
+
+    def signature(self, entry: Entry, observed: JsonObject | None) -> str:
+        """Return the signature of an MCP tool, with the schema of earlier results if there is one."""
+        made = self._signatures.get(entry.id)
+        if made is not None and made[0] is observed:
+            return made[1]
+        text = signature(entry.path, entry.tool, observed)
+        if entry.operation is not None:
+            text = text.replace("Promise<McpToolResult>", f"Promise<{entry.operation.result}>")
+        self._signatures[entry.id] = observed, text
+        return text
+
+
+def method(entry: Entry) -> str:
+    """Return what follows the name of the server in a call: `createIssue`, `resources.read`."""
+    return entry.path.split(".", 2)[2]
+
+
+def _listed(servers: Sequence[Server]) -> str:
+    shown = []
+    for server in servers:
+        names = {entry.tool.name: entry.identifier for entry in server.tools}
+        by_alias = aliases(names, names)
+        shown.append(
+            {
+                "identifier": server.identifier,
+                "alias": server.alias,
+                "name": server.name,
+                "down": server.status != "ready",
+                "tools": [
+                    [entry.identifier, entry.tool.name if entry.tool.name in by_alias else None, entry.id]
+                    for entry in server.tools
+                ],
+                "groups": [
+                    [group, [[entry.identifier, entry.id] for entry in entries]] for group, entries in server.groups
+                ],
+            }
+        )
+    return json.dumps(shown, separators=(",", ":"))
+
+
+def login_advice(server: str) -> str:
+    """Return what a model can do about a server that needs a login. The name is that in the configuration."""
+    return f"needs a login; ask the user to run: codemode-mcp login {shlex.quote(server)}"
+
+
+def nearest_names(near: Sequence[str]) -> str:
+    """Return the end of a message that names the nearest, if there are any."""
+    return f" Nearest: {', '.join(near)}." if near else ""
+
+
+def quoted(text: str) -> str:
+    """Return the beginning of a text in quotes, for a message."""
+    return json.dumps(text if len(text) <= 100 else text[:100] + "…", ensure_ascii=False)

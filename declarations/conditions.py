@@ -1,0 +1,99 @@
+"""Properties that keywords with conditions add to an object: `then`, `dependentSchemas`, `dependentRequired`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from declarations.typetree import (
+    MAX_ALTERNATIVES,
+    NEVER,
+    UNKNOWN,
+    IntersectionOf,
+    ObjectOf,
+    Property,
+    Type,
+    UnionOf,
+    intersection,
+    union,
+)
+
+MAX_CONJUNCTS: Final = 64
+"""Members of `allOf` that are read. Without the others the type is wider."""
+MAX_LITERAL: Final = 500
+"""Characters of a constant or a name. A longer constant becomes `string`. A property with a longer name is left out."""
+
+COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+CONDITIONAL: Final = frozenset({"if", "then", "else", "dependentSchemas", "dependencies"})
+_NAMING: Final = (
+    COMBINING
+    | CONDITIONAL
+    | {"patternProperties", "additionalProperties", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"}
+)
+"""Keywords besides `properties` that may name properties."""
+
+
+def conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
+    """Return the properties that `then` and similar keywords declare, here and in `allOf`; None for too many."""
+    names: dict[str, None] = {}
+    parts = [schema]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        branches = schema.get(keyword)
+        if isinstance(branches, list):
+            if len(branches) > (MAX_CONJUNCTS if keyword == "allOf" else MAX_ALTERNATIVES):
+                return None
+            if keyword == "allOf":
+                parts.extend(branch for branch in branches if isinstance(branch, Mapping))
+    for part in parts:
+        if CONDITIONAL.isdisjoint(part):
+            continue
+        conditional = [part[keyword] for keyword in ("if", "then", "else") if keyword in part]
+        for keyword in ("dependentSchemas", "dependencies"):
+            dependent = part.get(keyword)
+            if isinstance(dependent, Mapping):
+                conditional.extend(dependent.values())
+        for sub in conditional:
+            if not isinstance(sub, Mapping):
+                continue
+            declared = sub.get("properties", {})
+            if not (isinstance(declared, Mapping) and _NAMING.isdisjoint(sub) and len(declared) <= MAX_ALTERNATIVES):
+                return None
+            names.update((name, None) for name in declared if isinstance(name, str) and len(name) <= MAX_LITERAL)
+    return names
+
+
+def opened(type_: Type, names: dict[str, None] | None) -> Type:
+    """Return the type with these properties, or any others, where it does not describe other properties."""
+    if names is not None and not names:
+        return type_
+    match type_:
+        case ObjectOf(properties, "silent"):
+            if names is None:
+                return replace(type_, openness="open", rest=UNKNOWN)
+            more = names.keys() - {p.name for p in properties}
+            return replace(
+                type_, properties=properties + tuple(Property(n, UNKNOWN, declared=False) for n in names if n in more)
+            )
+        case UnionOf(members):
+            return union([opened(member, names) for member in members])
+        case IntersectionOf(members):
+            return replace(type_, members=tuple(opened(member, names) for member in members))
+        case _:
+            return type_
+
+
+def dependent(type_: ObjectOf, needs: object) -> Type:
+    """Return a type in which some properties require others: it has all of them, or not the first."""
+    if not isinstance(needs, Mapping) or len(needs) > 2:
+        return type_
+    result: Type = type_
+    for trigger, needed in needs.items():
+        if not isinstance(needed, list) or not needed or not all(isinstance(name, str) for name in needed):
+            continue
+        names = dict.fromkeys([trigger, *needed])
+        choice = [ObjectOf((Property(trigger, NEVER, declared=False),))]
+        if type_.openness != "closed" or names.keys() <= {p.name for p in type_.properties}:
+            choice.append(ObjectOf(tuple(Property(name, UNKNOWN, True, declared=False) for name in names)))
+        result = intersection(result, union(choice))
+    return result

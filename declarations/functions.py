@@ -1,0 +1,137 @@
+"""One function of a declaration file: its comment, its types and its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from declarations.expressions import NamedTypes, Renderable, TypeWriter, argument, indented, property_name, result_text
+from declarations.jsdoc import (
+    MAX_PROPERTY_TEXT,
+    MAX_PROPERTY_TEXT_ALONE,
+    MAX_TOOL_TEXT,
+    MAX_TOOL_TEXT_ALONE,
+    comment_line,
+    comment_lines,
+)
+from declarations.schema import compile_schema
+from declarations.typetree import ObjectOf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+MAX_LINE: Final = 120
+"""Characters of a comment on one line. A longer one is written as a block."""
+
+MANY_FUNCTIONS: Final = 4
+"""Functions of a file that describe a parameter in the same words, from which on the head of the file describes it."""
+
+
+class FunctionText:
+    """The declaration of one tool, before the named types of its file are known."""
+
+    def __init__(self, identifier: str, tool: Renderable, *, alone: bool = False) -> None:
+        self._identifier = identifier
+        self._tool = tool
+        self._type_name = identifier[:1].upper() + identifier[1:]
+        self._text = MAX_TOOL_TEXT_ALONE if alone else MAX_TOOL_TEXT
+        self._property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
+        self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._property_text)
+        self.parameters: dict[str, str] = {}
+        """Descriptions of top-level properties, by their names as written."""
+        if isinstance(self._input.root, ObjectOf):
+            self.parameters = {comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
+
+    def write(self, types: NamedTypes, common: Mapping[str, str]) -> WrittenFunction:
+        """Return the function for a file with these named types and these comments on parameters at its head."""
+        declared, writer = types.declare(self._input)
+        root, parameter = argument(self._input)
+        # The comment of the function describes the properties of the argument. Deeper ones are described in place.
+        written = writer.object(root, docs=False) if isinstance(root, ObjectOf) else writer.text(root)
+        output = None
+        if self._tool.output_schema is not None:
+            result = compile_schema(self._tool.output_schema, self._type_name + "Output", self._property_text)
+            more, writer = types.declare(result)
+            declared += more
+            output = writer.text(result.root)
+        doc = comment_lines(self._tool.description, self._text)
+        # An empty `@param` says that the common description does not apply.
+        doc.extend(
+            [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
+        )
+        names = [f"@name {comment_line(self._tool.name)}"] if self._is_renamed() else []
+        return WrittenFunction(
+            self._tool.name,
+            "".join([f"  {indented(text)}\n" for text in declared]),
+            doc,
+            names,
+            f"{self._identifier}({parameter}{indented(written)}, o?: McpCall)",
+            output,
+            observable=self._tool.output_schema is None,
+        )
+
+    def _is_renamed(self) -> bool:
+        """Return whether the tool's name cannot be guessed from its identifier: it has other letters."""
+        return "".join(filter(str.isalnum, self._tool.name)).lower() != self._identifier.lower()
+
+
+@dataclass(slots=True)
+class WrittenFunction:
+    """The text of a function, except for the observed type of its results.
+
+    Attributes:
+        tool: name of the tool.
+        types: declarations of the named types that it adds to the file.
+        doc: lines of its comment. The lines of `last` follow those on the result.
+        call: `createIssue(input: { title: string })`.
+        output: type of the result, if the tool declares one.
+        observable: whether the tool declares no type of its result.
+        latest: the observed schema that was used last, and its type.
+    """
+
+    tool: str
+    types: str
+    doc: list[str]
+    last: list[str]
+    call: str
+    output: str | None
+    observable: bool
+    latest: tuple[Mapping[str, Any], str] | None = None
+
+    def text(self, observed: Mapping[str, Any] | None) -> str:
+        """Return types, comment and function, with the schema observed for the result if there is one."""
+        output, doc = self.output, self.doc
+        if observed is not None and self.observable:
+            if self.latest is None or self.latest[0] is not observed:
+                seen = compile_schema(observed, "Output")
+                # Observed types are not recursive, so none of them has a name.
+                self.latest = observed, TypeWriter(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
+            output = self.latest[1]
+            doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
+        comment = comment_block([*doc, *self.last], "  ")
+        return f"{self.types}{comment}  function {self.call}: {indented(result_text(output))};\n"
+
+
+def common_parameters(functions: Iterable[FunctionText]) -> dict[str, str]:
+    """Return the parameters that many functions describe in the same words. Described once, they shorten a file."""
+    counted: dict[str, dict[str, int]] = {}
+    for function in functions:
+        for name, doc in function.parameters.items():
+            counts = counted.setdefault(name, {})
+            counts[doc] = counts.get(doc, 0) + 1
+    common = {}
+    for name, counts in counted.items():
+        doc, count = max(counts.items(), key=lambda item: item[1])
+        if doc and count >= MANY_FUNCTIONS:
+            common[name] = doc
+    return common
+
+
+def comment_block(lines: Sequence[str], indent: str = "") -> str:
+    """Return lines as a comment, on one line if they are short."""
+    if not lines:
+        return ""
+    line = " ".join(lines) if len(lines) <= 2 else ""
+    if line and len(line) <= MAX_LINE:
+        return f"{indent}/** {line} */\n"
+    return f"{indent}/**\n" + "".join([f"{indent} * {line}\n" for line in lines]) + f"{indent} */\n"
