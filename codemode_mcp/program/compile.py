@@ -10,7 +10,7 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.positions import Positions
 
 if TYPE_CHECKING:
-    from codemode_mcp.program.preflight import Preflight
+    from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.typescript import Transformed
 
 

@@ -13,17 +13,20 @@ import anyio.to_thread
 from codemode_mcp.errors import Exceeded, ProgramError, RuntimeUnavailable
 from codemode_mcp.program import compile as programs
 from codemode_mcp.program.hints import PYTHON, looks_like_python, syntax_hint
-from codemode_mcp.program.preflight import check_members, has_types, inspect, looks_like_shell
+from codemode_mcp.program.members import check_members
+from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import LINE_END, Lines, utf16_units
+from codemode_mcp.program.type_annotations import has_types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.program.compile import Program, Transform
+    from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.program.positions import Positions
-    from codemode_mcp.program.preflight import Preflight
     from codemode_mcp.sandbox.messages import Thrown
     from codemode_mcp.settings import CodeModeSettings, Language
 

@@ -11,7 +11,8 @@ import pytest
 from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.program.preflight import check_members, inspect
+from codemode_mcp.program.members import check_members
+from codemode_mcp.program.preflight import inspect
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program import compile as programs
 from codemode_mcp.program.error_location import fault_column, find_fault
-from codemode_mcp.program.preflight import Preflight, check_members, inspect, looks_like_shell
+from codemode_mcp.program.members import check_members
+from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.sandbox.messages import Thrown
 from tests.fuzz.texts import ANY_TEXT, DEEP, PROGRAMS, within
+
+if TYPE_CHECKING:
+    from codemode_mcp.program.inspection import Preflight
 
 FUZZ = settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

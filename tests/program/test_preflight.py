@@ -15,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.program.preflight import MemberCall, check_members, inspect, looks_like_shell
+from codemode_mcp.program.inspection import MemberCall
+from codemode_mcp.program.members import check_members
+from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.preflight import inspect
 
 MEMBERS = {
     "github": [

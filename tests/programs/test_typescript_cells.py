@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.program.preflight import check_members, inspect, looks_like_shell
+from codemode_mcp.program.members import check_members
+from codemode_mcp.program.not_javascript import looks_like_shell
+from codemode_mcp.program.preflight import inspect
 
 if TYPE_CHECKING:
     from harness import Answer, Session

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.program.preflight import Preflight
+    from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.settings import Language
 

@@ -1,0 +1,175 @@
+"""Members of `MCP` that a program uses, against those that exist, with the nearest names. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.program.inspection import CELL_FILES, MemberCall, Preflight
+from codemode_mcp.program.syntax import (
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from codemode_mcp.settings import Language
+
+_MAX_REPORTED = 5
+
+
+_MAX_NEAREST = 3
+
+
+_MAX_LISTED = 12
+
+
+def check_members(found: Preflight, members: Mapping[str, Collection[str] | None], language: Language) -> None:
+    """Refuse direct uses of servers and members that do not exist, so that a typo costs no side effect.
+
+    Args:
+        found: what `inspect` gave.
+        members: every known server, by identifier and by alias, with its member names, among them `resources` and
+            `resources.read` where it has them; `None` while they are unknown.
+        language: for the positions.
+
+    Raises:
+        ProgramError: `invalid_input`, one line per distinct mistake (at most five), with the nearest names.
+    """
+    mistakes: dict[tuple[str, ...], str] = {}
+    key: tuple[str, ...]
+    for call in found.member_calls:
+        if call.server not in members:
+            key, problem = (call.server,), _unknown_server
+        elif call.member is None:
+            continue
+        elif _is_unknown(call.member, members[call.server]):
+            key, problem = (call.server, call.member), _unknown_member
+        elif call.operation is not None and _is_unknown(f"{call.member}.{call.operation}", members[call.server]):
+            key, problem = (call.server, call.member, call.operation), _unknown_operation
+        else:
+            continue
+        if key not in mistakes:
+            if len(mistakes) == _MAX_REPORTED:
+                break
+            mistakes[key] = problem(call, members, f"{CELL_FILES[language]}:{call.line}:{call.column}")
+    if mistakes:
+        raise ProgramError("invalid_input", "\n".join(mistakes.values()))
+
+
+OBJECT_PROTOTYPE = words(
+    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf __proto__ "
+    "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__"
+)
+
+
+_ALWAYS_THERE = OBJECT_PROTOTYPE | {"$api"}
+"""Members that are ours or the language's, never a tool."""
+
+
+GROUPS = frozenset(("resources", "prompts"))
+"""Members that have members, on servers that have them."""
+
+
+_IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
+
+
+def _is_unknown(member: str, names: Collection[str] | None) -> bool:
+    return names is not None and member.rpartition(".")[2] not in _ALWAYS_THERE and member not in names
+
+
+def _unknown_server(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
+    text = f"{_expression(call.server)} does not exist ({position})."
+    if not members:
+        return f"{text} No MCP server is configured."
+    meant = _tools_named(call.server, members)
+    if meant and call.server in _CALLERS:
+        text += f" Tools are functions: write MCP.<server>.<tool>({{...}}), such as {meant[0]}."
+    elif meant:
+        return f"{text} Write {' or '.join(meant)}."
+    return f'{text} {_suggest(call.server, members, "Servers")} Read API.read("mcp/index.d.ts").'
+
+
+def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
+    member = call.member or ""
+    names = members[call.server] or ()
+    text = f"{_expression(call.server, member)} does not exist ({position})."
+    if member in GROUPS:
+        return f"{text} This server has no {member}."
+    tools = _tools(names)
+    if member in _CALLERS and tools:
+        text += f" Tools are functions: call them by name, such as {_expression(call.server, tools[0])}({{...}})."
+    return (
+        f"{text} {_suggest(member, [name for name in names if name not in GROUPS], 'It has')} {_reading(call.server)}"
+    )
+
+
+_CALLERS = words("call callTool call_tool execute invoke request run tool")
+"""Functions by which other systems call any tool."""
+
+
+def _tools(names: Collection[str]) -> list[str]:
+    """Return the names of a server's tools, each in one spelling."""
+    return [name for name in _once(names) if name not in GROUPS and "." not in name]
+
+
+def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> list[str]:
+    """Return the calls that a program means which takes a tool, or a function that calls any, for a server."""
+    servers = [(server, _tools(members[server] or ())) for server in _once(members)]
+    if name in _CALLERS:
+        return [f"{_expression(server, tools[0])}({{...}})" for server, tools in servers if tools][:1]
+    found = [(server, tool) for server, tools in servers for tool in tools if plain(tool) == plain(name)]
+    return [f"{_expression(*each)}({{...}})" for each in found[:_MAX_NEAREST]]
+
+
+def _once(names: Collection[str]) -> list[str]:
+    """Return names in order; of those that differ in case and punctuation alone, the identifier."""
+    by_spelling: dict[str, str] = {}
+    for name in _ordered(names):
+        by_spelling.setdefault(plain(name), name)
+    return sorted(by_spelling.values())
+
+
+def _ordered(names: Collection[str]) -> list[str]:
+    return sorted(names, key=lambda name: (_IDENTIFIER.fullmatch(name) is None, "_" in name, name))
+
+
+def _unknown_operation(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
+    group, operation = call.member or "", call.operation or ""
+    there = [name.removeprefix(f"{group}.") for name in members[call.server] or () if name.startswith(f"{group}.")]
+    text = f"{_expression(call.server, group, operation)} does not exist ({position})."
+    return f"{text} {_suggest(operation, there, 'There is')} {_reading(call.server)}"
+
+
+def _reading(server: str) -> str:
+    # Aliases are no file names; the index leads to the right file.
+    file = server if re.fullmatch(r"[a-z][A-Za-z0-9]*", server) else "index"
+    return f'Read API.read("mcp/{file}.d.ts").'
+
+
+def _expression(*names: str) -> str:
+    return "MCP" + "".join(f".{_cut(name)}" if _IDENTIFIER.fullmatch(name) else f'["{_cut(name)}"]' for name in names)
+
+
+def _cut(name: str) -> str:
+    printable = "".join(c if c.isprintable() else "?" for c in name[:80])
+    return printable if len(name) <= 80 else printable + "..."
+
+
+def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
+    near = _nearest(wanted, names)
+    if near:
+        return f"Nearest: {', '.join(near)}."
+    if not names:
+        return f"{heading}: none."
+    once = _once(names)
+    shown = once[:_MAX_LISTED]
+    more = f" and {len(once) - len(shown)} more" if len(once) > len(shown) else ""
+    return f"{heading}: {', '.join(map(_cut, shown))}{more}."
+
+
+def _nearest(wanted: str, names: Collection[str]) -> list[str]:
+    """Return the closest names, best first; of a name and its alias only the identifier."""
+    return [_cut(name) for name in nearest(wanted, _ordered(names), count=_MAX_NEAREST)]
