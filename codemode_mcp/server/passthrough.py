@@ -11,11 +11,10 @@ import hashlib
 import json
 import logging
 import math
-import re
 import secrets
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -23,18 +22,13 @@ from weakref import WeakKeyDictionary
 import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp_types import methods
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from codemode_mcp.audit import debugging
 from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import within_line
-from codemode_mcp.catalog.servers import ServerIndex
-from codemode_mcp.catalog.toolset import Toolset
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import joined_halves, json_text
@@ -43,185 +37,37 @@ from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import MAX_ROUNDS, Continued, McpClient, progress_to, roots_of
+from codemode_mcp.server.exposed_tools import Listing
 from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.protocol_fit import TOOL, failure, result_for, result_of, text_block
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Hashable, Sequence
 
     from anyio.abc import TaskGroup
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
     from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.sandbox.messages import Completion
     from codemode_mcp.server.client import LatestProgress
-    from codemode_mcp.settings import PolicyRules, ToolSettings
+    from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import JsonObject, Question, RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
 
-SEPARATOR: Final = "__"
-MAX_NAME: Final = 64
-"""Characters that common clients take in a tool's name."""
 
 MAX_CALLS: Final = 4096
 """Calls in flight, those included whose clients think about a question."""
 
 MAX_OWN_CALLS: Final = 1024
 """Calls in flight of one of several callers."""
-
-MAX_PARTS: Final = 10_000
-"""Content blocks of a result."""
-
-MAX_VALUES: Final = 100_000
-"""JSON values in a result. The SDK looks at each of them several times, and blocks all clients meanwhile."""
-
-MAX_DEPTH: Final = 200
-"""Levels of JSON within a result; the SDK fails to write 250 of them."""
-
-_FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
-DIGEST_CHARACTERS: Final = 16
-"""Hexadecimal digits of a digest within a name: 64 bits, so that a server cannot search for the name of another."""
-_LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARACTERS}}}$")
-_HINTS = (
-    ("readOnlyHint", "read_only"),
-    ("destructiveHint", "destructive"),
-    ("idempotentHint", "idempotent"),
-    ("openWorldHint", "open_world"),
-)
-
-
-def exposed_name(server: str, tool: str) -> str:
-    """Return the name of a tool for clients: `<server>__<tool>` where clients take it and it is unambiguous.
-
-    Otherwise it is made fit and ends in a digest of both names. It depends on these alone, so that no other tool that
-    comes or goes renames this one.
-    """
-    name = server + SEPARATOR + tool
-    if (
-        len(name) <= MAX_NAME
-        and _FIT_FOR_CLIENTS.fullmatch(name)
-        and SEPARATOR not in server
-        and not server.endswith("_")
-        and not _LIKE_A_DIGEST.search(name)
-    ):
-        return name
-    return _with_digest(name, server, tool)
-
-
-def plugin_tool_name(plugin: str, tool: str, servers: Collection[str]) -> str:
-    """Return what clients call a tool of a plugin: as `exposed_name`, unless a server has the plugin's name.
-
-    Then the tools of the server keep their names, and those of the plugin end in a digest.
-    """
-    if plugin in servers:
-        return _with_digest(plugin + SEPARATOR + tool, "plugin", plugin, tool)
-    return exposed_name(plugin, tool)
-
-
-def _with_digest(name: str, *parts: str) -> str:
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:DIGEST_CHARACTERS]
-    fit = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return f"{fit[: MAX_NAME - DIGEST_CHARACTERS - 1]}_{digest}"
-
-
-class Listing:
-    """The list of tools for one catalog.
-
-    Attributes:
-        catalog: the same tools, whose messages speak of them by the names that clients use.
-        entries: by these names.
-        tools: in MCP's form, by name.
-        fingerprint: equal for equal `tools`.
-    """
-
-    def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
-        self.entries = _named(catalog)
-        shown = {entry.id: entry for entry in self.entries.values()}
-        servers = [
-            replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())
-            for server in catalog.servers
-        ]
-        toolset = Toolset(
-            [(shown[entry.id], catalog.toolset.label(entry)) for entry in catalog.toolset.entries if entry.id in shown]
-        )
-        self.catalog = _Untyped(ServerIndex(tuple(servers)), toolset)
-        text = json_text(
-            [
-                _shown(name, entry, rules, self._title(entry))
-                for name, entry in sorted(self.entries.items(), key=lambda item: item[0])
-            ]
-        )
-        self.tools: list[dict[str, Any]] = json.loads(joined_halves(text))
-        self.fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        self._fitted: dict[str, list[dict[str, Any]]] = {}
-
-    def _title(self, entry: Entry) -> str | None:
-        return entry.tool.title if entry.source == "mcp" else self.catalog.toolset.label(entry)
-
-    def of_version(self, version: str) -> list[dict[str, Any]]:
-        """`tools` as far as a protocol revision can say them; a tool that it cannot say at all is left out."""
-        found = self._fitted.get(version)
-        if found is None:
-            found = self._fitted[version] = [
-                fitted for tool in self.tools if (fitted := _fit_tool(tool, version)) is not None
-            ]
-        return found
-
-
-def _named(catalog: Catalog) -> dict[str, Entry]:
-    """Return the tools by the names that clients use, which are their paths.
-
-    Two equal digests would leave open which tool a client means: then neither is shown, whatever the order.
-    """
-    named: dict[str, list[Entry]] = {}
-    for server in catalog.servers:
-        for entry in server.tools:
-            name = exposed_name(entry.source_name, entry.tool.name)
-            named.setdefault(name, []).append(replace(entry, path=name))
-    servers = {server.name for server in catalog.servers}
-    taken = set(named)
-    for entry in catalog.toolset.entries:
-        if entry.source == "plugin":
-            name = plugin_tool_name(entry.source_name, entry.tool.name, servers)
-            if name in taken:
-                log.error("%s is not shown: a tool of a server is called %s", within_line(entry.id), name)
-            else:
-                named.setdefault(name, []).append(replace(entry, path=name))
-    for name, entries in named.items():
-        if len(entries) > 1:
-            ids = ", ".join(within_line(entry.id) for entry in entries)
-            log.error("these tools are not shown, since all would be called %s: %s; rename one", name, ids)
-    return {name: entries[0] for name, entries in named.items() if len(entries) == 1}
-
-
-class _Untyped(Catalog):
-    """A catalog for clients that write no programs: they know a tool by its schema."""
-
-    def signature(self, entry: Entry) -> str:
-        return ""
-
-
-def _shown(name: str, entry: Entry, rules: PolicyRules, title: str | None) -> dict[str, Any]:
-    tool = entry.tool
-    shown: dict[str, Any] = {"name": name, "inputSchema": tool.input_schema}
-    if tool.description:
-        shown["description"] = tool.description
-    if title is not None:
-        shown["title"] = title
-    if tool.output_schema is not None:
-        shown["outputSchema"] = tool.output_schema
-    if entry.source != "mcp" or entry.source_name not in rules.distrusted_servers:
-        declared = ((key, getattr(tool.annotations, attribute)) for key, attribute in _HINTS)
-        annotations = {key: value for key, value in declared if value is not None}
-        if annotations:
-            shown["annotations"] = annotations
-    return shown
 
 
 _ASKED: Final = {
@@ -474,7 +320,7 @@ class Passthrough:
         self._incomplete = False
         listed = listing.of_version(context.protocol_version)
         debugging.log_listing(listed)
-        tools = [_TOOL(tool, by_name=False) for tool in listed]
+        tools = [TOOL(tool, by_name=False) for tool in listed]
         return types.ListToolsResult(tools=tools)
 
     async def _call_tool(
@@ -511,7 +357,7 @@ class Passthrough:
             # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
             found = self._calls.get(continued.run_id)
             if found is None or found.caller != caller or found.observed:
-                return _failure("this call is over, or was given up meanwhile; make it again", version)
+                return failure("this call is over, or was given up meanwhile; make it again", version)
             call = found
             call.client, call.reporter = client, reporter
             call.patience, call.ends = patience, ends
@@ -519,7 +365,7 @@ class Passthrough:
         else:
             listing, entry = await self._resolve(params.name, caller)
             if (full := no_room([each.caller for each in self._calls.values()], caller)) is not None:
-                return _failure(full, version)
+                return failure(full, version)
             call_id = "call_" + secrets.token_urlsafe(18)
             call = _Call(
                 call_id,
@@ -540,12 +386,12 @@ class Passthrough:
         if questions:
             return continued.asks_again(call.id, questions.items())
         if call.completion is None:
-            return _failure("the call was given up", version)
+            return failure("the call was given up", version)
         if call.completion.error is not None:
-            return _failure(call.completion.error.message, version)
+            return failure(call.completion.error.message, version)
         value = call.completion.value
-        result = result_for(params.name, _result_of(value) if call.plain else value, version)
-        result["content"].extend(_text(joined_halves(note)) for note in call.notes)
+        result = result_for(params.name, result_of(value) if call.plain else value, version)
+        result["content"].extend(text_block(joined_halves(note)) for note in call.notes)
         debugging.log_answer(within_line(params.name), result["content"], result.get("structuredContent"))
         return result
 
@@ -696,158 +542,3 @@ def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id
 
 
 # what the SDK lets through
-
-_TOOL = types.Tool.model_validate
-
-
-def _fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
-    without_output = {key: value for key, value in tool.items() if key != "outputSchema"}
-    any_object = {**without_output, "inputSchema": {"type": "object"}}
-    for form in (tool, without_output, any_object):
-        if _fits("tools/list", {"tools": [form], "ttlMs": 0, "cacheScope": "private"}, version):
-            return form
-    return None
-
-
-def result_for(name: str, text: str, version: str) -> dict[str, Any]:
-    """Return a tool's result as the client's protocol revision can say it, from its JSON.
-
-    A part that no revision knows is shown as text, so that nothing is lost. All of this blocks the event loop,
-    so its size is bounded.
-    """
-    if (count := _values(text)) > MAX_VALUES:
-        return _failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_LESS}", version)
-    result = json.loads(joined_halves(text))
-    blocks = result.get("content", [])
-    if len(blocks) > MAX_PARTS:
-        return _failure(f"{name}: the result has {len(blocks)} parts, more than {MAX_PARTS}; {_LESS}", version)
-    content = [block if _is_known(block) else _text(json_text(block)) for block in blocks]
-    fitted: dict[str, Any] = {"content": content}
-    if "isError" in result:
-        fitted["isError"] = result["isError"]
-    if _is_meta(result.get("_meta")):
-        fitted["_meta"] = result["_meta"]
-    structured = result.get("structuredContent")
-    if structured is not None:
-        # Up to 2025-11-25 it is an object.
-        if (isinstance(structured, dict) or version in MODERN_PROTOCOL_VERSIONS) and not _is_deep(structured):
-            fitted["structuredContent"] = structured
-        elif not content:
-            content.append(_text(json_text(structured)))
-    return _complete(fitted, version)
-
-
-def _result_of(value: str) -> str:
-    """Return data as a tool's result, both as JSON text: the data itself, and a text that says the same."""
-    shown = json.loads(value)
-    text = shown if isinstance(shown, str) else value
-    return f'{{"content":[{{"type":"text","text":{json_text(text)}}}],"structuredContent":{value}}}'
-
-
-_LESS = "ask the tool for less at a time"
-
-
-def _values(text: str) -> int:
-    """Return how many values JSON text holds, all that are in others included; where it is short, at most so many."""
-    at_most = 1 + sum(map(text.count, ",[{"))
-    if at_most <= MAX_VALUES:
-        return at_most
-    # Without what is in strings.
-    outside = '"'.join(text.replace(r"\\", "").replace(r"\"", "").split('"')[::2])
-    return 1 + sum(map(outside.count, ",[{")) - outside.count("[]") - outside.count("{}")
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _is_known(block: Any) -> bool:
-    """Return True if the SDK sends a content block; it does not tell the revisions apart here. To ask the SDK itself
-    takes long where it refuses."""
-    match block:
-        case {"type": "text", "text": str()}:
-            pass
-        case {"type": "image" | "audio", "data": str(), "mimeType": str()}:
-            pass
-        case {"type": "resource_link", "name": str(), "uri": str()}:
-            if not (
-                _all_are(str, block, "description", "mimeType", "title")
-                and (_is_absent(block, "size") or type(block["size"]) is int)
-                and (_is_absent(block, "icons") or _are_icons(block["icons"]))
-            ):
-                return False
-        case {"type": "resource", "resource": {"uri": str()} as contents}:
-            if not (
-                any(isinstance(contents.get(key), str) for key in ("text", "blob"))
-                and _all_are(str, contents, "mimeType")
-                and (_is_absent(contents, "_meta") or _is_meta(contents["_meta"]))
-            ):
-                return False
-        case _:
-            return False
-    return (_is_absent(block, "_meta") or _is_meta(block["_meta"])) and (
-        _is_absent(block, "annotations") or _are_annotations(block["annotations"])
-    )
-
-
-def _is_absent(value: Mapping[str, Any], key: str) -> bool:
-    return value.get(key) is None
-
-
-def _all_are(kind: type, value: Mapping[str, Any], *keys: str) -> bool:
-    return all(_is_absent(value, key) or isinstance(value[key], kind) for key in keys)
-
-
-def _is_meta(value: Any) -> bool:
-    return isinstance(value, dict) and not _is_deep(value)
-
-
-def _are_annotations(value: Any) -> bool:
-    if not isinstance(value, dict) or not _all_are(str, value, "lastModified") or not _all_are(list, value, "audience"):
-        return False
-    priority = value.get("priority")
-    return (priority is None or (type(priority) in (int, float) and 0 <= priority <= 1)) and all(
-        role in ("user", "assistant") for role in value.get("audience") or ()
-    )
-
-
-def _are_icons(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(icon, dict)
-        and isinstance(icon.get("src"), str)
-        and _all_are(str, icon, "mimeType")
-        and _all_are(list, icon, "sizes")
-        and all(isinstance(size, str) for size in icon.get("sizes") or ())
-        and icon.get("theme") in (None, "dark", "light")
-        for icon in value
-    )
-
-
-def _fits(method: str, result: Mapping[str, Any], version: str) -> bool:
-    try:
-        methods.serialize_server_result(method, version, _complete(result, version))
-    except ValueError:
-        return False
-    return True
-
-
-def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
-    return {**result, "resultType": "complete"} if version in MODERN_PROTOCOL_VERSIONS else dict(result)
-
-
-def _failure(message: str, version: str) -> dict[str, Any]:
-    return _complete({"content": [_text(joined_halves(message))], "isError": True}, version)
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
