@@ -17,8 +17,9 @@ import wasmtime
 from measure import report
 
 from codemode_mcp.sandbox import binary
-from codemode_mcp.sandbox.engine import GC_THRESHOLD, open_engine
+from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.images import GC_THRESHOLD
 from codemode_mcp.sandbox.instance import Instance, Modules
 from codemode_mcp.sandbox.messages import Completion, decode_turn, deliver_message, start_message
 

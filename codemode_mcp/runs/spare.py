@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from codemode_mcp.sandbox.guest import Guest
 
 if TYPE_CHECKING:
-    from codemode_mcp.sandbox.engine import Engine, Image
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.images import Image
 
 log = logging.getLogger("codemode_mcp.runs")
 

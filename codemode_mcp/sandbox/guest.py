@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from codemode_mcp.errors import InternalError, ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import PAGE
-from codemode_mcp.sandbox.engine import (
+from codemode_mcp.sandbox.images import (
     IMAGE_SLACK_BYTES,
     MAIL,
     MAIL_OFFSET,
     STOP_OFFSET,
-    Engine,
     Image,
     blank_scratch,
     load_image,
@@ -26,6 +25,8 @@ from codemode_mcp.sandbox.instance import GuestTrap, Instance
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
+
+    from codemode_mcp.sandbox.engine import Engine
 
 COLLECT_SECONDS = 1.0
 """Seconds for the prelude to hand over the result of a turn; megabytes take a while on a busy machine."""

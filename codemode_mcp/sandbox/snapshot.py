@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import Exceeded, ProgramError
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
-from codemode_mcp.sandbox.engine import IMAGE_SLACK_BYTES
+from codemode_mcp.sandbox.images import IMAGE_SLACK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.sandbox.engine import Image
+    from codemode_mcp.sandbox.images import Image
 
 FORMAT = 2
 MAGIC = b"CMS%d" % FORMAT

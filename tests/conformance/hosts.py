@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import wasmtime
 
 from codemode_mcp.sandbox import binary
-from codemode_mcp.sandbox.engine import _changes, _set_stack_limit, load_image
 from codemode_mcp.sandbox.guest import Guest
+from codemode_mcp.sandbox.images import _set_stack_limit, changed_blocks, load_image
 from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
 from codemode_mcp.sandbox.messages import decode_turn, start_message
 
@@ -123,7 +123,7 @@ class Realm:
             runtime = started.call("JS_NewRuntime") & 0xFFFFFFFF
             _set_stack_limit(started, runtime)
             context = started.call("JS_NewContext", runtime) & 0xFFFFFFFF
-            pages, changes = started.pages, tuple(_changes(bytes(started.image()), bytes(empty.image())))
+            pages, changes = started.pages, tuple(changed_blocks(bytes(started.image()), bytes(empty.image())))
         finally:
             empty.close()
             started.close()

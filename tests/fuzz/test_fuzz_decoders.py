@@ -26,7 +26,7 @@ from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnost
 from codemode_mcp.runs.rendering import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
-from codemode_mcp.sandbox.engine import Entries, Image
+from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import ABSENT, ToolCall, TurnReport, decode_turn
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 from tests.fuzz.texts import ANY_TEXT, JSON, within

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.sandbox import snapshot
-from codemode_mcp.sandbox.engine import SCRATCH
+from codemode_mcp.sandbox.images import SCRATCH
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, ToolCall
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from conftest import OpenCell
     from guest_harness import Told
 
-    from codemode_mcp.sandbox.engine import Engine, Image
+    from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Turn
+    from codemode_mcp.sandbox.images import Image
 
 STEPS = [
     "kept.push((await MCP.files.readFile({ n: kept.length })).n)",

@@ -13,9 +13,10 @@ import pytest
 from guest_harness import MANIFEST, Cell, ok
 
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.sandbox import binary
+from codemode_mcp.sandbox import binary, compiled
 from codemode_mcp.sandbox import engine as engines
-from codemode_mcp.sandbox.engine import GuestThreads, open_engine
+from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.sandbox.guest_threads import GuestThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +187,7 @@ def test_no_more_guests_compute_together_than_there_are_threads() -> None:
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows for every engine module that is compiled, not read from disk."""
     made: list[int] = []
-    real = engines.wasmtime.Module
+    real = compiled.wasmtime.Module
 
     class Counting(real):  # type: ignore[misc, valid-type]
         def __init__(self, engine: Any, data: bytes) -> None:
@@ -194,7 +195,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 made.append(len(data))
             super().__init__(engine, data)
 
-    monkeypatch.setattr(engines.wasmtime, "Module", Counting)
+    monkeypatch.setattr(compiled.wasmtime, "Module", Counting)
     return made
 
 
@@ -268,9 +269,9 @@ def test_a_damaged_file_is_not_loaded(
     engine: Engine, engine_cache: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     copy = copy_of(engine_cache, tmp_path / "cache")
-    assert engines._from_cache(engine.modules.engine, copy) is not None
+    assert compiled._from_cache(engine.modules.engine, copy) is not None
     copy.write_bytes(damage(copy.read_bytes()))
-    assert engines._from_cache(engine.modules.engine, copy) is None
+    assert compiled._from_cache(engine.modules.engine, copy) is None
 
 
 def test_with_a_damaged_file_the_engine_is_compiled_again_and_the_file_replaced(
@@ -289,9 +290,9 @@ def test_with_a_damaged_file_the_engine_is_compiled_again_and_the_file_replaced(
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
 def test_a_directory_that_others_can_write_to_is_not_trusted(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(0o755)
-    assert engines._cache_path(tmp_path, b"") is not None
+    assert compiled._cache_path(tmp_path, b"") is not None
     tmp_path.chmod(mode)
-    assert engines._cache_path(tmp_path, b"") is None
+    assert compiled._cache_path(tmp_path, b"") is None
 
 
 @needs_permissions
@@ -312,9 +313,9 @@ def test_a_directory_below_one_that_others_can_write_to_is_not_trusted(tmp_path:
     above = tmp_path / "above"
     above.mkdir()
     above.chmod(0o777)
-    assert engines._cache_path(above / "cache", b"") is None
+    assert compiled._cache_path(above / "cache", b"") is None
     above.chmod(0o1777)
-    assert engines._cache_path(above / "cache", b"") is not None, "in a sticky folder no other user can rename it"
+    assert compiled._cache_path(above / "cache", b"") is not None, "in a sticky folder no other user can rename it"
 
 
 @needs_permissions
@@ -324,7 +325,7 @@ def test_machine_code_of_another_user_is_not_loaded_whatever_its_digest(
 ) -> None:
     copy = copy_of(engine_cache, tmp_path / "cache")
     os.chown(copy, 12345, 12345)
-    assert engines._from_cache(engine.modules.engine, copy) is None
+    assert compiled._from_cache(engine.modules.engine, copy) is None
 
 
 @needs_permissions
@@ -334,14 +335,14 @@ def test_machine_code_behind_a_link_or_that_others_can_write_is_not_loaded(
     copy = copy_of(engine_cache, tmp_path / "cache")
     link = tmp_path / copy.name
     link.symlink_to(copy)
-    assert engines._from_cache(engine.modules.engine, link) is None
+    assert compiled._from_cache(engine.modules.engine, link) is None
     copy.chmod(0o666)
-    assert engines._from_cache(engine.modules.engine, copy) is None
+    assert compiled._from_cache(engine.modules.engine, copy) is None
 
 
 def test_a_directory_that_cannot_be_made_is_done_without(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert engines._cache_path(tmp_path / "file" / "cache", b"") is None
+    assert compiled._cache_path(tmp_path / "file" / "cache", b"") is None
     assert opened_digest(tmp_path / "file" / "cache") == engine.base.digest
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE, STACK_END, STACK_START
-from codemode_mcp.sandbox.engine import Entries, Image
+from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer
 
 if TYPE_CHECKING:

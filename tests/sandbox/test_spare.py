@@ -16,7 +16,8 @@ from codemode_mcp.runs.spare import SpareGuest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.sandbox.engine import Engine, Image
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.images import Image
 
 pytestmark = pytest.mark.anyio
 

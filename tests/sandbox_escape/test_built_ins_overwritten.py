@@ -20,7 +20,8 @@ from tests.sandbox_escape.reach import FIND, WALK
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.sandbox.engine import Engine, Image
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.images import Image
 
 TAKE = """
 const { MCP: { files: { readFile, remove } } } = globalThis, emit = json, say = text, timer = setTimeout, keep = store;

@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 def look_at_cache() -> Kept:
     """Before the engine is opened, which makes what is missing. Blocks."""
     from codemode_mcp.paths import cache_dir
-    from codemode_mcp.sandbox.engine import compiled_path
+    from codemode_mcp.sandbox.compiled import compiled_path
 
     try:
         path = compiled_path(cache_dir())
