@@ -1,7 +1,32 @@
 """The life of one upstream: one task opens it, agrees on a protocol, lists its tools, serves, and opens it again.
 
-Only this task enters and leaves transports and sessions. One cancel scope lies round each whole connection; it has a
-deadline while connecting and while closing, and none in between. What others need is put into `Upstream`.
+Why one task: transports and sessions hold cancel scopes, which only the task that entered them may leave. One cancel
+scope lies round each whole connection; it has a deadline while connecting and while closing, and none in between. The
+state that others need is put into `Upstream`, which callers see.
+
+Layers below, from top to bottom: `live_connection` sends raw requests and stamps them as the protocol era wants;
+`dispatcher` sends them over any transport and takes answers, questions and notifications, all as dicts; `direct` and
+`streamable` send common calls past the dispatcher and read their answers from bytes. No result is modelled: a model
+would refuse a sloppy server, and cost each result twice. Over stdio the MCP SDK is not imported.
+
+Invariants:
+
+- A call that may have reached a lost server is not repeated here. It fails with what is known, and its caller decides.
+- The server's token goes to that server alone (`http`). No secret reaches a message, a log or a program.
+- A list kept from an earlier time serves look-ups only. A call is judged by the tool as its server lists it right before
+  the call is sent.
+- A server is hung only when it does not answer a probe either (`liveness`). Silence alone says little: many servers do
+  one thing at a time.
+- A question of a server belongs to a call in flight, or is refused (`questions`). A person is never asked on behalf of
+  another user.
+
+Attempts: `backoff` has the delays. The first loss of a connection is tried again immediately, since most servers that
+die in mid-call come back; a server that keeps dying waits like one that fails. A missing command counts as several
+failures. A server without a login waits for one, from any process.
+
+Tried and dropped: the SDK's client session, which models every result; the SDK's transport for stdio, which leaves
+children of a server behind and reads lines without a limit; the SDK's `OAuthClientProvider`, which holds a lock while a
+request is answered, starts a login without a person at a browser, and lets two processes burn each other's tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The types of results of tools that declare no output schema, learned from earlier results, by owner. Pure.
 
-They are kept in memory, within bounds, and without any value of a result; see `declarations.observed`.
+They are kept in memory, within bounds, and without any value of a result; see `declarations.observed`. A type has the
+kinds of values, the names of properties and which of them were always there, but no key that looks like data (ids,
+dates, addresses, tokens). A run's catalog is the current one with the types of its start. They are no part of the
+manifest, so the warm image stays; files and signatures are rendered again where a type has changed.
 """
 
 from __future__ import annotations

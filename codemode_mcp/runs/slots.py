@@ -12,7 +12,7 @@ import anyio
 
 
 class Slots:
-    """At most `count` at once. Shares that wait are served in turn, so are the owners within; each first in, first out.
+    """A bounded number of slots. Waiting shares take turns, and so do the owners within; each is first in, first out.
 
     As soon as there is more than one share, none of them gets the last slot on top of others: a share that has
     none need not wait for an endless loop of another one to be stopped. The same holds for owners.
@@ -24,7 +24,7 @@ class Slots:
         self._held: Counter[str] = Counter()
         self._held_by: Counter[tuple[str, str]] = Counter()
         self._waiting: OrderedDict[str, OrderedDict[str, deque[anyio.Event]]] = OrderedDict()
-        """By share and owner; those whose turn it is come first. No queue is empty."""
+        """Waiting calls by share and owner; those whose turn it is come first. No queue is empty."""
         self._first: tuple[str, str] | None = None
         self._shares = self._owners = False
         """Tell if there was more than one share, and more than one owner."""

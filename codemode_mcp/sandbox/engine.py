@@ -1,6 +1,39 @@
-"""Prepare and compile the engine, keep the compiled form on disk, and make the warm images that guests start from.
+"""The engine: QuickJS on WebAssembly, compiled once, with warm images that guests start from.
 
-Everything here is synchronous and belongs on a worker thread; `Engine.threads` is where guests run.
+Why it is built so:
+
+- A guest never calls the host. The prelude keeps the requests of a program as text, and the host takes it at the end of
+  a turn, when the job queue is dry. So parallel calls cost one turn, and between turns no WebAssembly frame is live:
+  linear memory is the whole state. That is why a program can be suspended anywhere. Host functions were tried on paper
+  and dropped: every call would cross the wall in mid-flight, with a frame on the stack.
+- The engine is booted and the prelude evaluated once (`images`). For each catalog the guest's `MCP` objects are built
+  once on top, and a run starts as a copy of that memory. Large parts of an image cost every run: of more than 300 tools
+  that are no MCP tools the image has a text, and a program that looks at them builds the list and the functions then.
+- Images are the same in every process, so a snapshot is the XOR with its image, about 7 KB for a small program. Free
+  memory in an image is zero, which keeps snapshots small.
+- The compiled form is kept on disk (`compiled`), since compiling takes seconds. It is machine code, so a file is used
+  only from a folder that no other user can write to.
+- wasmtime's pooling allocator keeps the memory and the stack of a guest for the next one, and restores them first. New
+  memory costs a fault for each touched page, which took half of the time of a small program. Memory that no guest has
+  used for some seconds goes back to the system (`instance.Places`), and so does the copy of an image that snapshots are
+  compared with. Where address space is limited, or for very many guests, each guest has memory of its own.
+
+How a program is stopped. The engine asks our interrupt handler, in WebAssembly, every few thousand operations. Past the
+deadline the program ends with its state intact, so that its output is kept and its function is known. Code that
+swallows the interruption, such as an executor of a promise, does not change the verdict. The epoch is the second line,
+for code that does not ask: while it advances, a callback looks at the clock, and afterwards the engine is asked once
+more for the output. The engine's own stack check makes deep recursion a `RangeError`. Its memory limit makes exhaustion
+an error that is told apart from a guest's imitation.
+
+Invariants:
+
+- A snapshot of another format, engine, prelude or catalog is refused by name. It is never migrated.
+- A guest continues after a snapshot as if there had been none. A restored guest does the same with the same deliveries:
+  chance is in its memory. Only the clock is the machine's.
+- Everything here is synchronous and belongs on a worker thread. Guests run on `Engine.threads`.
+
+Also dropped: `wasmtime` snapshots of whole processes, and CRIU. Linear memory is enough, portable, and a thousand times
+smaller.
 """
 
 from __future__ import annotations

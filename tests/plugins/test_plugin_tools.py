@@ -625,11 +625,11 @@ async def test_objects_whose_own_code_ends_the_process_end_their_call_alone(
 async def test_a_model_that_takes_its_time_delays_no_other(tmp_path: Path, code: str) -> None:
     before = """
         from pydantic import BaseModel, model_serializer, model_validator
-        waits, goes_on = threading.Event(), threading.Event()
+        waits, proceeds = threading.Event(), threading.Event()
 
         def wait():
             waits.set()
-            assert goes_on.wait(10)
+            assert proceeds.wait(10)
 
         class Slow(BaseModel):
             x: int = 1
@@ -746,10 +746,10 @@ async def test_a_factory_that_continues_although_it_is_cancelled_delays_no_other
 
 async def test_nothing_is_kept_of_a_plugin_that_is_removed_while_its_factory_works(tmp_path: Path) -> None:
     code = """
-        began, goes_on = anyio.Event(), anyio.Event()
+        began, proceeds = anyio.Event(), anyio.Event()
         async def make(c):
             began.set()
-            await goes_on.wait()
+            await proceeds.wait()
             return PluginTool(name="a", description="x", run=lambda input: 1)
         def register(api):
             api.tools(["a"], make)
