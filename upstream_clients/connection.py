@@ -13,8 +13,8 @@ Invariants:
 
 - A call that may have reached a lost server is not repeated here. It fails with what is known, and its caller decides.
 - The server's token goes to that server alone (`http`). No secret reaches a message, a log or a program.
-- A list kept from an earlier time serves look-ups only. A call is judged by the tool as its server lists it right before
-  the call is sent.
+- A list kept from an earlier time serves look-ups only. A call is judged by the tool as its server lists it right
+  before the call is sent.
 - A server is hung only when it does not answer a probe either (`liveness`). Silence alone says little: many servers do
   one thing at a time.
 - A question of a server belongs to a call in flight, or is refused (`questions`). A person is never asked on behalf of

@@ -18,7 +18,8 @@ from upstream_clients.errors import UpstreamCallError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from upstream_clients.upstream import Call, Upstream
+    from upstream_clients.call import Call
+    from upstream_clients.upstream import Upstream
 
 QUIET = 30.0
 """Seconds without any message, while calls wait, after which the server is probed."""

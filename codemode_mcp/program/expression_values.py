@@ -17,7 +17,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.did_you_mean import plain
-from codemode_mcp.program.syntax import FUNCTIONS, Span, parse, span_of, words
+from codemode_mcp.program.described_values import (
+    MAX_CANDIDATES,
+    UNDEFINED,
+    Loose,
+    Promised,
+    Result,
+    described,
+    elements,
+    fits,
+    is_index,
+    is_missing,
+    member,
+    parsed,
+    unwrap_value,
+)
+from codemode_mcp.program.syntax import FUNCTIONS, Span, covers, parse, span_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,13 +42,8 @@ if TYPE_CHECKING:
     _Site = tuple[Node, Node, Callable[[], list[Any]]]
     """A pattern that a variable is set by, the expression that it is set to, and how to read its values."""
 
-__all__ = ["Result", "advice"]
 
 MAX_EXPRESSION: Final = 60
-MAX_NAMES: Final = 12
-MAX_NAME: Final = 40
-MAX_TEXT: Final = 40
-_MAX_CANDIDATES: Final = 8
 _MAX_NODES: Final = 50_000
 """Nodes of the syntax tree that are looked at for one error, some 0.1 s."""
 _MAX_DEPTH: Final = 40
@@ -43,46 +53,8 @@ _CHARACTERS_PER_NODE: Final = 100
 """Characters of JSON that are read, or members that are listed, in the time of a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The value that a call of the program gave.
-
-    Attributes:
-        names: expressions that call it and ids, each as `did_you_mean.plain` spells it.
-        text: JSON.
-    """
-
-    names: frozenset[str]
-    text: str
-
-
 class _GivenUpError(Exception):
     """Following an expression takes too long."""
-
-
-class _Undefined:
-    """The type of `UNDEFINED`, which JSON does not have."""
-
-
-UNDEFINED: Final = _Undefined()
-
-
-@dataclass(frozen=True, slots=True)
-class _Promised:
-    """A promise of a value."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Loose:
-    """A container that the program has made: its kind is known, its size is not.
-
-    Attributes:
-        elements: values that may be in an array; None for an object.
-    """
-
-    elements: tuple[Any, ...] | None
 
 
 # --- Text -------------------------------------------------------------------------------------------------------------
@@ -111,7 +83,7 @@ def _advice(reader: _Reader, about: Span, message: str) -> str:
         return _about_missing(reader, node, missing[1])
     method = re.search(r"\.([\w$]+) is not a function", message)
     missed = method[1] if method is not None else None
-    return _one([_described(reader.text(node), value) for value in reader.values(node) if _fits(value, missed)])
+    return _one([described(reader.text(node), value) for value in reader.values(node) if fits(value, missed)])
 
 
 def _about_missing(reader: _Reader, node: Node, kind: str) -> str:
@@ -119,9 +91,9 @@ def _about_missing(reader: _Reader, node: Node, kind: str) -> str:
     wanted = None if kind == "null" else UNDEFINED
     told = []
     for owner, key, value in reader.owners(node):
-        found = _member(value, key)
-        if found is wanted and not (found is UNDEFINED and isinstance(value, _Loose)):
-            told.append(_described(owner, value))
+        found = member(value, key)
+        if found is wanted and not (found is UNDEFINED and isinstance(value, Loose)):
+            told.append(described(owner, value))
     return _one(told)
 
 
@@ -131,133 +103,7 @@ def _one(told: list[str]) -> str:
     return different[0] if len(different) == 1 else ""
 
 
-_METHODS: Final[dict[type, frozenset[str]]] = {
-    list: words(
-        "at concat copyWithin entries every fill filter find findIndex findLast findLastIndex flat flatMap forEach "
-        "includes indexOf join keys lastIndexOf map pop push reduce reduceRight reverse shift slice some sort splice "
-        "toLocaleString toReversed toSorted toSpliced toString unshift values with"
-    ),
-    str: words(
-        "at charAt charCodeAt codePointAt concat endsWith includes indexOf lastIndexOf localeCompare match matchAll "
-        "normalize padEnd padStart repeat replace replaceAll search slice split startsWith substring toLowerCase "
-        "toUpperCase toLocaleLowerCase toLocaleUpperCase toString trim trimEnd trimStart valueOf substr"
-    ),
-}
-
-
-def _fits(value: Any, method: str | None) -> bool:
-    """Tell if a value can have caused the error: it lacks the method, or cannot be iterated."""
-    if value is UNDEFINED or value is None:
-        return method is None
-    kind: type = list if isinstance(value, _Loose) and value.elements is not None else type(value)
-    if method is None:
-        return kind not in (list, str)
-    return method not in _METHODS.get(kind, ())
-
-
-def _described(name: str, value: Any) -> str:
-    if isinstance(value, _Promised):
-        return f"{name} is a promise: await it"
-    unwrapped = _unwrapped(value) if _is_result(value) else UNDEFINED
-    unwrap = f"unwrap({name.removeprefix('await ') if name.count('(') == 0 else '...'})"
-    more = "" if unwrapped is UNDEFINED else f"; {unwrap} is {_kind(unwrapped)}"
-    return f"{name or 'what it was read of'} is {_kind(value)}{more}"
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case _Undefined():
-            return "undefined"
-        case None:
-            return "null"
-        case bool():
-            return f"the boolean {str(value).lower()}"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return f"a string: {json.dumps(value)}" if len(value) <= MAX_TEXT else f"a string: {_beginning(value)}"
-        case _Loose():
-            return "an object" if value.elements is None else "an array"
-        case list():
-            objects = f" objects with: {_names(value[0])}" if value and isinstance(value[0], dict) else ""
-            return f"an array of {len(value)}{objects}"
-        case dict():
-            return f"an object with: {_names(value)}" if value else "an object without members"
-    return "something else"
-
-
-def _beginning(text: str) -> str:
-    return json.dumps(text[:MAX_TEXT])[:-1] + '..."'
-
-
-def _names(value: dict[str, Any]) -> str:
-    shown = []
-    for name in list(value)[:MAX_NAMES]:
-        short = name if len(name) <= MAX_NAME else name[:MAX_NAME] + "…"
-        written = short if re.fullmatch(r"[A-Za-z_$][\w$]*", short) else json.dumps(short)
-        shown.append(f"{written} (array)" if isinstance(value[name], list) else written)
-    return ", ".join(shown) + (", ..." if len(value) > MAX_NAMES else "")
-
-
 # --- Values -----------------------------------------------------------------------------------------------------------
-
-
-def _member(value: Any, key: str) -> Any:
-    """Return a member, or UNDEFINED; raises LookupError where that cannot be told."""
-    match value:
-        case dict():
-            return value.get(key, UNDEFINED)
-        case list() | str() if key == "length":
-            return len(value)
-        case list() | str() if key.isdecimal():
-            return value[int(key)] if _is_index(key) and int(key) < len(value) else UNDEFINED
-        case list() | str() if key in _METHODS[type(value)]:
-            raise LookupError(key)
-        case list() | str() | int() | float():
-            return UNDEFINED
-    raise LookupError(key)
-
-
-def _is_index(key: str) -> bool:
-    """Tell if a key is the number of an element; Python refuses to read thousands of digits."""
-    return key.isdecimal() and len(key) < 10
-
-
-def _is_result(value: Any) -> bool:
-    """Tell if a value is the result of a call, as MCP has it."""
-    return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= _OF_RESULTS
-
-
-_OF_RESULTS: Final = words("content structuredContent isError _meta resultType")
-
-
-def _unwrapped(value: Any) -> Any:
-    """Return what `unwrap` gives for a result; UNDEFINED where it throws."""
-    if not isinstance(value, dict) or value.get("isError") is True:
-        return UNDEFINED
-    if value.get("structuredContent") is not None:
-        return value["structuredContent"]
-    content = value.get("content")
-    if not isinstance(content, list):
-        return UNDEFINED
-    texts = [
-        each["text"]
-        for each in content
-        if isinstance(each, dict) and each.get("type") == "text" and isinstance(each.get("text"), str)
-    ]
-    if not texts:
-        return content
-    text = "\n".join(texts)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _elements(value: Any) -> Sequence[Any]:
-    if isinstance(value, _Loose):
-        return value.elements or ()
-    return value[:_MAX_CANDIDATES] if isinstance(value, list) else ()
 
 
 # --- Expressions ------------------------------------------------------------------------------------------------------
@@ -306,7 +152,7 @@ class _Reader:
             found = self._values(node)
         finally:
             self._depth -= 1
-        return found[:_MAX_CANDIDATES]
+        return found[:MAX_CANDIDATES]
 
     def owners(self, node: Node) -> Iterator[tuple[str, str, Any]]:
         """Yield the objects that an expression is read of: name, the key and a value."""
@@ -317,13 +163,13 @@ class _Reader:
             owner = node.child_by_field_name("object")
             assert owner is not None
             for value in self.values(owner):
-                if not _is_missing(value, key):
+                if not is_missing(value, key):
                     continue
                 yield self.text(owner), key, value
         elif node.type == "identifier":
             for name, source, values in self._bindings(node):
                 for value in values:
-                    if name is not None and _is_missing(value, name):
+                    if name is not None and is_missing(value, name):
                         yield self.text(source), name, value
 
     def _values(self, node: Node) -> list[Any]:
@@ -334,7 +180,7 @@ class _Reader:
                     return [UNDEFINED]
                 return self._variable(node)
             case "await_expression" if first is not None:
-                return [each.value if isinstance(each, _Promised) else each for each in self.values(first)]
+                return [each.value if isinstance(each, Promised) else each for each in self.values(first)]
             case kind if kind in _TRANSPARENT and first is not None:
                 return self.values(first)
             case "member_expression" | "subscript_expression":
@@ -349,9 +195,9 @@ class _Reader:
             case "null":
                 return [None]
             case "array":
-                return [_Loose(tuple(each for child in node.named_children for each in self._single(child)))]
+                return [Loose(tuple(each for child in node.named_children for each in self._single(child)))]
             case "object":
-                return [_Loose(None)]
+                return [Loose(None)]
             case "binary_expression":
                 return self._either(node)
             case "ternary_expression":
@@ -383,13 +229,13 @@ class _Reader:
         found: list[Any] = []
         for value in self.values(owner):
             if key is None:
-                found += _elements(value)
+                found += elements(value)
                 continue
             try:
-                found.append(_member(value, key))
+                found.append(member(value, key))
             except LookupError:
-                if isinstance(value, _Loose) and _is_index(key) and int(key) < len(_elements(value)):
-                    found.append(_elements(value)[int(key)])
+                if isinstance(value, Loose) and is_index(key) and int(key) < len(elements(value)):
+                    found.append(elements(value)[int(key)])
         return found
 
     def _key(self, node: Node) -> str | None:
@@ -445,14 +291,14 @@ class _Reader:
                 yield value
 
     def _unwrapped(self, value: Any) -> Any:
-        """Return `_unwrapped` of a value, as often as there is time."""
+        """Return `unwrapped` of a value, as often as there is time."""
         if isinstance(value, dict) and isinstance(value.get("content"), list):
             self._spend_on(each.get("text") for each in value["content"] if isinstance(each, dict))
-        return _unwrapped(value)
+        return unwrap_value(value)
 
     def _parsed(self, value: Any) -> list[Any]:
         self._spend_on([value])
-        return _parsed(value)
+        return parsed(value)
 
     def _spend_on(self, texts: Iterable[Any]) -> None:
         self._spend(sum(1 + len(text) // _CHARACTERS_PER_NODE for text in texts if isinstance(text, str)))
@@ -472,7 +318,7 @@ class _Reader:
                     self._read[number] = json.loads(result.text)
                 except (ValueError, RecursionError):
                     continue
-            found.append(_Promised(self._read[number]))
+            found.append(Promised(self._read[number]))
         return found
 
     def _all(self, node: Node) -> list[Any]:
@@ -480,13 +326,13 @@ class _Reader:
         if node.type == "array":
             values = [self.values(child) for child in node.named_children]
             if not all(values):
-                return [_Promised(_Loose(()))]
+                return [Promised(Loose(()))]
             rows = [[each[min(n, len(each) - 1)] for each in values] for n in range(max(map(len, values), default=1))]
-            return [_Promised([one.value if isinstance(one, _Promised) else one for one in row]) for row in rows]
+            return [Promised([one.value if isinstance(one, Promised) else one for one in row]) for row in rows]
         found = []
         for each in self.values(node):
-            inside = tuple(one.value if isinstance(one, _Promised) else one for one in _elements(each))
-            found.append(_Promised(_Loose(inside)))
+            inside = tuple(one.value if isinstance(one, Promised) else one for one in elements(each))
+            found.append(Promised(Loose(inside)))
         return found
 
     def _method(self, callee: Node, given: Sequence[Node]) -> list[Any]:
@@ -496,21 +342,21 @@ class _Reader:
         method = self.text(name)
         found: list[Any] = []
         for value in self.values(owner):
-            if method == "then" and isinstance(value, _Promised) and given:
+            if method == "then" and isinstance(value, Promised) and given:
                 returned = self._returned(given[0])
-                found += [each if isinstance(each, _Promised) else _Promised(each) for each in returned]
+                found += [each if isinstance(each, Promised) else Promised(each) for each in returned]
             elif isinstance(value, str) and method in _SAME_TEXT:
                 found.append(value)
             elif isinstance(value, str) and method == "split":
-                found.append(_Loose(("",)))
-            elif not isinstance(value, list | _Loose) or (isinstance(value, _Loose) and value.elements is None):
+                found.append(Loose(("",)))
+            elif not isinstance(value, list | Loose) or (isinstance(value, Loose) and value.elements is None):
                 continue
             elif method in _SAME_ELEMENTS:
-                found.append(_Loose(tuple(_elements(value))))
+                found.append(Loose(tuple(elements(value))))
             elif method in _ONE_ELEMENT:
-                found += _elements(value)
+                found += elements(value)
             elif method == "map" and given:
-                found.append(_Loose(tuple(self._returned(given[0]))))
+                found.append(Loose(tuple(self._returned(given[0]))))
         return found
 
     def _returned(self, function: Node) -> list[Any]:
@@ -529,7 +375,7 @@ class _Reader:
                     found += [each for child in node.named_children for each in self.values(child)]
         if not any(child.type == "async" for child in function.children):
             return found
-        return [each if isinstance(each, _Promised) else _Promised(each) for each in found]
+        return [each if isinstance(each, Promised) else Promised(each) for each in found]
 
     def _functions(self, name: Node) -> Iterator[Node]:
         """Yield the functions that a name may stand for."""
@@ -558,7 +404,7 @@ class _Reader:
                     found.append(value)
                     continue
                 try:
-                    found.append(_member(value, name))
+                    found.append(member(value, name))
                 except LookupError:
                     continue
         return found
@@ -585,11 +431,11 @@ class _Reader:
     def _current(self, sites: list[_Site], use: Node) -> list[_Site]:
         """Leave out what a later site has replaced before a variable is used, and the site that the use is part of."""
         span = span_of(use)
-        kept = [site for site in sites if not _covers(site[1], span)]
+        kept = [site for site in sites if not covers(site[1], span)]
         passed = [site for site in kept if span_of(site[1]).end <= span.start]
         for site in sorted(passed, key=lambda site: span_of(site[1]).start, reverse=True):
             block = next((each for each in reversed(self._path(span_of(site[1]))) if each.type in _BLOCKS), self._root)
-            if block is not None and _covers(block, span):
+            if block is not None and covers(block, span):
                 start = span_of(site[1]).start
                 return [each for each in kept if span_of(each[1]).start >= start]
         return kept
@@ -623,7 +469,7 @@ class _Reader:
         operator = loop.child_by_field_name("operator")
         if operator is None or operator.type != "of":
             return []
-        return [each for value in self.values(source) for each in _elements(value)]
+        return [each for value in self.values(source) for each in elements(value)]
 
     def _parameters(self, function: Node) -> list[Node]:
         alone = function.child_by_field_name("parameter")
@@ -669,10 +515,10 @@ class _Reader:
         method = self.text(name)
         found: list[Any] = []
         for value in self.values(owner):
-            if method == "then" and isinstance(value, _Promised):
+            if method == "then" and isinstance(value, Promised):
                 found.append(value.value)
             elif method in _TAKES_ELEMENTS:
-                found += _elements(value)
+                found += elements(value)
         return found
 
     def _keys(self, pattern: Node, name: str) -> Iterator[str | None]:
@@ -707,7 +553,7 @@ class _Reader:
         while node is not None:
             path.append(node)
             self._spend(node.named_child_count)
-            node = next((child for child in node.named_children if _covers(child, span)), None)
+            node = next((child for child in node.named_children if covers(child, span)), None)
         return path
 
     def _inside(self, scope: Node) -> Iterator[Node]:
@@ -737,27 +583,8 @@ class _Reader:
             raise _GivenUpError
 
 
-def _is_missing(value: Any, key: str) -> bool:
-    try:
-        return _member(value, key) in (UNDEFINED, None)
-    except LookupError:
-        return False
-
-
-def _parsed(value: Any) -> list[Any]:
-    try:
-        return [json.loads(value)] if isinstance(value, str) else []
-    except (ValueError, RecursionError):
-        return []
-
-
 def _holds(arguments: Node, function: Node) -> bool:
     return any(span_of(each) == span_of(function) for each in arguments.named_children)
-
-
-def _covers(node: Node, span: Span) -> bool:
-    own = span_of(node)
-    return own.start <= span.start and span.end <= own.end
 
 
 def _set(node: Node) -> tuple[Node | None, Node | None]:

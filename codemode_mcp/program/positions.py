@@ -14,8 +14,8 @@ from codemode_mcp.program.syntax import LINE_END, utf16_units
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.error_location import Fault
-    from codemode_mcp.program.expression_values import Result
     from codemode_mcp.program.source_map import Grown, SourceMap
     from codemode_mcp.sandbox.messages import Thrown
     from codemode_mcp.settings import Language

@@ -122,3 +122,9 @@ FUNCTIONS = words(
     "generator_function_declaration function_signature class_static_block"
 )
 """Nodes with a body of their own."""
+
+
+def covers(node: Node, span: Span) -> bool:
+    """Return True if a span lies within a node."""
+    own = span_of(node)
+    return own.start <= span.start and span.end <= own.end

@@ -12,7 +12,7 @@ from codemode_mcp.did_you_mean import plain
 
 if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.program.expression_values import Result
+    from codemode_mcp.program.described_values import Result
 
 MAX_CHARACTERS: Final = 256 * 1024
 MAX_RESULTS: Final = 32
@@ -40,7 +40,7 @@ class RecentResults:
 
     def of(self, catalog: Catalog) -> list[Result]:
         """Return them with the names by which a program calls their tools."""
-        from codemode_mcp.program.expression_values import Result  # for programs that fail: a server starts without it
+        from codemode_mcp.program.described_values import Result  # for programs that fail: a server starts without it
 
         return [Result(_names(called, catalog), text) for called, text in self._kept]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.program.expression_values import Result
+    from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.namespaces import OpenNamespaces
     from codemode_mcp.sandbox.guest import Turn

@@ -10,7 +10,6 @@ import logging
 import socket
 import ssl
 import uuid
-from collections import deque
 from contextlib import asynccontextmanager, contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +20,7 @@ from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.installation import install_command
 from codemode_mcp.stores.dialect import Address, BadAddress, address, numbered
 from codemode_mcp.stores.lease import Lease, lease_clock
+from codemode_mcp.stores.postgres_news import News
 from codemode_mcp.stores.schema import migrate
 from codemode_mcp.stores.work import Alive, Now, Query, Tell
 from upstream_clients.backoff import Backoff
@@ -47,7 +47,6 @@ IDLE = 30.0
 """Seconds after which an unused connection is closed: some networks drop those that are silent."""
 FORGOTTEN = 3600.0
 """Seconds after which the row of a dead process is deleted."""
-MAX_NEWS = 10_000
 OLDEST = 13
 """The major version that we need: earlier ones cannot say what became of a transaction."""
 
@@ -149,7 +148,7 @@ class PostgresDatabase:
         self._timeout = timeout
         self._lease = lease
         self._clock = clock
-        self._news = _News()
+        self._news = News()
 
     def __repr__(self) -> str:
         return f"<PostgresDatabase {self.name}>"
@@ -569,34 +568,3 @@ class _Pool:
                 return connection
             connection.terminate()
         return None
-
-
-class _News:
-    """Runs that other processes have reported, each once, until they are asked for."""
-
-    def __init__(self) -> None:
-        self._runs: deque[str] = deque()
-        self._missed = False
-        self._changed = anyio.Event()
-
-    def told(self, run: str) -> None:
-        if len(self._runs) >= MAX_NEWS:
-            self.missed()
-        elif not self._missed:
-            self._runs.append(run)
-        self._changed.set()
-
-    def missed(self) -> None:
-        """Everything has to be looked at, and so what had been told of."""
-        self._missed = True
-        self._runs.clear()
-        self._changed.set()
-
-    async def next(self) -> str | None:
-        while not (self._missed or self._runs):
-            self._changed = anyio.Event()
-            await self._changed.wait()
-        if self._missed:
-            self._missed = False
-            return None
-        return self._runs.popleft()

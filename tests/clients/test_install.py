@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.mcp_clients import installing
-from codemode_mcp.cli.mcp_clients.installing import RefusedError, carry_out, plan, plan_undo, undo
+from codemode_mcp.cli.mcp_clients import installing, undoing
+from codemode_mcp.cli.mcp_clients.installing import RefusedError, carry_out, plan
 from codemode_mcp.cli.mcp_clients.launch import Launch
 from codemode_mcp.cli.mcp_clients.places import find
 from codemode_mcp.cli.mcp_clients.reading import Here
+from codemode_mcp.cli.mcp_clients.undoing import plan_undo, undo
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError, backups_of
 from codemode_mcp.config.source import parse
@@ -540,7 +541,7 @@ def test_a_configuration_that_gets_secrets_is_for_its_owner_alone(cursor: World)
 
 def test_the_way_back_is_a_command_of_the_system(tmp_path: Path) -> None:
     path, copy = tmp_path / "my file.json", tmp_path / "my file.json.bak"
-    assert installing.way_back(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
-    assert installing.way_back(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
-    assert installing.way_back(path, None, windows=False) == f"rm '{path}'"
-    assert installing.way_back(path, None, windows=True) == f'del "{path}"'
+    assert undoing.way_back(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
+    assert undoing.way_back(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
+    assert undoing.way_back(path, None, windows=False) == f"rm '{path}'"
+    assert undoing.way_back(path, None, windows=True) == f'del "{path}"'

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.did_you_mean import plain
-from codemode_mcp.program.expression_values import MAX_NAMES, Result, advice
+from codemode_mcp.program.described_values import MAX_NAMES, Result
+from codemode_mcp.program.expression_values import advice
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.syntax import Span
 from tests.sandbox.guest_harness import Cell, ok

@@ -15,9 +15,10 @@ import anyio.to_thread
 import pytest
 
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, line_messages, listing, liveness
+from upstream_clients.call import Call
 from upstream_clients.line_messages import LineBuffer, TooLong, read_message, too_long
 from upstream_clients.liveness import LivenessMonitor
-from upstream_clients.upstream import Call, Upstream
+from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

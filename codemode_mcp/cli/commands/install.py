@@ -21,10 +21,11 @@ from codemode_mcp.paths import config_dir, data_dir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from codemode_mcp.cli.mcp_clients.installing import File, Plan, Undoing
+    from codemode_mcp.cli.mcp_clients.installing import File, Plan
     from codemode_mcp.cli.mcp_clients.launch import Launch, Program
     from codemode_mcp.cli.mcp_clients.places import Place
     from codemode_mcp.cli.mcp_clients.reading import Here
+    from codemode_mcp.cli.mcp_clients.undoing import Undoing
 
 ATTEMPTS = 5
 """Attempts to change a file that a client changes at the same moment."""
@@ -98,7 +99,7 @@ def install(
 def _install(
     place: Place, name: str, config: str | None, here: Here, *, move: bool, dry_run: bool
 ) -> None:  # fmt: skip
-    from codemode_mcp.cli.mcp_clients import installing
+    from codemode_mcp.cli.mcp_clients import installing, undoing
 
     ours = _configuration(config, here, place, move=move)
     launched = _launch(here)
@@ -126,7 +127,7 @@ def _install(
         say(f"your choice: {remark}")
     say("the way back, and another one that needs nothing of ours:")
     say_command(f"codemode-mcp install --client {place.client}{_scoped(place)} --undo")
-    say_command(installing.way_back(plan.path, backup, windows=here.system == "win32"))
+    say_command(undoing.way_back(plan.path, backup, windows=here.system == "win32"))
     say(f"next: {installing.RESTART[place.client]}; to check it now:")
     say_command(f"codemode-mcp doctor --config {_quoted(ours)}")
     print(plan.path)  # noqa: T201
@@ -264,27 +265,27 @@ def _tell_the_rest(plan: Plan, title: str) -> None:
 
 
 def _undo(place: Place, *, dry_run: bool) -> None:
-    from codemode_mcp.cli.mcp_clients import installing
+    from codemode_mcp.cli.mcp_clients import installing, undoing
 
     file = _file(place)
-    undoing = installing.plan_undo(place, file, _records())
+    taken_back = undoing.plan_undo(place, file, _records())
     title = TITLES[place.client]
-    if undoing.change is None and not undoing.lost:
+    if taken_back.change is None and not taken_back.lost:
         if not dry_run:
-            installing.undo(undoing, place, file.path, _records())
+            undoing.undo(taken_back, place, file.path, _records())
         say(f"{title} does not have this server: {file.path} stays as it is")
-        _tell_undone(undoing, title)
+        _tell_undone(taken_back, title)
         return
     if dry_run:
-        say(f"would {'remove' if undoing.removes else 'change'} {file.path}:")
-        _tell_undone(undoing, title)
+        say(f"would {'remove' if taken_back.removes else 'change'} {file.path}:")
+        _tell_undone(taken_back, title)
         return
-    backup = installing.undo(undoing, place, file.path, _records())
-    if undoing.removes:
+    backup = undoing.undo(taken_back, place, file.path, _records())
+    if taken_back.removes:
         say(f"{file.path} is removed; it was not there before")
     else:
-        say(f"{file.path} is {'as it was before, to the byte' if undoing.whole else 'without this server'}")
-    _tell_undone(undoing, title)
+        say(f"{file.path} is {'as it was before, to the byte' if taken_back.whole else 'without this server'}")
+    _tell_undone(taken_back, title)
     if backup is not None:
         say(f"  the file before is kept as {backup}")
     say(f"next: {installing.RESTART_AFTER_UNDO[place.client]}")
