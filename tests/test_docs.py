@@ -295,6 +295,33 @@ def test_the_layers_in_the_architecture_are_those_of_the_import_contracts() -> N
         assert drawn(beginning) == [set(re.findall(r"\w+", layer)) for layer in layers[name]]
 
 
+def dangling(page: str) -> list[str]:
+    """Return the tests and benchmarks that a page names and that do not exist."""
+    named = re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)(?:::(\w+))?`", page)
+    missing = []
+    for file, test in named:
+        path = ROOT / file
+        if not path.is_file() or (test and not re.search(rf"^(?:async )?def {test}\(", path.read_text("utf-8"), re.M)):
+            missing.append(f"{file}::{test}" if test else file)
+    return missing
+
+
+def test_every_promise_names_a_test_or_a_benchmark_that_exists() -> None:
+    page = (ROOT / "docs" / "promises.md").read_text("utf-8")
+    rows = [
+        line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| promise", "| figure"))
+    ]
+    assert [row for row in rows if not re.search(r"`(?:tests|benchmarks)/", row)] == []
+    assert dangling(page) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["tests/gone.py::test_x", "tests/test_docs.py::test_that_does_not_exist", "benchmarks/gone.py"]
+)
+def test_a_dangling_name_is_found(name: str) -> None:
+    assert dangling(f"| a promise | a figure | `{name}` |") == [name]
+
+
 def test_every_link_of_the_documentation_leads_to_a_file() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/README.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
