@@ -138,7 +138,7 @@ def strictly(refused: Callable[[str], ProgramError]) -> Iterator[None]:
 
 def parsed(text: str) -> Any:
     """Raises `ValueError` or `RecursionError`."""
-    return json.loads(text, parse_constant=_no_constant)
+    return json.loads(text, parse_constant=no_constant)
 
 
 def first_of(text: str) -> Any:
@@ -162,9 +162,10 @@ def written(value: Any) -> str:
         ) from None
 
 
-def _no_constant(name: str) -> Any:
+def no_constant(name: str) -> Any:
+    """Raise `ValueError` for `NaN` and `Infinity`, which are no JSON; a `parse_constant` for decoders."""
     raise ValueError(name)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=no_constant)
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.strict_json import no_constant
 from declarations.observed import NOTHING, Shape, merge, to_schema
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
     text = "\n".join(texts)
     try:
         # Only the type counts: JavaScript reads a number of any size.
-        return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_constant)
+        return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=no_constant)
     except ValueError:
         return text
     except RecursionError:
@@ -145,7 +146,3 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
 
 def _number(_: str) -> float:
     return 0.0
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)

@@ -23,6 +23,7 @@ from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.plugins.running import is_async, removed, run_code
 from codemode_mcp.sandbox.messages import ABSENT, Absent, Through, ToolCall
+from codemode_mcp.strict_json import no_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -300,13 +301,9 @@ async def _map_input(
 
 def _read(text: str, path: str) -> Any:
     try:
-        return json.loads(whole_characters(text), parse_constant=_no_constant)
+        return json.loads(whole_characters(text), parse_constant=no_constant)
     except (ValueError, RecursionError):
         raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or no JSON") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
 
 
 def _shown(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.errors import CodeModeError, InternalError
 from codemode_mcp.json_text import whole_characters
+from codemode_mcp.strict_json import no_constant
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -381,11 +382,7 @@ _WAITING = {"state", "calls"}
 """Members of the message of a guest that waits and has nothing else to say."""
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=no_constant)
 
 
 def _requests(raw: Any) -> tuple[Request, ...]:

@@ -76,10 +76,6 @@ class Seal:
     def __repr__(self) -> str:
         return f"<Seal: {len(self._keys)} keys>"
 
-    @property
-    def encrypts(self) -> bool:
-        return self._first is not None
-
     def derived(self, name: str) -> list[bytes]:
         """Return one secret of each key for the use `name`; processes with the same keys have the same ones."""
         return [_expand(secret, b"for:" + name.encode()) for secret in self._keys.values()]
