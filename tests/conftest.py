@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import uuid
 from collections import Counter
@@ -38,6 +39,15 @@ LONG = (
     "tests/integration/test_serve_profiles.py",
 )
 """Files that take half a minute or more, though they have few tests."""
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt again where a shell started the tests in the background and had it ignored.
+
+    Processes under test would inherit that, and tests that interrupt them would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
