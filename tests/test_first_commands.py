@@ -255,6 +255,7 @@ WITH_A_SERVER: Final = {
     "docs/doctor.md": ("codemode-mcp doctor", "server tracker: 6 tools"),
     "docs/editor.md": ("codemode-mcp types --out cells", "mcp/tracker.d.ts"),
     "docs/repl.md": ("printf ", '["tracker"]'),
+    "docs/runs.md": ("codemode-mcp runs list", "no runs: "),
     "docs/run.md": ("codemode-mcp run -e 'return (await MCP.$api()).servers'", '"identifier": "tracker"'),
     "docs/savings.md": ("codemode-mcp savings", "tracker"),
 }
