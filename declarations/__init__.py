@@ -4,6 +4,7 @@ From bottom to top: `names` decides the names of servers and tools. `schema` tur
 types, with `references`, `definitions` and `conditions`. `expressions` writes such trees as TypeScript, `functions`
 writes the declaration of one tool, and `render` and `namespaces` write whole files. `operations` lists the functions
 for resources and prompts. `jsdoc` makes comments of descriptions, and `observed` learns types from values.
+`untrusted_text` has the characters that hide or reorder text; all that shows such text uses it.
 `guest.d.ts` declares the other globals of a program, by hand.
 """
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from declarations.names import INVISIBLE
+from declarations.untrusted_text import drop_hidden
 
 MAX_TOOL_TEXT: Final = 640
 MAX_PROPERTY_TEXT: Final = 240
@@ -21,8 +21,6 @@ MAX_PROPERTY_TEXT_ALONE: Final = 2_000
 """Limits for a tool that is shown alone: a call may need text near the end of a long description."""
 
 _LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Control characters, what reverses or hides text, and halves of characters.
-_UNSEEN: Final = re.compile(f"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff{INVISIBLE}]")
 _PLAIN: Final = re.compile(r"[\x20-\x29\x2b-\x7e]*\Z")
 _BLANKS: Final = re.compile(r"\s+")
 
@@ -59,7 +57,7 @@ def comment_lines(text: str, limit: int = MAX_TOOL_TEXT) -> list[str]:
 
 def _safe(text: str) -> str:
     # First what is dropped, then `*/`: dropping could bring the two together.
-    return _UNSEEN.sub("", _LINE_END.sub("\n", text)).replace("*/", "*\\/")
+    return drop_hidden(_LINE_END.sub("\n", text), keep="\t\n").replace("*/", "*\\/")
 
 
 def _cut(text: str, limit: int, *, whole: bool) -> str:

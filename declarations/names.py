@@ -15,6 +15,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Final, Literal
 
+from declarations.untrusted_text import HIDDEN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -74,15 +76,6 @@ SERVER_RESERVED: Final = (
 
 _ALIAS_RESERVED: Final = OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"", "prompts", "resources"}
 
-INVISIBLE: Final = (
-    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
-    "\uffa0\ufff0-\ufffb\U00016fe4\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-"""Characters that are invisible or reverse text, for the set of a regular expression.
-
-They are Unicode's Default_Ignorable_Code_Point, bidirectional marks, interlinear annotations and a filler. Two names or
-two sentences could differ in them alone."""
-_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 
 
@@ -164,7 +157,7 @@ def _is_word(character: str) -> bool:
     """Return whether a character is a letter, a mark or a digit that an identifier may contain."""
     if character.isascii():
         return character.isalnum()
-    if _INVISIBLE.match(character):
+    if HIDDEN.match(character):
         return False
     return unicodedata.category(character)[0] in "LMN" and f"a{character}".isidentifier()
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal
 
-from declarations.names import INVISIBLE
+from declarations.untrusted_text import HIDDEN, json_escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -142,20 +141,13 @@ _FALSE: Final = Constant("boolean", "false")
 # ---------------------------------------------------------------------------------------------------------------------
 # Constants
 
-_HIDDEN: Final = re.compile(f"[\x7f-\x9f\u2028\u2029\ufffe\uffff\ud800-\udfff{INVISIBLE}]")
-
 
 def string_literal(text: str) -> str:
     """Return a string literal of TypeScript and JavaScript, with invisible and bidirectional characters escaped."""
     literal = json.dumps(text, ensure_ascii=False)
     if not literal.isascii() or "\x7f" in literal:
-        literal = _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), literal)
+        literal = HIDDEN.sub(lambda match: json_escape(match[0]), literal)
     return literal
-
-
-def _utf16(character: str) -> list[int]:
-    code = ord(character)
-    return [code] if code < 0x10000 else [0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code - 0x10000 & 0x3FF)]
 
 
 def number_literal(value: int | float) -> str | None:

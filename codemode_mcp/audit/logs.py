@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TextIO
+
+from declarations.untrusted_text import escape_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,10 +36,7 @@ class RedactingFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         # Names that programs and servers make up are in it: no record may look like two.
         # Redacted first: a secret may have several lines.
-        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], self._redact(super().formatMessage(record)))
-
-
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+        return escape_hidden(self._redact(super().formatMessage(record)))
 
 
 class _Stream(logging.StreamHandler[TextIO]):

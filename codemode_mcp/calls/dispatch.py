@@ -57,11 +57,11 @@ from codemode_mcp.calls.programs import admit_program
 from codemode_mcp.calls.results import Results
 from codemode_mcp.calls.rules import CallRules
 from codemode_mcp.calls.sending import Sender, call_error
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID
 from codemode_mcp.sandbox.messages import Completion, GuestError, ToolCall
+from declarations.untrusted_text import escape_line
 from upstream_clients.tools import Asking, Unfinished
 
 if TYPE_CHECKING:
@@ -194,8 +194,8 @@ class Dispatcher:
 
     def _failed(self, call: ToolCall, record: CallRecord, error: Exception) -> Completion:
         if not isinstance(error, CodeModeError):
-            log.error("call of %s failed in an unexpected way", within_line(record.tool), exc_info=error)
-            error = InternalError(f"{within_line(record.tool)}: the call failed inside codemode-mcp; see its log")
+            log.error("call of %s failed in an unexpected way", escape_line(record.tool), exc_info=error)
+            error = InternalError(f"{escape_line(record.tool)}: the call failed inside codemode-mcp; see its log")
         record.exceeded = error.exceeded
         return Completion(call.id, error=_guest_error(error, record))
 
@@ -206,7 +206,7 @@ class Dispatcher:
         if completion.error is None:
             record.status = "completed"
             if debugging.log.isEnabledFor(logging.DEBUG):
-                debugging.log_result(within_line(record.tool), completion.value)
+                debugging.log_result(escape_line(record.tool), completion.value)
         else:
             record.status = "failed"
             record.seen = {"text_bytes": sizes.size(completion.error.message)}
@@ -216,7 +216,7 @@ class Dispatcher:
             log.log(
                 level,
                 "call %s of run %s: %s in %d ms, %d bytes",
-                within_line(record.tool),
+                escape_line(record.tool),
                 context.run_id[:8],
                 record.status,
                 record.milliseconds(record.ended),

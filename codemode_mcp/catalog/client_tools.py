@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Offered
-from declarations.names import INVISIBLE
+from declarations.untrusted_text import HIDDEN
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.schemas import UnusableSchema, compile_schema
 from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
@@ -33,7 +33,7 @@ MAX_FIELDS: Final = 50
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
 """Characters of one question as JSON."""
 
-_UNSHOWN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{INVISIBLE}]+")
+_HIDDEN_RUN: Final = re.compile(f"{HIDDEN.pattern}+")
 _TEXT: Final = {"type": "string"}
 _FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
 
@@ -305,7 +305,7 @@ def _is_seen(value: Any) -> bool:
     """Return whether a reader sees the name and the choices of a field as they are."""
     match value:
         case str():
-            return _UNSHOWN.search(value) is None
+            return HIDDEN.search(value) is None
         case dict():
             return all(_is_seen(name) and _is_seen(each) for name, each in value.items())
         case list():
@@ -316,7 +316,7 @@ def _is_seen(value: Any) -> bool:
 def _plain(rule: Mapping[str, Any]) -> dict[str, Any]:
     """Return a field without invisible characters in its title and description."""
     return {
-        name: _UNSHOWN.sub(" ", value) if name in ("title", "description") and isinstance(value, str) else value
+        name: _HIDDEN_RUN.sub(" ", value) if name in ("title", "description") and isinstance(value, str) else value
         for name, value in rule.items()
     }
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.policy.policy import TOOL_MARK
-from declarations.names import INVISIBLE
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Tool
 
@@ -118,18 +116,6 @@ def operation_entry(server: str, server_name: str, group: str, operation: Operat
         effects=effects,
         operation=operation,
     )
-
-
-_UNSHOWN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{INVISIBLE}]")
-
-
-def within_line(text: str, limit: int = 200) -> str:
-    """Return a text of a server or a program for a line of ours: clipped, and without raw invisible characters.
-
-    Characters that would end the line, and those that are invisible, become escapes.
-    """
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut if cut.isascii() and cut.isprintable() else _UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], cut)
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -7,7 +7,6 @@ when it is first needed.
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from collections import Counter
 from functools import cached_property
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.policy.policy import Deny, Effects
 from declarations.expressions import signature
-from declarations.names import INVISIBLE, OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
+from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools
+from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -42,8 +42,6 @@ _OWN: Final = frozenset({"core", "client"})
 
 MAX_NAME: Final = 128
 """Characters of a name that is a function of `tools`."""
-
-_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 
 
 class Toolset:
@@ -240,5 +238,5 @@ def is_function_name(name: str) -> bool:
         # `$` is a letter to JavaScript. A name that is not in NFC differs from one that looks the same.
         and name.replace("$", "_").isidentifier()
         and unicodedata.normalize("NFC", name) == name
-        and _INVISIBLE.search(name) is None
+        and HIDDEN.search(name) is None
     )

@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from declarations.names import INVISIBLE
+from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,7 +47,6 @@ _NAME, _TITLE, _DESCRIPTION = 3, 2, 1
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _ADDRESS: Final = re.compile(r"\S*(?:://|@|www\.)\S*")
-_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 
 
 def _set_of(words: str) -> frozenset[str]:
@@ -161,7 +160,7 @@ class _Seen:
 
 def plain_words(name: str) -> str:
     """Return a configured name as lower-case words: `google calendar` for `googleCalendar` and `google-calendar`."""
-    visible = _INVISIBLE.sub(" ", unicodedata.normalize("NFC", name))
+    visible = HIDDEN.sub(" ", unicodedata.normalize("NFC", name))
     kept = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in visible)
     return " ".join(part for word in kept.split() for part in _CAMEL.split(word)).lower()
 

@@ -11,7 +11,7 @@ from codemode_mcp.config.expand import Expander, Reading, read_env_file, read_ke
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import Node, describe, nearest
 from codemode_mcp.config.patterns import tool_pattern
-from declarations.names import INVISIBLE
+from declarations.untrusted_text import HIDDEN
 from upstream_clients.environment import plain_values, secrets_passed_on
 from upstream_clients.spec import OAuthSettings, TransportKind, UpstreamSpec
 
@@ -52,7 +52,6 @@ _LONGEST = 10**9
 _NOT_IN_A_NAME = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
 _PROGRAM = re.compile(r"[\s\[]*the\s+program\s*(?:\]|$)", re.IGNORECASE)
-_UNSEEN = re.compile(f"[{INVISIBLE}]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -132,7 +131,7 @@ def read_servers(roots: Mapping[str, Node], *, environ: Mapping[str, str], folde
             elif _NOT_IN_A_NAME.search(name):
                 # They have a meaning in ids and patterns: a rule for one server could come to match another's tools.
                 node.fail("a server name cannot contain `:`, `*`, `?` or control characters")
-            elif _PROGRAM.match(_UNSEEN.sub("", name)):
+            elif any(_PROGRAM.match(HIDDEN.sub(blank, name)) for blank in ("", " ")):
                 # What a server asks the user begins with its name, what a program asks with this.
                 node.fail('"the program" cannot be the name of a server: questions of programs are shown under it')
             fields = {

@@ -5,13 +5,10 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from codemode_mcp.policy.approval import UNSEEN, is_right_to_left
+from declarations.untrusted_text import escape_misleading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_MARKS = 2
-"""Marks on one character that are shown; more of them would reach into other lines."""
 
 
 def plain(text: str, *, right_to_left: bool = False) -> str:
@@ -21,22 +18,12 @@ def plain(text: str, *, right_to_left: bool = False) -> str:
         right_to_left: show letters of Hebrew, Arabic and their like as they are. Text around them is displayed in
             another order, so this is for text that no decision rests on.
     """
-    if text.isascii() and text.isprintable():
-        return text
-    shown: list[str] = []
-    marks = 0
-    for char in text:
-        marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
-        misleads = UNSEEN.match(char) is not None or (not right_to_left and is_right_to_left(char))
-        if char.isprintable() and not misleads and marks <= _MARKS and not (marks and not shown):
-            shown.append(char)
-        elif ord(char) < 0x100:
-            shown.append(f"\\x{ord(char):02x}")
-        elif ord(char) < 0x10000:
-            shown.append(f"\\u{ord(char):04x}")
-        else:
-            shown.append(f"\\u{{{ord(char):x}}}")
-    return "".join(shown)
+    return escape_misleading(text, _javascript_escape, right_to_left=right_to_left)
+
+
+def _javascript_escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\u{{{code:x}}}"
 
 
 def cut(text: str, characters: int) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.json_text import json_text
-from declarations.names import INVISIBLE
+from declarations.untrusted_text import escape_misleading, json_escape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -287,33 +286,11 @@ def _effects(effects: Effects) -> str:
 def visible(text: str) -> str:
     """Return text, which may be anything, with all that could mislead a reader written as JSON escapes.
 
-    These are characters that cannot be seen, move a cursor, are written from right to left or pile up on their
-    neighbours, and spaces in a row but the first two: no line can be made to break.
+    Spaces in a row but the first two are included: no line can be made to break. Marks that take a place of their own
+    count as piled up too, because a decision rests on this text.
     """
-    if text.isascii() and text.isprintable() and "   " not in text:
-        return text
-    found: list[str] = []
-    marks = spaces = 0
-    for character in text:
-        marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
-        spaces = spaces + 1 if character == " " else 0
-        misleads = UNSEEN.match(character) is not None or is_right_to_left(character)
-        if character.isprintable() and not misleads and marks <= 2 and spaces <= 2:
-            found.append(character)
-        else:
-            units = character.encode("utf-16-be", "surrogatepass")
-            found += [f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)]
-    return "".join(found)
+    shown = escape_misleading(text, json_escape, piled=("Mn", "Me", "Mc"))
+    return _SPACES.sub(lambda found: "  " + "\\u0020" * (len(found[0]) - 2), shown)
 
 
-def is_right_to_left(character: str) -> bool:
-    """Decide if a character has text around it reordered (Unicode Standard Annex 9, classes R, AL and AN).
-
-    A display reverses what stands between two letters of Hebrew or Arabic. Quotes, commas, brackets and numbers of JSON
-    are included, so `["A",90,10,"B"]` could be read as `["B",90,10,"A"]`.
-    """
-    return unicodedata.bidirectional(character) in ("R", "AL", "AN")
-
-
-UNSEEN: Final = re.compile(f"[\u2800{INVISIBLE}]")
-"""A character that shows nothing, which two names or two arguments could differ in."""
+_SPACES: Final = re.compile(" {3,}")

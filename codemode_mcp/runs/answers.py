@@ -11,12 +11,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.calls.outcome import Outcome, PendingCall, PendingStatus, SnapshotUse, Usage
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.approval import ApprovalQuestion
 from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.runs.run import RECENT_CALLS
 from codemode_mcp.runs.verdicts import SEARCHED_IN_LOOP
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -184,7 +184,7 @@ def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str,
     notes = []
     for each in unchecked[-SHOWN_UNCHECKED:]:
         text = f": {_quoted(each.text, SHOWN_TEXT)}" if each.text else ""
-        tool = within_line(tools.get(each.call, f"call {each.call}"))
+        tool = escape_line(tools.get(each.call, f"call {each.call}"))
         notes.append(
             f"{tool} returned isError, and the program did not check it{text}. unwrap(result) throws on isError."
         )
@@ -215,7 +215,7 @@ def how_to_await(run: Run) -> str:
 def _quoted(text: str, limit: int) -> str:
     """Return the start of a server's text in quotation marks, with escapes for characters that would not show."""
     quoted = json_text(text if len(text) <= limit else text[:limit] + "...")
-    return within_line(quoted, len(quoted))
+    return escape_line(quoted, len(quoted))
 
 
 def counted(tools: list[str]) -> str:

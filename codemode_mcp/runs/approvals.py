@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.policy.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
+from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Approvals:
                 "call %d of run %s, %s: %s by %s%s",
                 waiting.request.call,
                 self._run_id[:8],
-                within_line(waiting.request.tool),
+                escape_line(waiting.request.tool),
                 "approved" if verdict.approved else "denied",
                 by,
                 "" if verdict.remember == "no" else f", remembered ({verdict.remember})",

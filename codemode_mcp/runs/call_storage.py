@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.runs.records import completion_text
 from codemode_mcp.runs.state import may_send
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class CallStorage:
                 ours = await self._store.dispatching(run.id, live.call.id)
             except StoreUnavailable as error:
                 live.advance("retract")
-                raise StoreUnavailable(f"{within_line(record.tool)}: the call was not sent: {error.message}") from None
+                raise StoreUnavailable(f"{escape_line(record.tool)}: the call was not sent: {error.message}") from None
             except CodeModeError:
                 live.advance("retract")
                 raise
@@ -106,7 +106,7 @@ class CallStorage:
             await anyio.lowlevel.checkpoint()
         elif self.is_away(run):
             raise StoreUnavailable(
-                f"{within_line(record.tool)}: the call was not sent: the store of this server does not answer, so "
+                f"{escape_line(record.tool)}: the call was not sent: the store of this server does not answer, so "
                 "that another process may have taken the program over; try again later"
             )
 

@@ -46,7 +46,6 @@ import anyio.lowlevel
 from codemode_mcp.audit.events import call_id
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.approval import Verdict
@@ -55,6 +54,7 @@ from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from codemode_mcp.settings import MIB
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -378,7 +378,7 @@ class Calls:
             live.admit()
             if live.state != "dispatched" and self._storage.permission(run, live) != "send":
                 raise StoreUnavailable(
-                    f"{within_line(live.record.tool)}: the call was not sent: its program was just being stored; "
+                    f"{escape_line(live.record.tool)}: the call was not sent: its program was just being stored; "
                     "repeat the call"
                 )
             live.advance("send")
@@ -432,7 +432,7 @@ class Calls:
             is_error = why is not None and code is None
             live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
         if why is not None and not run.fenced and run.state != "aborted":  # an aborted one was cancelled on purpose
-            tool, run_id = within_line(live.record.tool), run.id[:12]
+            tool, run_id = escape_line(live.record.tool), run.id[:12]
             note = f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
             self._on_late_failure(run.owner, note)
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
@@ -477,8 +477,8 @@ async def _report_progress(run: Run, live: LiveCall, progress: float, total: flo
     observation = run.observation
     if observation is not None and observation.client is not None:
         share = _number(progress) if total is None else f"{_number(progress)}/{_number(total)}"
-        said = f" {within_line(message, MAX_PROGRESS)}" if message else ""
-        text = f"{within_line(live.record.tool)}: {share}{said}"
+        said = f" {escape_line(message, MAX_PROGRESS)}" if message else ""
+        text = f"{escape_line(live.record.tool)}: {share}{said}"
         observation.client.progress(f"call {live.call.id}", text)
 
 
@@ -515,7 +515,7 @@ def error_of(value: str) -> str | None:
     content = result.get("content")
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) else None
-    return f": {within_line(text, MAX_PROGRESS)}" if isinstance(text, str) and text else ""
+    return f": {escape_line(text, MAX_PROGRESS)}" if isinstance(text, str) and text else ""
 
 
 def _cancelled(live: LiveCall) -> Completion:

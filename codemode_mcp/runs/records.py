@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.calls.context import Counts
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.program.positions import Positions
@@ -49,6 +48,7 @@ from codemode_mcp.sandbox.messages import (
     write_request,
 )
 from codemode_mcp.strict_json import Fields, first_of, integer, items, number, parsed, strictly, text, written
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -295,7 +295,7 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
                 case NamespaceCall():
                     return namespaces.tool_call(asked)
             raise TypeError
-    why = f"{within_line(path or stored.tool)}: the call may have been sent already, and is not sent again"
+    why = f"{escape_line(path or stored.tool)}: the call may have been sent already, and is not sent again"
     return ToolCall(stored.id, stored.tool, ABSENT, 0, through=Through(path, refusal=why))
 
 
@@ -320,7 +320,7 @@ def _body(stored: StoredCall, wall: float) -> tuple[float, str, Any]:
 def unknown_outcome(stored: StoredCall) -> Completion:
     """Return the end of a call that must not be sent again and whose executor is dead."""
     message = (
-        f"{within_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
+        f"{escape_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
         "tool has acted is unknown. Check whether it has before making the call again"
     )
     data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -275,7 +275,7 @@ def _next_step(ended: Outcome) -> str:
     what = ", ".join(_pending_text(call) for call in ended.pending[:5])
     more = ended.pending_total - min(5, len(ended.pending))
     if ended.reason == "yield":
-        said = "" if ended.yielded is None else f" ({within_line(ended.yielded, MAX_REASON)})"
+        said = "" if ended.yielded is None else f" ({escape_line(ended.yielded, MAX_REASON)})"
         why = f"it yielded control{said}"
     else:
         shown = _shortened(what, NEXT_BYTES // 4) + (f" and {more} more" if more > 0 else "")
@@ -317,8 +317,8 @@ def _wait_call(run_id: str, *, cancel: bool = False) -> str:
 
 
 def _pending_text(call: PendingCall) -> str:
-    state = f"{call.status}: {within_line(call.why)}" if call.why else call.status
-    return f"{within_line(call.tool)} ({state}, {call.elapsed_ms / 1000:.1f} s)"
+    state = f"{call.status}: {escape_line(call.why)}" if call.why else call.status
+    return f"{escape_line(call.tool)} ({state}, {call.elapsed_ms / 1000:.1f} s)"
 
 
 def _fitted_notes(notes: tuple[str, ...], room: int) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import mcp_types as types
+
+from declarations.untrusted_text import drop_hidden
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -46,7 +47,7 @@ def as_request(question: Question | ApprovalQuestion) -> JsonObject:
     if question.method == "elicitation/create" and not isinstance(question, ApprovalQuestion):
         # The client shows the question as ours. Whose it is must not be left to the server's own words, which could
         # also erase or imitate it.
-        words = _UNSHOWN.sub("", str(params.get("message", ""))).replace("\n", "\n  ")
+        words = drop_hidden(str(params.get("message", "")), keep="\n").replace("\n", "\n  ")
         params["message"] = f"{PROGRAM_ASKS} {words}" if question.by_program else f"[{question.server}] {words}"
         if params.get("mode") == "url":
             if urlsplit(str(params.get("url"))).scheme not in ("http", "https"):
@@ -55,7 +56,3 @@ def as_request(question: Question | ApprovalQuestion) -> JsonObject:
             params.setdefault("elicitationId", secrets.token_hex(16))
     request = REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
     return request.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-_UNSHOWN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""Characters that move the cursor, turn the direction of text or are not seen."""

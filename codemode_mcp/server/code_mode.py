@@ -15,7 +15,6 @@ from codemode_mcp import __version__
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.policy.policy import Policies
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
@@ -24,6 +23,7 @@ from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import Profile, profile_of
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -262,7 +262,7 @@ class Surface:
         told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
         result = _tool_result(rendered, exchange.session.protocol_version, profile)
         structured = result.get("structuredContent")
-        debugging.log_answer(within_line(name), rendered.content, structured)
+        debugging.log_answer(escape_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
             told.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
         return result

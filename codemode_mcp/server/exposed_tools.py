@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.catalog import Catalog
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.catalog.servers import ServerIndex
 from codemode_mcp.catalog.toolset import Toolset
 from codemode_mcp.json_text import joined_halves, json_text
 from codemode_mcp.server.protocol_fit import fit_tool
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -143,12 +143,12 @@ def _named(catalog: Catalog) -> dict[str, Entry]:
         if entry.source == "plugin":
             name = plugin_tool_name(entry.source_name, entry.tool.name, servers)
             if name in taken:
-                log.error("%s is not shown: a tool of a server is called %s", within_line(entry.id), name)
+                log.error("%s is not shown: a tool of a server is called %s", escape_line(entry.id), name)
             else:
                 named.setdefault(name, []).append(replace(entry, path=name))
     for name, entries in named.items():
         if len(entries) > 1:
-            ids = ", ".join(within_line(entry.id) for entry in entries)
+            ids = ", ".join(escape_line(entry.id) for entry in entries)
             log.error("these tools are not shown, since all would be called %s: %s; rename one", name, ids)
     return {name: entries[0] for name, entries in named.items() if len(entries) == 1}
 

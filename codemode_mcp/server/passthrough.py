@@ -28,7 +28,6 @@ from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import joined_halves, json_text
@@ -41,6 +40,7 @@ from codemode_mcp.server.exposed_tools import Listing
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.protocol_fit import TOOL, failure, result_for, result_of, text_block
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
+from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ class Passthrough:
         value = call.completion.value
         result = result_for(params.name, result_of(value) if call.plain else value, version)
         result["content"].extend(text_block(joined_halves(note)) for note in call.notes)
-        debugging.log_answer(within_line(params.name), result["content"], result.get("structuredContent"))
+        debugging.log_answer(escape_line(params.name), result["content"], result.get("structuredContent"))
         return result
 
     async def _resolve(self, name: str, caller: Caller) -> tuple[Listing, Entry]:

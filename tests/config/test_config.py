@@ -335,7 +335,10 @@ def test_a_mistake_in_a_server_entry_is_named(folder: Folder, entry: object, pro
     assert problem in message
 
 
-@pytest.mark.parametrize("name", ["the program", "The Program", " the  program ", "[the program]", "the pro\u200bgram"])
+@pytest.mark.parametrize(
+    "name",
+    ["the program", "The Program", " the  program ", "[the program]", "the pro\u200bgram", "the\u3164program"],
+)
 def test_no_server_can_be_called_what_questions_of_programs_are_shown_under(folder: Folder, name: str) -> None:
     (message,) = folder.problems({"mcpServers": {name: {"command": "x"}}})
     assert '"the program" cannot be the name of a server' in message

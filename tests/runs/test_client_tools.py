@@ -119,6 +119,7 @@ NOT_FORMS: dict[str, dict[str, Any]] = {
     "like an approval": {"fields": {" DECISION": ["approve", "deny"]}},
     "a name of two lines": {"fields": {"a\nApprove": "string"}},
     "an unseen choice": {"fields": {"a": ["yes", "no\u202e"]}},
+    "a choice of two lines": {"fields": {"a": ["yes", "no\u2028"]}},
     "too long": {"fields": {"a": ["x" * 5_000_000]}},
     "too many": {"requestedSchema": {"properties": {str(n): {"type": "string"} for n in range(60)}}},
 }

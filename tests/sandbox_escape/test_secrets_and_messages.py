@@ -204,7 +204,13 @@ async def test_no_failure_tells_of_the_hosts_inside(engine: Engine, kind: str) -
 
 
 @pytest.mark.parametrize(
-    "name", ["x\n2026-01-01 00:00:00 INFO codemode_mcp: forged", "x\r\x1b[2Jforged", "x\u2028forged"]
+    "name",
+    [
+        "x\n2026-01-01 00:00:00 INFO codemode_mcp: forged",
+        "x\r\x1b[2Jforged",
+        "x\u2028forged",
+        "x\U000e0041forged",
+    ],
 )
 async def test_a_program_writes_no_line_of_the_log(engine: Engine, caplog: pytest.LogCaptureFixture, name: str) -> None:
     caplog.set_level("INFO", "codemode_mcp")

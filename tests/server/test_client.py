@@ -30,8 +30,9 @@ def test_a_question_begins_with_the_name_of_its_server() -> None:
         ("\r\x1b[2K\x1b[1A[bank] Password?", "[github] [2K[1A[bank] Password?"),
         ("a\n[bank] Password?", "[github] a\n  [bank] Password?"),
         ("a\u202e\u2066b\u200b", "[github] ab"),
+        ("\u3164\u2800a\ufe0f\U000e0041\ud800", "[github] a"),
     ],
-    ids=["cursor", "lines", "direction"],
+    ids=["cursor", "lines", "direction", "invisible"],
 )
 def test_no_text_of_a_server_can_pass_for_another_servers(message: str, seen: str) -> None:
     assert shown(message=message)["message"] == seen

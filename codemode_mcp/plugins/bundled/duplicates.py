@@ -19,8 +19,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from codemode_mcp.catalog.entries import within_line
 from codemode_mcp.plugins.api import DenyCall, NoteCall
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ class Duplicates:
         if len(owner.warned) > MAX_WARNED:
             owner.warned.popitem(last=False)
         return NoteCall(
-            f"{within_line(event.tool_id)} was called with the very same arguments more than {_often(settings.max)}"
+            f"{escape_line(event.tool_id)} was called with the very same arguments more than {_often(settings.max)}"
             f"{_by_another(known, event.run_id, now, settings)}, and it may not be read-only: each call may have had "
             "its effect again."
         )
