@@ -18,6 +18,14 @@ def json_text(value: Any) -> str:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def compact_json(value: Any) -> str:
+    """Return a value as JSON without blanks, in which only control characters, quotes and backslashes are escaped."""
+    return _COMPACT.encode(value)
+
+
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def _without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else None

@@ -20,7 +20,6 @@ MAX_TOOL_TEXT_ALONE: Final = 4_000
 MAX_PROPERTY_TEXT_ALONE: Final = 2_000
 """Limits for a tool that is shown alone: a call may need text near the end of a long description."""
 
-_LINE_END: Final = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 _PLAIN: Final = re.compile(r"[\x20-\x29\x2b-\x7e]*\Z")
 _BLANKS: Final = re.compile(r"\s+")
 
@@ -57,7 +56,7 @@ def comment_lines(text: str, limit: int = MAX_TOOL_TEXT) -> list[str]:
 
 def _safe(text: str) -> str:
     # First what is dropped, then `*/`: dropping could bring the two together.
-    return drop_hidden(_LINE_END.sub("\n", text), keep="\t\n").replace("*/", "*\\/")
+    return drop_hidden("\n".join(text.splitlines()), keep="\t\n").replace("*/", "*\\/")
 
 
 def _cut(text: str, limit: int, *, whole: bool) -> str:

@@ -7,7 +7,6 @@ Events that are lost, because the queue was full or the file could not be writte
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from codemode_mcp.audit.redaction import Inputs
+from codemode_mcp.json_text import compact_json
 from upstream_clients.file_lock import NO_LINK
 from upstream_clients.private_files import make_private
 
@@ -324,5 +324,4 @@ def _line(document: dict[str, Any]) -> bytes:
         return to_json(document, inf_nan_mode="null") + b"\n"
     except ValueError:
         # Half of a surrogate pair becomes the escape that JSON has for it.
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "backslashreplace") + b"\n"
+        return compact_json(document).encode("utf-8", "backslashreplace") + b"\n"

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
+from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.policy import Deny, Effects
 from declarations.expressions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
@@ -103,12 +104,13 @@ class Toolset:
         Many tools are one text, which the guest reads when a program first uses them.
         """
         if len(self) <= MANY:
-            return f'"tools":{_json([*map(self.listed, self.entries)])},"named":{_json([*self.names.items()])}'
+            tools, named = [*map(self.listed, self.entries)], [*self.names.items()]
+            return f'"tools":{compact_json(tools)},"named":{compact_json(named)}'
         groups = [
             (source, source_name, [self._row(entry) for entry in entries])
             for (source, source_name), entries in groupby(self.entries, lambda entry: (entry.source, entry.source_name))
         ]
-        return f'"tools":{_json(_json(groups))},"named":[]'
+        return f'"tools":{compact_json(compact_json(groups))},"named":[]'
 
     def _row(self, entry: Entry) -> tuple[str, str, str | None, int]:
         listed = self.listed(entry)
@@ -219,10 +221,6 @@ def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, 
     tool_id = f"{source}:{source_name}:{tool.name}"
     path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
     return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _functions(names: Sequence[str]) -> set[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.syntax import line_count
 
 if TYPE_CHECKING:
     from codemode_mcp.program.inspection import Preflight
@@ -47,18 +48,18 @@ def javascript(found: Preflight) -> Program:
     source = _as_body(found.source)
     if found.called is not None:
         text = _as_body(found.called.text)
-        positions = Positions("javascript", _line_count(source), text, rewritten=found.called.inserted)
+        positions = Positions("javascript", line_count(source), text, rewritten=found.called.inserted)
         return Program(text, None, positions, found.broken)
     if found.returning is None:
-        return Program(source, None, Positions("javascript", _line_count(source), source), found.broken)
+        return Program(source, None, Positions("javascript", line_count(source), source), found.broken)
     returning = _as_body(found.returning)
-    positions = Positions("javascript", _line_count(source), returning, rewritten=found.inserted)
+    positions = Positions("javascript", line_count(source), returning, rewritten=found.inserted)
     return Program(returning, source, positions, found.broken)
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:
     """Return the program of a TypeScript cell. Raises as `Transform`."""
-    lines = _line_count(found.source)
+    lines = line_count(found.source)
     rewritten, inserted, plain = found.returning, found.inserted, found.source
     if found.called is not None:
         rewritten, inserted, plain = found.called.text, found.called.inserted, found.called.plain
@@ -82,11 +83,3 @@ def _as_body(script: str) -> str:
 
 
 _HASHBANG = re.compile(r"\A(\ufeff?)#!")
-
-
-def _line_count(source: str) -> int:
-    return len(_LINE_END.findall(source)) + 1
-
-
-_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
-"""Ends of lines in ECMAScript."""

@@ -34,6 +34,11 @@ LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
 """Ends of lines in ECMAScript."""
 
 
+def line_count(source: str) -> int:
+    """Return the number of lines of a program."""
+    return len(LINE_END.findall(source)) + 1
+
+
 def utf16_units(source: str) -> str:
     """Return the same text with one character per UTF-16 unit, so that indices here are JavaScript's."""
     if source.isascii():

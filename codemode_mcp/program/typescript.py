@@ -37,6 +37,7 @@ import anyio.abc
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
 from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.program.syntax import LINE_END
 from upstream_clients.private_files import exposure, open_private
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ _MAX_RETURNS = 200
 _MAX_OUTPUT_BYTES = 64 << 20
 _MAX_ERROR_BYTES = 1 << 20
 _MAX_EXCERPT = 160
-_LINE_END = re.compile("\r\n|[\n\r\u2028\u2029]")
 _USE_STRICT = '"use strict";'
 _STARTS_STRICT = re.compile(
     r"""
@@ -137,7 +137,7 @@ async def transform(esbuild: Path, source: str, *, timeout: float) -> Transforme
 
 
 async def _transform(esbuild: Path, source: str) -> Transformed:
-    author = tuple(_LINE_END.split(source))
+    author = tuple(LINE_END.split(source))
     label = f"__L{secrets.token_hex(8)}"
     body = f"{label}:{{\n{source}\nbreak {label}}}"
     outcome = await _run(esbuild, _Input(f"return (async () => {{{_USE_STRICT}{body}}})()", author, before=1))
@@ -201,7 +201,7 @@ _NOTHING_RETURNED = re.compile(
 
 def _disguise_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str) -> _Input:
     """`return x` as `throw marker, x`: the same grammar, in bare text that has an `await` too."""
-    starts = [0, *(match.end() for match in _LINE_END.finditer(bare.text))]
+    starts = [0, *(match.end() for match in LINE_END.finditer(bare.text))]
     parts: list[str] = []
     rewritten: list[Grown] = []
     done = 0
@@ -307,7 +307,7 @@ _DIAGNOSTIC = re.compile(r"^\S+ \[ERROR\] (.*)\n\n    cell\.ts:(\d+):(\d+):\n", 
 
 
 def _read_diagnostics(text: str, given: _Input) -> list[_Diagnostic]:
-    lines = _LINE_END.split(given.text)
+    lines = LINE_END.split(given.text)
     diagnostics = []
     for message, line, byte_column in _DIAGNOSTIC.findall(text):
         row = int(line)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, Exceeded
+from codemode_mcp.json_text import compact_json
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 from declarations.untrusted_text import escape_line
 
@@ -120,7 +121,7 @@ async def render(
         value_size = _sent(error)
     over = False
     if ended.status == "completed":
-        value_text = _dump(value)
+        value_text = compact_json(value)
         marked = strings_without_base64(value_text)
         if marked != value_text:
             value, value_text = json.loads(marked), marked
@@ -129,12 +130,12 @@ async def render(
             over = True
             answer = answer.over(value_size)
             value = _truncated(value_size, value_text, await keep(value_text), preview)
-            value_size = _size(_dump(value))
+            value_size = _size(compact_json(value))
     outputs, left, crowded = _fit([_readable(item) for item in ended.outputs], cap - value_size)
     if left:
         over = True
-        text = _dump([_shown(item) for item in left])
-        answer = answer.over(value_size + _size(_dump([_shown(item) for item in outputs])) + _size(text))
+        text = compact_json([_shown(item) for item in left])
+        answer = answer.over(value_size + _size(compact_json([_shown(item) for item in outputs])) + _size(text))
         outputs.append(
             {
                 "type": "json",
@@ -263,7 +264,7 @@ def _fitted_pending(calls: Iterable[PendingCall]) -> list[dict[str, Any]]:
     for call in calls:
         tool = _shortened(call.tool, PENDING_BYTES // 8)
         shown = {"id": call.id, "tool": tool, "status": call.status, "elapsedMs": call.elapsed_ms}
-        room -= _size(_dump(shown)) + 1
+        room -= _size(compact_json(shown)) + 1
         if room < 0:
             break
         fitted.append(shown)
@@ -388,7 +389,7 @@ def _readable(item: dict[str, Any]) -> dict[str, Any]:
     if item["type"] == "text":
         return {**item, "text": without_base64(item["text"])}
     if item["type"] == "json":
-        text = _dump(item["value"])
+        text = compact_json(item["value"])
         marked = strings_without_base64(text)
         return item if marked == text else {**item, "value": json.loads(marked)}
     data = item["data"].translate(_PLAIN_BASE64).rstrip("=")
@@ -451,14 +452,14 @@ def _value_text(value: Any, settings: ToolSettings) -> str:
 
 def _laid_out(value: Any, depth: int) -> str:
     """Write JSON on one line, or in lines where it is long."""
-    text = _dump(value)
+    text = compact_json(value)
     if not depth or len(text) <= LINE_BYTES:
         return text
     match value:
         case list() if any(isinstance(each, dict) for each in value):
             return "[\n" + ",\n".join(_laid_out(each, depth - 1) for each in value) + "\n]"
         case dict() if any(isinstance(each, dict | list) for each in value.values()):
-            members = (f"{_dump(key)}:{_laid_out(each, depth - 1)}" for key, each in value.items())
+            members = (f"{compact_json(key)}:{_laid_out(each, depth - 1)}" for key, each in value.items())
             return "{" + ",\n".join(members) + "}"
     return text
 
@@ -473,7 +474,7 @@ def _fit(outputs: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]]
     fitting: list[dict[str, Any]] = []
     crowded = False
     for number, item in enumerate(outputs):
-        room -= _size(_dump(_shown(item))) - _FRAME
+        room -= _size(compact_json(_shown(item))) - _FRAME
         if room < 0 or number == MAX_ITEMS:
             return fitting, outputs[number:], crowded
         if item["type"] == "image":
@@ -537,16 +538,9 @@ def _telemetry(usage: Usage, settings: ToolSettings, now: float) -> dict[str, An
         telemetry["calls"] = calls
         if usage.call_count > len(calls):
             telemetry["callsOmitted"] = usage.call_count - len(calls)
-        if not calls or _size(_dump(telemetry)) <= TELEMETRY_BYTES:
+        if not calls or _size(compact_json(telemetry)) <= TELEMETRY_BYTES:
             return telemetry
         calls = calls[1:]
-
-
-def _dump(value: Any) -> str:
-    return _ENCODER.encode(value)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _size(text: str) -> int:
@@ -555,4 +549,4 @@ def _size(text: str) -> int:
 
 def _sent(text: str) -> int:
     """Return the bytes of a text in an answer, which is JSON: control characters take six, quotation marks two."""
-    return _size(_dump(text)) - 2
+    return _size(compact_json(text)) - 2

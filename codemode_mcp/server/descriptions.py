@@ -13,6 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.topics import plain_words
+from codemode_mcp.json_text import compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -269,14 +270,14 @@ def _fitting(names: Sequence[str], room: int, more: str) -> str:
 
 def listed_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
     """Return the bytes of tools as `tools/list` has them, each as compact JSON."""
-    return sum(_size(_compact(tool)) for tool in tools)
+    return sum(_size(compact_json(tool)) for tool in tools)
 
 
 def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
     """Return the bytes of such tools in a prompt: name, description and input schema, as model APIs take them."""
     return sum(
         _size(
-            _compact(
+            compact_json(
                 {
                     "name": tool["name"],
                     "description": tool.get("description") or "",
@@ -286,10 +287,6 @@ def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
         )
         for tool in tools
     )
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 _LEAST_LINE = 60

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from codemode_mcp.json_text import compact_json
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import (
     CONNECTION_CLOSED,
@@ -312,8 +313,7 @@ def _line(request_id: RequestId, **answer: JsonObject) -> bytes:
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:
-    text = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")
+    return compact_json({"jsonrpc": "2.0", **message}).encode("utf-8", "replace")
 
 
 class _Asked:

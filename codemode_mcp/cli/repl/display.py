@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.control.display import columns, plain
+from codemode_mcp.program.syntax import LINE_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -172,7 +173,7 @@ def lines_of(text: str) -> str:
 
 def pointed(source: str, line: int, column: int, width: int) -> list[str]:
     """Return the line of a program that an error is about, with a mark below the place."""
-    lines = re.split("\r\n|[\n\r\u2028\u2029]", source)
+    lines = LINE_END.split(source)
     if not 1 <= line <= len(lines):
         return []
     whole = lines[line - 1]

@@ -18,7 +18,7 @@ from codemode_mcp.control.display import counted, plain
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.syntax import LINE_END
+from codemode_mcp.program.syntax import line_count
 from codemode_mcp.runs.rendering import printed
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _Cell:
 
     @cached_property
     def _lines(self) -> int:
-        return len(LINE_END.findall(self.source)) + 1
+        return line_count(self.source)
 
 
 class Prompt:

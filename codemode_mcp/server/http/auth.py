@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from codemode_mcp.json_text import compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ class StaticTokens:
 
 def owner_string(kind: str, *parts: str | None) -> str:
     """Return an owner from its parts; injective, whatever they hold."""
-    return f"http:{kind}:" + json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return f"http:{kind}:" + compact_json(parts)
 
 
 def session_owner(session_id: str) -> str:
