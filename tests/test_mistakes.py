@@ -91,7 +91,7 @@ COMMAND_LINES: Final[list[tuple[str, list[str], int, list[str]]]] = [
 
 INVALID: Final[list[tuple[str, Any, list[str]]]] = [
     ("comand", {"mcpServers": {"a": {"comand": "x"}}}, ['did you mean "command"?']),
-    ("args as text", {"mcpServers": {"a": {"command": "x", "args": "-y b"}}}, ["write it in brackets, each word by"]),
+    ("args as text", {"mcpServers": {"a": {"command": "x", "args": "-y b"}}}, ["write it in brackets, each word as a"]),
     ("mcpServer", {"mcpServer": {"a": {"command": "x"}}}, ['did you mean "mcpServers"?']),
     ("missing comma", '{"mcpServers": {} "plugins": {}}', ["line 1, column 19", "a comma is missing before it"]),
     ("missing comma above", '{\n  "log": {}\n  "audit": {}\n}', ["a comma is missing at the end of line 2"]),
@@ -100,7 +100,7 @@ INVALID: Final[list[tuple[str, Any, list[str]]]] = [
     (
         "unset variable",
         {"mcpServers": {"a": {"command": "${NOT_SET_X}"}}},
-        ["set it or give a default, `${NOT_SET_X:-"],
+        ["set it, or give a default: `${NOT_SET_X:-"],
     ),
     ("url without scheme", {"mcpServers": {"a": {"url": "x.example/mcp"}}}, ["expected a URL like https://host/path"]),
     ("websocket", {"mcpServers": {"a": {"url": "wss://x/", "type": "websocket"}}}, ["begins with https://"]),

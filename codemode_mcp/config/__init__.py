@@ -1,7 +1,11 @@
-"""Load, expand and validate the one configuration file and compose each package's own frozen settings.
+"""Find, load and validate the one configuration file, and return it as frozen settings.
 
-`load` finds the file and composes `Config`; `servers` reads the server entries, `expand` their variables and files;
-`nodes` holds the checks and the wording of every message; `source` turns bytes into values.
+`source` parses the file, and `nodes` has the checks of single values and the wording of messages. Each section has a
+module: `servers` (with `server_entry`), `plugins`, `tools` (with `patterns` and `contexts`), `clients`, `store` and
+`http`. `expand` and `secret_values` resolve variables, files, programs and the keyring. `load` puts all of it together.
+
+Apart from that, `reload` watches the file, `trust` confirms files of working directories, `literals` finds secrets that
+are written out, and `edit` and `formats` change files in place.
 """
 
 from __future__ import annotations

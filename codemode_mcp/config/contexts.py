@@ -1,30 +1,19 @@
-"""`tools.contexts`: other rules for some callers. A faulty one fails closed: no caller gets its rules."""
+"""`tools.contexts`: other rules for some callers. A context with a mistake fails closed: no caller gets its rules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from codemode_mcp.config.nodes import did_you_mean, quote
-from codemode_mcp.config.patterns import id_pattern
+from codemode_mcp.config.nodes import Node, array_of, did_you_mean, quote
+from codemode_mcp.config.patterns import RULES
 from codemode_mcp.settings import PolicyContext, PolicyRules
-
-if TYPE_CHECKING:
-    from codemode_mcp.config.nodes import Node
-
-RULE_KEYS = ("allow", "deny", "ask", "approved")
-"""The lists of rules of `tools`, and of a context."""
 
 _KINDS = ("stdio", "principal", "group", "anonymous")
 _ALLOWED = 'allowed: "stdio", "stdio:<login name>", "principal:<name>", "group:<name>" and "anonymous"'
 
 
-def rules_of(fields: dict[str, Node]) -> dict[str, Any]:
-    """Return the lists of rules that are given, by key."""
-    return {key: tuple(map(id_pattern, fields[key].items())) for key in RULE_KEYS if key in fields}
-
-
 def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
-    """Return the contexts in the order of the file; `base` are the rules of `tools`, by which they are completed."""
+    """Return the contexts in the order of the file, each completed by the rules of `tools`."""
     if node.value is None:
         return ()
     return tuple(_context(name, entry, base) for name, entry in node.entries().items())
@@ -32,41 +21,35 @@ def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
 
 def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
     if not name.strip() or not name.isprintable():
-        node.fail("a context needs a name that can be printed")
-    fields = node.fields(("for", *RULE_KEYS, "readOnly"))
-    callers: tuple[str, ...] = ()
-    if "for" in fields:
-        callers = tuple(map(_caller, fields["for"].items()))
-        if isinstance(fields["for"].value, list) and not callers:
-            fields["for"].fail(f"names no caller; {_ALLOWED}")
-    elif isinstance(node.value, dict):
-        node.fail(f"needs `for`: whom it is about; {_ALLOWED}")
-    rules: dict[str, Any] = {
-        "allow": base.allow,
-        "deny": base.deny,
-        "ask": base.ask,
-        "approved": base.approved,
-    }
-    given = rules_of(fields)
-    rules |= given
-    rules["deny"] = (*base.deny, *given.get("deny", ()))
-    if "readOnly" in fields:
-        rules["read_only"] = fields["readOnly"].flag()
-    return PolicyContext(name, callers, PolicyRules(**rules), frozenset(given))
+        node.fail("the name of a context must not be blank or have control characters")
+    own = node.settings({"for": _callers, **RULES, "readOnly": Node.flag})
+    if "for" not in own and isinstance(node.value, dict):
+        node.fail(f"needs `for`, the callers that get these rules; {_ALLOWED}")
+    callers, read_only = own.pop("for", ()), own.pop("read_only", False)
+    rules: dict[str, Any] = {key: getattr(base, key) for key in RULES} | own
+    rules["deny"] = (*base.deny, *own.get("deny", ()))
+    return PolicyContext(name, callers, PolicyRules(**rules, read_only=read_only), frozenset(own))
+
+
+def _callers(node: Node) -> tuple[str, ...]:
+    callers = array_of(_caller)(node)
+    if isinstance(node.value, list) and not callers:
+        node.fail(f"names no caller; {_ALLOWED}")
+    return callers
 
 
 def _caller(node: Node) -> str:
-    """Return one of `for`: a kind of caller, and a name or a glob of it."""
-    described = node.filled()
+    """Return a kind of caller, with a name or a glob on names for some kinds: `principal:ann`."""
+    caller = node.filled()
     if not node.sound:
-        return described
-    kind, colon, name = described.partition(":")
+        return caller
+    kind, colon, name = caller.partition(":")
     if kind not in _KINDS:
-        node.fail(f"{quote(described)} describes no caller{did_you_mean(kind, _KINDS)}; {_ALLOWED}")
+        node.fail(f"{quote(caller)} is not a kind of caller{did_you_mean(kind, _KINDS)}; {_ALLOWED}")
     elif kind == "anonymous" and colon:
         node.fail('"anonymous" takes no name: it is every caller over HTTP without credentials')
     elif kind in ("principal", "group") and not name.strip():
         node.fail(f'needs a name: "{kind}:<name>"')
     elif kind == "stdio" and colon and not name.strip():
         node.fail('needs a name after the colon, or no colon: "stdio" is the user who started this server')
-    return described
+    return caller

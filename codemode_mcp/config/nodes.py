@@ -1,6 +1,6 @@
-"""The checks that every value of the file goes through, and the wording of their messages.
+"""Checks of single values in the configuration file, and the wording of their messages.
 
-A value is echoed only where it cannot be a secret; containers, and values under a secret key, are named by type.
+A message quotes a value only if that cannot be a secret. Containers, and values under a secret key, are named by type.
 """
 
 from __future__ import annotations
@@ -8,31 +8,43 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from codemode_mcp.did_you_mean import nearest as nearest_names
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-_MAX_ECHO = 60
+    from codemode_mcp.settings import Clamp
+
+    Readers = Mapping[str, Callable[["Node"], Any]]
+    """Functions that check and return the value of a key, by key."""
+
+_T = TypeVar("_T")
+
+_MAX_QUOTED = 60
+"""Characters of a value that a message quotes."""
+
 _NOT_FOR_THE_SYSTEM = re.compile("[\0\ud800-\udfff]")
+"""Characters that no argument, variable or path of an operating system can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Problems and warnings so far. The collections are the mutable state.
+    """Problems and warnings found so far. The collections are the mutable state.
 
     Attributes:
-        problems: the messages by the path of their key; the inner keys are the messages, each once.
+        problems: messages by the path of their key. The inner dictionary is an ordered set: its keys are the messages.
+        notes: warnings, in the order in which they were found.
     """
 
     problems: dict[str, dict[str, None]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def raise_problems(self) -> None:
-        """Raise `ConfigError` if there are any."""
+        """Raise `ConfigError` if there are any problems."""
         if self.problems:
             raise ConfigError(
                 tuple(f"{path}: {message}" for path, messages in self.problems.items() for message in messages)
@@ -41,34 +53,41 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of the file and the path of its key.
+    """One value of the file, with the path of its key.
 
-    A check that fails reports and returns a stand-in of the right type, so that the checks continue. No stand-in
-    gets out: `Report.raise_problems` comes before any use of the values.
+    A check that fails reports a problem and returns a stand-in of the right type, so that the remaining values are
+    checked too. `Report.raise_problems` has to be called before the values are used: it keeps stand-ins inside.
     """
 
     value: Any
     path: str
     report: Report
     secret: bool = False
-    """True if the value must not be echoed."""
+    """True if messages must not quote the value."""
 
     @property
     def sound(self) -> bool:
-        """Return True if no problem of this very key is known yet."""
+        """Return True if no problem with this key has been reported."""
         return self.path not in self.report.problems
 
     def fail(self, message: str) -> None:
+        """Report a problem."""
         self.report.problems.setdefault(self.path, {})[message] = None
 
     def note(self, message: str) -> None:
+        """Report a warning."""
         self.report.notes.append(f"{self.path}: {message}")
 
     def fail_type(self, expected: str) -> None:
+        """Report that the value is not what was expected."""
         self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
 
     def entries(self, example: str = "") -> dict[str, Node]:
-        """Return the members of an object, whatever their names. `example` is shown where the value is no object."""
+        """Return the members of an object whose keys are free to choose.
+
+        Args:
+            example: an object for the message, if the value is not one.
+        """
         if not isinstance(self.value, dict):
             self.fail_type(f"an object such as {example}" if example else "an object")
             return {}
@@ -82,10 +101,12 @@ class Node:
     def fields(
         self, known: Collection[str], *, foreign: Mapping[str, str | None] | None = None, example: str = ""
     ) -> dict[str, Node]:
-        """Return the members of an object that has `known` keys only.
+        """Return the members of an object whose keys all have to be known.
 
-        `foreign` keys are noted and left out; each comes with the name of what to use instead, or an empty string. With
-        None a key is left out without a note.
+        Args:
+            foreign: keys of other programs, which are ignored: each with the key to use instead, or an empty string.
+                A key with None is ignored without a warning.
+            example: an object for the message, if the value is not one.
         """
         members = self.entries(example)
         for key, node in members.items():
@@ -97,8 +118,16 @@ class Node:
                 node.fail(f"unknown key{did_you_mean(key, known)}; allowed: {', '.join(known)}")
         return {key: node for key, node in members.items() if key in known}
 
+    def settings(self, readers: Readers) -> dict[str, Any]:
+        """Return the values of an object as keyword arguments of a settings class: `maxBytes` as `max_bytes`.
+
+        Args:
+            readers: all keys that the object may have.
+        """
+        return read_fields(self.fields(tuple(readers)), readers)
+
     def items(self) -> Iterator[Node]:
-        """Yield the members of an array."""
+        """Yield the items of an array."""
         if not isinstance(self.value, list):
             self.fail_type("an array of strings")
             return
@@ -106,37 +135,53 @@ class Node:
             yield Node(value, f"{self.path}[{index}]", self.report, self.secret)
 
     def text(self) -> str:
-        """Return a string that the operating system can take."""
+        """Return a string that can be passed to the operating system."""
         if not isinstance(self.value, str):
             self.fail_type("a string")
             return ""
         if _NOT_FOR_THE_SYSTEM.search(self.value):
-            self.fail("the string holds NUL or half of a surrogate pair")
+            self.fail("the string holds NUL or half of a surrogate pair; remove that character")
         return self.value
 
     def filled(self) -> str:
-        """Like `text`, and not empty."""
+        """Return a string that is not blank."""
         text = self.text()
         if self.sound and not text.strip():
             self.fail("must not be empty")
         return text
 
     def flag(self) -> bool:
+        """Return a boolean."""
         if not isinstance(self.value, bool):
             self.fail_type("true or false")
         return self.value is True
 
-    def integer(self, expected: str = "an integer") -> int | None:
-        """Return a whole number, `1e4` included as in JSON Schema; `None` when it is none."""
-        if isinstance(self.value, int) and not isinstance(self.value, bool):
-            return self.value
-        if isinstance(self.value, float) and self.value.is_integer():
-            return int(self.value)
+    def integer(self, expected: str = "an integer", lowest: int | None = None, highest: int | None = None) -> int:
+        """Return an integer, which may be written as `1e4` as in JSON Schema.
+
+        Args:
+            expected: the description of a valid value, for the message.
+            lowest, highest: the bounds, if there are any.
+        """
+        value = self.value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if is_integer and (lowest is None or value >= lowest) and (highest is None or value <= highest):
+            return int(value)
         self.fail_type(expected)
-        return None
+        return lowest or 0
+
+    def clamped(self, clamp: Clamp, expected: str = "an integer") -> int:
+        """Return an integer within a range. One outside is replaced by the nearest bound, with a warning."""
+        value = self.integer(expected)
+        inside = min(max(value, clamp.lowest), clamp.highest)
+        if inside != value:
+            self.note(f"{describe(value)} is outside {clamp.lowest} - {clamp.highest}; {inside} is used")
+        return inside
 
     def choice(self, *allowed: str) -> str | None:
-        """Return one of `allowed`; `None` when it is none of them."""
+        """Return one of the allowed strings, or None for another value."""
         if isinstance(self.value, str) and self.value in allowed:
             return self.value
         hint = did_you_mean(self.value, allowed) if isinstance(self.value, str) and len(allowed) > 1 else ""
@@ -145,18 +190,43 @@ class Node:
         return None
 
 
+def read_fields(fields: Mapping[str, Node], readers: Readers) -> dict[str, Any]:
+    """Return the values of some members by field name, in the order of the readers: `maxBytes` as `max_bytes`."""
+    return {
+        re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", key): read(fields[key])
+        for key, read in readers.items()
+        if key in fields
+    }
+
+
+def one_of(*allowed: str) -> Callable[[Node], str | None]:
+    """Return a reader for `Node.choice`."""
+    return lambda node: node.choice(*allowed)
+
+
+def array_of(read: Callable[[Node], _T]) -> Callable[[Node], tuple[_T, ...]]:
+    """Return a reader for an array whose items have a reader."""
+    return lambda node: tuple(map(read, node.items()))
+
+
+def clamps(ranges: Mapping[str, Clamp]) -> dict[str, Callable[[Node], int]]:
+    """Return readers for integers with ranges."""
+    return {key: partial(Node.clamped, clamp=clamp) for key, clamp in ranges.items()}
+
+
 def nearest(name: str, allowed: Collection[str]) -> str | None:
-    """Return the one of `allowed` that `name` most likely stands for, if any is close."""
+    """Return the allowed name that a misspelled one most likely stands for, or None if no name is close."""
     return next(iter(nearest_names(name, allowed, count=1)), None)
 
 
 def quote(text: str) -> str:
-    """`text` in double quotes on one line, cut to a readable length; what a terminal might obey is escaped."""
-    cut = text if len(text) <= _MAX_ECHO else text[: _MAX_ECHO - 3] + "..."
+    """Return a text in double quotes on one line, shortened, with control characters escaped."""
+    cut = text if len(text) <= _MAX_QUOTED else text[: _MAX_QUOTED - 3] + "..."
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
 def describe(value: object, *, secret: bool = False) -> str:
+    """Return a value in a few words for a message; a secret one by its type alone."""
     match value:
         case None:
             return "null"
@@ -168,19 +238,19 @@ def describe(value: object, *, secret: bool = False) -> str:
             return "a string" if secret else quote(value)
         case bool():
             return "a boolean" if secret else json.dumps(value)
-        case int() if value.bit_length() > 128:  # Python refuses to print the longest ones
+        case int() if value.bit_length() > 128:  # Python refuses to print the longest integers
             return "a very large number"
         case _:
             return "a number" if secret else str(value)
 
 
 def _repair(expected: str, value: object) -> str:
-    """`; write it ...` where the kind of the value is all that is wrong. It holds nothing of the value."""
+    """Return a hint if only the type of the value is wrong. The hint quotes nothing of the value."""
     match value:
         case bool() | int() | float() if expected.startswith("a string"):
             return "; write it in quotes"
         case str() if expected == "an array of strings":
-            return "; write it in brackets, each word by itself"
+            return "; write it in brackets, each word as a string"
         case str() if expected == "true or false" and value.strip().lower() in ("true", "false"):
             return "; write it without quotes"
         case str() if "integer" in expected and value.strip().isdecimal():
@@ -189,14 +259,13 @@ def _repair(expected: str, value: object) -> str:
 
 
 def did_you_mean(name: str, allowed: Collection[str]) -> str:
-    """` (did you mean "..."?)` when there is a nearest name, else nothing."""
+    """Return ` (did you mean "..."?)`, or an empty string if no allowed name is close."""
     close = nearest(name, allowed)
     return f" (did you mean {quote(close)}?)" if close is not None else ""
 
 
 def _join(path: str, key: str) -> str:
-    """Return the path of a member: `mcpServers.github`, or `mcpServers["my server"]` where the name is no plain
-    word."""
+    """Return the path of a member: `mcpServers.github`, or `mcpServers["my server"]` for a name that is not a word."""
     if re.fullmatch(r"[A-Za-z0-9_$-]+", key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quote(key)}]"

@@ -1,6 +1,6 @@
-"""The patterns of `allow`, `deny`, `ask` and `approved`.
+"""Rules: the patterns of `allow`, `deny`, `ask` and `approved`.
 
-What can match no tool is refused: in `deny` it would fail open.
+A pattern that can match no tool is refused: in `deny` it would fail open.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.nodes import did_you_mean, quote
+from codemode_mcp.config.nodes import array_of, did_you_mean, quote
 from codemode_mcp.policy.policy import SOURCES
 
 if TYPE_CHECKING:
-    from codemode_mcp.config.nodes import Node
+    from codemode_mcp.config.nodes import Node, Readers
 
 ANNOTATION_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
-"""The words that `policy.matches` knows."""
+"""Tests of annotations, as `policy.matches` knows them."""
 
 _ALLOWED = (
     f'allowed: the annotation tests {", ".join(ANNOTATION_TESTS)} and id patterns like "mcp:github:*", '
@@ -24,7 +24,7 @@ _ALLOWED = (
 
 
 def id_pattern(node: Node) -> str:
-    """Return an annotation test or a glob on whole ids."""
+    """Return an annotation test, or a glob on whole ids."""
     pattern = node.text()
     literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if literal == pattern:
@@ -36,11 +36,15 @@ def id_pattern(node: Node) -> str:
     return pattern
 
 
+RULES: Readers = dict.fromkeys(("allow", "deny", "ask", "approved"), array_of(id_pattern))
+"""Readers for the lists of rules of `tools` and of a context."""
+
+
 def tool_pattern(server: str, node: Node) -> str:
-    """Return a tool name or glob from a server's own `allow` or `deny`; as an id glob."""
+    """Return a glob on ids for a tool name, or a glob on names, in the `allow` or `deny` of a server."""
     pattern = node.filled()
     if pattern in ANNOTATION_TESTS:
-        node.fail(f"{quote(pattern)} is an annotation test; it goes into the lists under `tools`")
+        node.fail(f"{quote(pattern)} is an annotation test; write it in the lists under `tools`")
     elif pattern.startswith(SOURCES):
         node.fail(f'{quote(pattern)} is an id; write the tool name alone, or a glob like "delete_*"')
     return f"mcp:{server}:{pattern}"

@@ -22,8 +22,9 @@ from codemode_mcp.cli.doctor.folders import LEAST_FREE, folder
 from codemode_mcp.cli.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
 from codemode_mcp.cli.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.config import Config, load_config
-from codemode_mcp.config.expand import Reading
+from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.nodes import Node, Report
+from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import read_servers
 from codemode_mcp.config.trust import Gate
 from codemode_mcp.errors import RuntimeUnavailable
@@ -121,9 +122,8 @@ def test_secrets_among_arguments_are_named_and_hidden_in_messages() -> None:
     keys = [f"mcpServers.s.args[{index}]" for index in (1, 2, 5, 6)]
     assert list(literal_secrets({"mcpServers": {"s": entry}})) == keys
     report = Report()
-    found = read_servers(
-        {"mcpServers": Node({"s": entry}, "mcpServers", report)}, environ={}, folder=Path(), reading=Reading()
-    )
+    root = {"mcpServers": Node({"s": entry}, "mcpServers", report)}
+    found = read_servers(root, Expander({}, Path()), SecretValues())
     assert report.problems == {}
     shown = by_hand(found.specs["s"])
     assert SECRET not in shown

@@ -193,7 +193,7 @@ def test_paths_of_a_project_still_lead_into_it() -> None:
         pytest.param({"command": "x", "args": ["${file}"]}, '"${file}" is known to the client alone', id="editor"),
         pytest.param({"command": "${A B:-s3cret}"}, '"${A B}" is known to the client alone', id="default"),
         pytest.param({"command": "${command:pick}"}, '"${command:pick}" is known to the client alone', id="command"),
-        pytest.param({"command": "x", "args": ["${A"]}, "`args[0]`: `${` without its `}`", id="brace"),
+        pytest.param({"command": "x", "args": ["${A"]}, "`args[0]`: `${` has no closing `}`", id="brace"),
         pytest.param({"command": "x", "envFile": "/no/such"}, "cannot be read: No such file", id="envFile"),
         pytest.param({"command": "x", "timeoutMs": "s3cret"}, "`timeoutMs`: expected a positive integer", id="timeout"),
     ],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.cli.mcp_clients.launch import Launch, NoLaunchError, Program, entry, launch, origin
-from codemode_mcp.config.servers import starts_this_server
+from codemode_mcp.config.own_command import starts_this_server
 
 if TYPE_CHECKING:
     from pathlib import Path

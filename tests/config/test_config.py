@@ -648,12 +648,15 @@ def test_variables_expand_wherever_a_server_can_use_one(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("${NOPE}", "the variable NOPE is not set; set it or give a default, `${NOPE:-default}`"),
+        ("${NOPE}", "the variable NOPE is not set; set it, or give a default: `${NOPE:-default}`"),
         ("${env:NOPE}", "the variable NOPE is not set"),
-        ("${input:token}", '"${input:token}": no person can be asked here; use an environment variable'),
-        ("${}", "`${...}` without a variable name; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
-        ("${a b}", "`${...}` without a variable name"),
-        ("${NOPE", "`${` without its `}`"),
+        (
+            "${input:token}",
+            '"${input:token}" asks a person for the value, which is not possible here',
+        ),
+        ("${}", "`${...}` does not hold the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
+        ("${a b}", "`${...}` does not hold the name of a variable"),
+        ("${NOPE", "`${` has no closing `}`"),
         ("${NOPE:-${A}}", "references cannot be nested"),
     ],
 )
@@ -747,7 +750,7 @@ def test_a_value_can_come_from_a_program_which_is_run_once_in_the_folder_of_the_
         (program(f"print('{SECRET}'); raise SystemExit(3)"), "the program failed with exit code 3"),
         (program(f"raise RuntimeError('{SECRET}')"), "the program failed with exit code 1"),
         (program("print()"), "the program printed no text"),
-        (program("import os; os.write(1, b'\\xff')"), "what the program printed is not UTF-8 text"),
+        (program("import os; os.write(1, b'\\xff')"), "the output of the program is not UTF-8 text"),
         (program(f"print('{SECRET}\\n2')"), "the value has a character that no header can have"),
         (
             {"command": ["/no/such/program", SECRET]},
@@ -767,7 +770,7 @@ def test_a_program_that_gives_no_value_is_a_problem_without_its_output(
 
 
 def test_a_program_that_does_not_end_is_stopped(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codemode_mcp.config.expand._PROGRAM_SECONDS", 0.2)
+    monkeypatch.setattr("codemode_mcp.config.expand.PROGRAM_SECONDS", 0.2)
     value = program("import time; time.sleep(60)")
     (problem,) = folder.server_problems({"command": "x", "env": {"A": value}}, **os.environ)
     assert "the program did not end within 0.2 s" in problem

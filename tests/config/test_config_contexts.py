@@ -90,17 +90,21 @@ def one(**fields: Any) -> dict[str, Any]:
     [
         ([], "tools.contexts: expected an object, got an array"),
         ({"interns": []}, "tools.contexts.interns: expected an object, got an array"),
-        ({"interns": {}}, f"tools.contexts.interns: needs `for`: whom it is about; {ALLOWED}"),
-        ({" ": {"for": ["stdio"]}}, 'tools.contexts[" "]: a context needs a name that can be printed'),
+        ({"interns": {}}, f"tools.contexts.interns: needs `for`, the callers that get these rules; {ALLOWED}"),
+        (
+            {" ": {"for": ["stdio"]}},
+            'tools.contexts[" "]: the name of a context must not be blank or have control characters',
+        ),
         (one(**{"for": []}), f"tools.contexts.interns.for: names no caller; {ALLOWED}"),
         (one(**{"for": "stdio"}), 'tools.contexts.interns.for: expected an array of strings, got "stdio"'),
         (one(**{"for": [7]}), "tools.contexts.interns.for[0]: expected a string, got 7"),
         (one(**{"for": [""]}), "tools.contexts.interns.for[0]: must not be empty"),
         (
             one(**{"for": ["groups:interns"]}),
-            'tools.contexts.interns.for[0]: "groups:interns" describes no caller (did you mean "group"?); ' + ALLOWED,
+            'tools.contexts.interns.for[0]: "groups:interns" is not a kind of caller (did you mean "group"?); '
+            + ALLOWED,
         ),
-        (one(**{"for": ["interns"]}), 'tools.contexts.interns.for[0]: "interns" describes no caller'),
+        (one(**{"for": ["interns"]}), 'tools.contexts.interns.for[0]: "interns" is not a kind of caller'),
         (one(**{"for": ["group"]}), 'tools.contexts.interns.for[0]: needs a name: "group:<name>"'),
         (one(**{"for": ["principal: "]}), 'tools.contexts.interns.for[0]: needs a name: "principal:<name>"'),
         (one(**{"for": ["stdio:"]}), "tools.contexts.interns.for[0]: needs a name after the colon"),

@@ -11,7 +11,7 @@ import pytest
 from keyring.backends import null
 from test_token_store import LockedKeyring, MemoryKeyring
 
-from codemode_mcp.config import expand, load_config
+from codemode_mcp.config import load_config, secret_values
 from codemode_mcp.errors import ConfigError
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 
@@ -68,7 +68,7 @@ def test_auth_is_read(auth: object, settings: OAuthSettings | None, tmp_path: Pa
         ({"type": "oauth", "clientId": " "}, f"{AUTH}.clientId: must not be empty"),
         ({"type": "oauth", "clientSecret": "x"}, f"{AUTH}.clientSecret: needs `clientId` too"),
         ({"type": "oauth", "scopes": "read"}, f"{AUTH}.scopes: expected an array of strings"),
-        ({"type": "oauth", "scopes": ["a b"]}, f"{AUTH}.scopes: each scope is one word"),
+        ({"type": "oauth", "scopes": ["a b"]}, f"{AUTH}.scopes[0]: a scope is one word"),
         ({"type": "oauth", "redirectPort": 0}, f"{AUTH}.redirectPort: expected a port from 1 to 65535"),
         ({"type": "oauth", "redirectPort": "x"}, f"{AUTH}.redirectPort: expected a port from 1 to 65535"),
         ({"type": "oauth", "clientMetadataUrl": "http://h/x"}, f"{AUTH}.clientMetadataUrl: expected a URL like https"),
@@ -150,7 +150,7 @@ def test_a_keyring_that_asks_a_person_who_is_not_there_is_given_up(
             return None
 
     keyring.set_keyring(Waiting())
-    monkeypatch.setattr(expand, "_KEYRING_SECONDS", 0.05)
+    monkeypatch.setattr(secret_values, "KEYRING_SECONDS", 0.05)
     (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "k"}}})
     assert problem == "mcpServers.s.env.TOKEN: the system keyring did not answer within 0.05 s; unlock it"
 

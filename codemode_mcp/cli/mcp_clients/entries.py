@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.cli.mcp_clients.dialects import LISTS_OF_TOOLS, LeftOut, shared
 from codemode_mcp.cli.mcp_clients.secrets import variable_name
-from codemode_mcp.config.expand import Reading
+from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.literals import REFERENCE
 from codemode_mcp.config.nodes import Node, Report, describe, quote
+from codemode_mcp.config.own_command import starts_this_server
 from codemode_mcp.config.patterns import ANNOTATION_TESTS
-from codemode_mcp.config.servers import read_servers, starts_this_server
+from codemode_mcp.config.secret_values import SecretValues
+from codemode_mcp.config.servers import read_servers
 from codemode_mcp.policy.policy import SOURCES
 
 if TYPE_CHECKING:
@@ -419,7 +421,7 @@ def _problem(entry: Mapping[str, Any], here: Here) -> str | None:
 def _check(entry: Mapping[str, Any], here: Here, environ: Mapping[str, str]) -> str | None:
     report = Report()
     root = Node({"x": dict(entry)}, "servers", report)
-    read_servers({"mcpServers": root}, environ=environ, folder=Path(here.folder), reading=Reading())
+    read_servers({"mcpServers": root}, Expander(environ, Path(here.folder)), SecretValues())
     if not report.problems:
         return None
     path, messages = next(iter(report.problems.items()))

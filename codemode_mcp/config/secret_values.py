@@ -1,0 +1,143 @@
+"""Secret values of the configuration file: strings, outputs of programs and entries of the system keyring.
+
+No message here quotes a value or the output of a program.
+"""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from codemode_mcp.config.nodes import Node, array_of, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.config.expand import Expander
+
+    Take = Callable[[Node, str], None]
+    """A function that takes a value, and the node to report problems with it to."""
+
+KEYRING_SECONDS = 20
+"""Time limit of the system keyring, which may be waiting for a person to unlock it."""
+
+_ALLOWED = 'a string, {"command": [...]} or {"keyring": "name"}'
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A program that prints a value, or the name of an entry in the system keyring."""
+
+    node: Node
+    expander: Expander
+    argv: tuple[str, ...] = ()
+    keyring: str | None = None
+
+    def value(self) -> str | None:
+        """Return the value, or None after a problem was reported."""
+        if self.keyring is None:
+            return run_program(self.node, self.argv, self.expander)
+        return read_keyring(self.node, self.keyring)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretValues:
+    """Reads secret values. Programs and the keyring come last, once everything else is known to be valid.
+
+    The list of sources is the mutable state.
+    """
+
+    _pending: list[tuple[_Source, Take]] = field(default_factory=list)
+
+    def read(self, node: Node, expander: Expander, take: Take) -> None:
+        """Pass the value of a node to `take`: a string now, any other value in `run`."""
+        if isinstance(node.value, dict):
+            self._read_source(node, expander, take)
+        elif isinstance(node.value, str):
+            text = expander.text(node)
+            if node.sound:
+                take(node, text)
+        else:
+            node.fail_type(_ALLOWED)
+
+    def _read_source(self, node: Node, expander: Expander, take: Take) -> None:
+        fields = node.fields(("command", "keyring"))
+        if len(fields) == 2:
+            node.fail("has `command` and `keyring`; keep one")
+        elif "keyring" in fields:
+            self._pending.append((_Source(node, expander, keyring=fields["keyring"].filled()), take))
+        elif "command" in fields:
+            argv = array_of(expander.text)(fields["command"])
+            if fields["command"].sound and not (argv and argv[0].strip()):
+                fields["command"].fail("names no program; the first string is the program to run")
+            self._pending.append((_Source(node, expander, argv), take))
+        elif not node.value:
+            node.fail_type(_ALLOWED)
+
+    def run(self) -> None:
+        """Run the programs and ask the keyring. Equal sources are used once."""
+        values: dict[tuple[str | None, tuple[str, ...]], str | None] = {}
+        for source, take in self._pending:
+            key = source.keyring, source.argv
+            if key not in values:
+                values[key] = source.value()
+            if (value := values[key]) is not None:
+                take(source.node, value)
+
+
+def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | None:
+    """Run a program without a shell, and return its stripped output, or None after a problem was reported."""
+    try:
+        exit_code, printed = expander.reading.run(argv, expander.folder, expander.environ)
+        output = printed.decode().strip()
+    except subprocess.TimeoutExpired as error:
+        node.fail(f"the program did not end within {error.timeout:g} s")
+    except UnicodeDecodeError:
+        node.fail("the output of the program is not UTF-8 text")
+    except OSError as error:
+        name, *more = argv[0].split(maxsplit=1)  # a command that was not split has its arguments here too
+        node.fail(f"the program {quote(f'{name} ...' if more else name)} cannot be run: {error.strerror}")
+    else:
+        if exit_code != 0:
+            node.fail(f"the program failed with exit code {exit_code}")
+        elif not output or "\0" in output:
+            node.fail("the program printed no text")
+        else:
+            return output
+    return None
+
+
+def read_keyring(node: Node, name: str) -> str | None:
+    """Return an entry of the system keyring, or None after a problem was reported."""
+    from upstream_clients import keychain
+
+    answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(keychain.read(keychain.SECRETS, name))
+        except keychain.NoKeychain as error:
+            answers.put(error)
+
+    # A daemon thread, which is not joined: a locked keyring may be waiting for a person who is not there.
+    threading.Thread(target=ask, name="keyring", daemon=True).start()
+    try:
+        answer = answers.get(timeout=KEYRING_SECONDS)
+    except queue.Empty:
+        node.fail(f"the system keyring did not answer within {KEYRING_SECONDS} s; unlock it")
+        return None
+    if isinstance(answer, keychain.NoKeychain):
+        node.fail(f'{answer}; use a variable, "${{NAME}}", or {{"command": [...]}}')
+    elif answer is None:
+        node.fail(
+            f"the system keyring has no such entry for {keychain.SECRETS}; "
+            f"make one with: keyring set {keychain.SECRETS} NAME"
+        )
+    elif not answer or "\0" in answer:
+        node.fail("the entry in the system keyring is empty or holds NUL")
+    else:
+        return answer
+    return None

@@ -1,0 +1,237 @@
+"""One enabled server entry: how to reach the server, and its variables, headers, login and limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from codemode_mcp.config.expand import read_env_file
+from codemode_mcp.config.literals import secret_args
+from codemode_mcp.config.nodes import Node, array_of, describe, nearest, one_of, read_fields
+from codemode_mcp.config.oauth_fields import is_http_url, is_metadata_url, scope
+from codemode_mcp.config.own_command import starts_this_server
+from upstream_clients.environment import plain_values, secrets_passed_on
+from upstream_clients.spec import OAuthSettings, TransportKind, UpstreamSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from codemode_mcp.config.expand import Expander
+    from codemode_mcp.config.nodes import Readers
+    from codemode_mcp.config.secret_values import SecretValues
+
+KEYS = (
+    *("command", "args", "env", "cwd", "envFile"),
+    *("url", "serverUrl", "headers", "auth", "type", "transport"),
+    *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations"),
+    *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
+)
+"""Keys of an entry."""
+
+Table = Literal["env", "headers", "auth"]
+
+_KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
+
+_MAX_TIME = 10**9
+"""Largest number of seconds or milliseconds. More means "never", but clocks have to be able to add it."""
+
+_NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def _positive(node: Node) -> int:
+    return node.integer("a positive integer", lowest=1)
+
+
+_LIMITS: Readers = {
+    "timeoutMs": _positive,
+    "description": Node.text,
+    "start": one_of("lazy", "eager"),
+    "idleSeconds": lambda node: min(node.integer("an integer of 0 or more", lowest=0), _MAX_TIME),
+    "maxConcurrentCalls": _positive,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReader:
+    """Reads one entry.
+
+    Attributes:
+        fields: the members of the entry.
+        secrets: reads the values of `env` and `headers`, and the client secret.
+        set_value: called by `secrets` with a value that comes after the spec was made.
+    """
+
+    name: str
+    node: Node
+    fields: Mapping[str, Node]
+    expander: Expander
+    secrets: SecretValues
+    set_value: Callable[[Table, str, str], None]
+
+    def spec(self) -> UpstreamSpec | None:
+        """Return the server, or None if any problem was reported."""
+        fields, expander = self.fields, self.expander
+        transport = self._transport()
+        command, args = self._command_line()
+        env = read_env_file(fields["envFile"], expander) if "envFile" in fields else {}
+        env |= self._table("env")
+        withheld = self._withheld()
+        cwd = str(expander.path(fields["cwd"])) if "cwd" in fields else None
+        url = self._url()
+        headers = self._table("headers")
+        oauth = self._oauth()
+        limits = read_fields(fields, _LIMITS)
+        if "connectTimeoutMs" in fields:
+            limits["connect_timeout"] = min(_positive(fields["connectTimeoutMs"]), _MAX_TIME) / 1000
+        if self.node.report.problems:
+            return None  # `UpstreamSpec` refuses stand-ins
+        return UpstreamSpec(
+            name=self.name,
+            transport=transport,
+            command=command,
+            args=args,
+            env=env,
+            withheld=withheld,
+            cwd=cwd,
+            url=url,
+            headers=headers,
+            secrets=(
+                *expander.used,
+                *(value for each in secret_args(args).values() for value in each),
+                *(secrets_passed_on(expander.environ, withheld) if command is not None else ()),
+            ),
+            plain=plain_values(expander.environ),
+            oauth=oauth,
+            **limits,
+        )
+
+    def _transport(self) -> TransportKind:
+        """Return the transport of the entry, and report keys that contradict each other."""
+        fields = self.fields
+        kinds = [fields[key] for key in ("type", "transport") if key in fields]
+        for each in kinds:
+            if each.value in ("websocket", "ws"):
+                each.fail("WebSocket is not supported; use the URL of the server that begins with https://")
+                return "auto"
+        declared = [(each, _KINDS[kind]) for each in kinds if (kind := each.choice(*_KINDS)) is not None]
+        if len({kind for _, kind in declared}) > 1:
+            self.node.fail("`type` and `transport` contradict each other; keep one")
+        local, remote = "command" in fields, "url" in fields or "serverUrl" in fields
+        if local and remote:
+            self.node.fail("has `command` and `url`; keep `command` for a local server, `url` for a remote one")
+        elif local:
+            self._refuse(("headers", "auth"), "url")
+            for each, kind in declared:
+                if kind != "stdio":
+                    each.fail(f'{describe(each.value)} contradicts `command`; allowed: "stdio"')
+            return "stdio"
+        elif remote:
+            self._refuse(("args", "env", "cwd", "envFile"), "command")
+            for each, kind in declared:
+                if kind == "stdio":
+                    each.fail('"stdio" contradicts `url`; allowed: "http", "sse"')
+        elif not any(nearest(key, KEYS) in ("command", "url", "serverUrl") for key in self.node.value):
+            self.node.fail("needs `command` (a local server) or `url` (a remote one)")
+        return declared[0][1] if declared else "auto"
+
+    def _refuse(self, keys: tuple[str, ...], owner: str) -> None:
+        for key in keys:
+            if key in self.fields and self.fields[key].value not in ({}, [], None):
+                self.fields[key].fail(f"only a server with `{owner}` has `{key}`")
+
+    def _command_line(self) -> tuple[str | None, tuple[str, ...]]:
+        args = array_of(self.expander.text)(self.fields["args"]) if "args" in self.fields else ()
+        if "command" not in self.fields:
+            return None, args
+        command = self.expander.filled(self.fields["command"])
+        if starts_this_server(command, args):
+            self.node.fail("this would start codemode-mcp within itself; remove the entry")
+        return command, args
+
+    def _url(self) -> str | None:
+        urls = {key: self.expander.text(self.fields[key]) for key in ("url", "serverUrl") if key in self.fields}
+        if len(set(urls.values())) > 1:
+            self.node.fail("`url` and `serverUrl` differ; keep one")
+        for key, url in urls.items():
+            if self.fields[key].sound and not is_http_url(url):
+                self.fields[key].fail("expected a URL like https://host/path; allowed: http and https")
+        return next(iter(urls.values()), None)
+
+    def _table(self, table: Literal["env", "headers"]) -> dict[str, str]:
+        """Return the values of `env` or `headers`, without those of programs and the keyring."""
+        values: dict[str, str] = {}
+        if table not in self.fields:
+            return values
+        node = self.fields[table]
+        for key, item in node.entries().items():
+            # Messages do not quote a malformed name: `"Authorization: Bearer ..."` has the secret in the name.
+            if table == "env" and (not key or _NOT_IN_A_VARIABLE.search(key)):
+                node.fail("the name of a variable is empty or has a character that is not allowed, like `=`")
+            elif table == "headers" and not _HEADER_NAME.fullmatch(key):
+                node.fail("the name of a header is empty or has a character that is not allowed, like `:` or a space")
+            elif item.value is not None or table == "headers":
+                self._read_secret(item, table, key, values)
+        return values
+
+    def _withheld(self) -> frozenset[str]:
+        """Return the variables that `env` sets to null, which the server does not get."""
+        given = self.fields["env"].value if "env" in self.fields else None
+        members = given.items() if isinstance(given, dict) else ()
+        return frozenset(key for key, value in members if value is None)
+
+    def _read_secret(self, node: Node, table: Table, key: str, values: dict[str, Any]) -> None:
+        """Read a value into `values`, or later by `set_value`."""
+        is_literal = isinstance(node.value, str)
+
+        def take(node: Node, value: str) -> None:
+            if table == "headers" and _NOT_IN_A_HEADER.search(value):
+                node.fail("the value has a character that no header can have, like a line break")
+            elif is_literal:
+                values[key] = value
+            else:
+                self.set_value(table, key, value)
+
+        self.secrets.read(node, self.expander, take)
+
+    def _oauth(self) -> OAuthSettings | None:
+        """Return the settings of `auth`: "oauth", or an object with details for the authorization server."""
+        node = self.fields.get("auth")
+        if node is None or node.value is None:
+            return None
+        given: dict[str, Any] = {}
+        if isinstance(node.value, dict):
+            fields = node.fields(("type", "clientId", "clientSecret", "clientMetadataUrl", "scopes", "redirectPort"))
+            if "type" not in fields:
+                node.fail('needs `type`: "oauth"')
+            given = read_fields(
+                fields,
+                {
+                    "type": one_of("oauth"),
+                    "clientId": self.expander.filled,
+                    "clientMetadataUrl": self._metadata_url,
+                    "scopes": array_of(scope),
+                    "redirectPort": lambda node: node.integer("a port from 1 to 65535", lowest=1, highest=65535),
+                },
+            )
+            given.pop("type", None)
+            if "clientSecret" in fields:
+                if "clientId" not in fields:
+                    fields["clientSecret"].fail("needs `clientId` too")
+                self._read_secret(fields["clientSecret"], "auth", "client_secret", given)
+            if "clientId" in fields and "clientMetadataUrl" in fields:
+                node.fail("has `clientId` and `clientMetadataUrl`; keep one")
+        elif node.value != "oauth":
+            node.fail('expected "oauth" or {"type": "oauth", ...}')
+        headers = self.fields["headers"].value if "headers" in self.fields else None
+        if isinstance(headers, dict) and any(name.lower() == "authorization" for name in headers):
+            node.fail("contradicts the Authorization header in `headers`; keep one")
+        return OAuthSettings(**given)
+
+    def _metadata_url(self, node: Node) -> str:
+        url = self.expander.text(node)
+        if node.sound and not is_metadata_url(url):
+            node.fail("expected a URL like https://host/path")
+        return url
