@@ -305,7 +305,7 @@ async def ten_thousand(engine: Engine, kind: Kind, large: str, small: str, size:
                 await _timed(took["runs list"], it.manager.operator.stored_views)
                 await _timed(took["runs list, of another process"], fresh.manager.operator.stored_views)
         durable: Any = it.store
-        await durable._database.do(_expire)
+        await durable._database.execute(_expire)
         await _timed(took[f"sweep that drops {EXPIRED}"], it.manager.sweep)
         for name, each in took.items():
             print(f"        {name:<56} {statistics.median(each):.1f} ms", flush=True)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.search.semantic import Meaning
     from codemode_mcp.settings import Language, StoreKind, ToolSettings
-    from codemode_mcp.stores.opening import Opened
+    from codemode_mcp.stores.opening import OpenedStore
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
@@ -138,7 +138,7 @@ class App:
         self._roots: RootsFn | None = None
         self._dispatcher: Dispatcher | None = None
         self._values: Values | None = None
-        self._store: Opened | None = None
+        self._store: OpenedStore | None = None
         self.code_mode = config.tools.code_mode.enabled
         """True for `exec` and `wait`, False for the tools themselves (pass-through); fixed."""
         self._identifiers: dict[Policy, dict[str, str]] = {}
@@ -622,7 +622,7 @@ class App:
                 clock=time.monotonic,
                 wall=time.time,
                 folder=state_dir(),
-                lasts=serves and self.code_mode,
+                prefers_durable=serves and self.code_mode,
                 on_use=self._measure if self.auditor.measuring else None,
             ) as store,
         ):

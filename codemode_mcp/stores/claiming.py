@@ -1,6 +1,7 @@
 """Claims of runs, and executors of their calls. Pure.
 
-A run belongs to its last claimer, by its fencing token; a call belongs to its executor, whichever process has the run.
+A run belongs to the process that claimed it last, by its fencing token. A call belongs to its executor, whichever
+process has the run.
 """
 
 from __future__ import annotations
@@ -12,27 +13,28 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.store import News, StoredCall, already_observed, expired_run, unknown_run
 from codemode_mcp.stores.ending import left_of
 from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
-from codemode_mcp.stores.work import Alive, Now, Query, Tell
+from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.runs.state import RunState
+    from codemode_mcp.runs.store import StoredStatus
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.work import Work
 
 
 @dataclass(slots=True)
-class Mine:
-    """Knowledge of this process of a run that it has suspended or claimed.
+class KnownRun:
+    """A run that this process has suspended or claimed, as far as this process knows it.
 
     Attributes:
-        token: it may write while the run has this one; None: the run is not stored yet.
-        driving: this process runs it, so that no other request may.
-        current: a process that resumes from `token` resumes from the state that this process knows.
-        sent: calls that it has sent, or is about to.
-        unsure: calls of which it is not known whether it was written down that they are sent; they were not.
-        missed: the answer to its last look was lost, so that it may have taken over calls without knowing.
+        token: the fencing token with which this process may write; None before the run is stored.
+        driving: whether this process runs the program, so that no other request may claim the run.
+        current: whether the state stored with `token` is the one in this process.
+        sent: calls that this process has sent, or is about to send.
+        unsure: calls that were not sent, and may be stored as sent: the answer of the database was lost.
+        missed: whether the answer to the last `look` was lost. This process may have taken over calls by it.
     """
 
     token: int | None = None
@@ -44,7 +46,13 @@ class Mine:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEnd:
+class StoredEnd:
+    """The stored end of a run.
+
+    Attributes:
+        left: seconds until it is forgotten.
+    """
+
     state: RunState
     size: int
     left: float
@@ -53,8 +61,17 @@ class FoundEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """`known`: this process knows what is left out: the catalog and what was printed."""
+class StoredRun:
+    """A claimed run as it is stored.
+
+    Attributes:
+        age: seconds since the run was suspended.
+        left: seconds until it expires.
+        catalog: the hash of its catalog.
+        text: the text of its catalog; empty if `known`.
+        printed: its output; empty if `known`.
+        known: whether this process has catalog and output in memory.
+    """
 
     token: int
     reason: str
@@ -76,17 +93,17 @@ def claim(
     run_id: str,
     owner: str,
     process: str,
-    mine: Mine | None,
+    known_run: KnownRun | None,
     blobs: Blobs,
     manifests: Mapping[str, str],
     settings: CodeModeSettings,
     age: float,
-) -> Work[Found | FoundEnd]:
+) -> Work[StoredRun | StoredEnd]:
     """Claim a run as `RunStore.claim` does.
 
     Args:
-        mine: what this process knows of the run, if anything.
-        age: seconds since this process has opened the store.
+        manifests: texts of manifests by hash, as far as this process knows them.
+        age: seconds since this process opened the store.
     """
     plain = escaped(run_id)
     now: float = yield Now()
@@ -107,46 +124,44 @@ def claim(
     if state != "waiting":
         if expires <= now or outcome is None:
             raise unknown_run(run_id)
-        return FoundEnd(state, size, expires - now, blobs.text_of(owner, run_id, "outcome", outcome), shown)
+        return StoredEnd(state, size, expires - now, blobs.text_of(owner, run_id, "outcome", outcome), shown)
     if holder == process:
-        if mine is not None and mine.driving:
+        if known_run is not None and known_run.driving:
             raise already_observed(run_id)
-    elif holder is not None:
-        alive = yield Alive(frozenset((holder,)))
-        if holder in alive:
-            raise already_observed(run_id)
+    elif holder is not None and (yield Alive(frozenset((holder,)))):
+        raise already_observed(run_id)
     left = left_of(suspended, expires, now, age)
     if left <= 0:
         raise expired_run(run_id, settings)
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
-    calls, others = yield from _take_calls(run_id, owner, process, mine, blobs)
-    # The process that has suspended it may have an outdated copy.
+    calls, others = yield from _take_calls(run_id, owner, process, known_run, blobs)
+    # The copy of the process that suspended it is outdated from now on.
     if others or suspender not in (None, process):
-        yield Tell(plain)
+        yield Notify(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
     if not rows:
         raise damaged("its snapshot is missing")
     record, snapshot = rows[0]
     if not isinstance(manifest, str):
         raise damaged("its manifest is missing")
-    warm = manifests.get(blobs.content(manifest))
-    if warm is None:
-        warm = yield from _catalog_text(manifest, blobs)
-    known = mine is not None and mine.current and mine.token == token
+    manifest_text = manifests.get(blobs.content(manifest))
+    if manifest_text is None:
+        manifest_text = yield from _catalog_text(manifest, blobs)
+    known = known_run is not None and known_run.current and known_run.token == token
     text = ""
     printed: tuple[str, ...] = ()
     if not known:
         if catalog is not None:
             text = yield from _catalog_text(catalog, blobs)
         printed = yield from _printed(run_id, owner, blobs)
-    return Found(
+    return StoredRun(
         token + 1,
         reason,
         now - suspended,
         left,
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
         blobs.text_of(owner, run_id, "record", record),
-        warm,
+        manifest_text,
         None if catalog is None else unescaped(blobs.content(catalog)),
         text,
         shown,
@@ -167,36 +182,29 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
     if not rows:
         raise ProgramError(
             "snapshot_restore_failed",
-            "the suspended program cannot be restored: the tools that it saw are not stored any more; start it again",
+            "the suspended program cannot be restored: the tools that it saw are no longer stored; start it again",
         )
     return blobs.text_of("", digest, "catalog", rows[0][0])
 
 
 def _take_calls(
-    run_id: str, owner: str, process: str, mine: Mine | None, blobs: Blobs
+    run_id: str, owner: str, process: str, known_run: KnownRun | None, blobs: Blobs
 ) -> Work[tuple[tuple[StoredCall, ...], bool]]:
-    """Return all calls, those without a living executor for this process; and whether others carry, or carried,
-    some."""
+    """Make this process the executor of calls whose executor is dead.
+
+    Returns:
+        All calls of the run, and whether other processes were executors of some.
+    """
     plain = escaped(run_id)
     rows = yield Query(
         "SELECT id, tool, status, repeatable, carrier, body, result FROM calls WHERE run = ? ORDER BY id", (plain,)
     )
     others = frozenset(row[4] for row in rows) - {process}
-    alive: frozenset[str] = frozenset()
-    if others:
-        alive = yield Alive(others)
-    sent = mine.sent if mine is not None else set()
+    alive = yield Alive(others)
+    sent = known_run.sent if known_run is not None else set()
     calls: list[StoredCall] = []
     for number, tool, status, repeatable, executor, body, result in rows:
-        call = StoredCall(
-            number,
-            unescaped(tool),
-            status,
-            bool(repeatable),
-            "" if body is None else blobs.text_of(owner, run_id, f"call {number}", body),
-            None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
-            "nobody",
-        )
+        call = _call_of_row(run_id, owner, blobs, number, tool, status, repeatable, body, result)
         if status == "settled":
             pass
         elif status == "queued" or (executor == process and number in sent):
@@ -214,20 +222,42 @@ def _take_calls(
     return tuple(calls), bool(others)
 
 
+def _call_of_row(
+    run_id: str,
+    owner: str,
+    blobs: Blobs,
+    number: int,
+    tool: str,
+    status: StoredStatus,
+    repeatable: int,
+    body: bytes | None,
+    result: bytes | None,
+) -> StoredCall:
+    return StoredCall(
+        number,
+        unescaped(tool),
+        status,
+        bool(repeatable),
+        "" if body is None else blobs.text_of(owner, run_id, f"call {number}", body),
+        None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
+        "nobody",
+    )
+
+
 def release(run_id: str, owner: str, token: int) -> Work[None]:
-    """Let go of a run, if it still has this token."""
+    """Release a run if it still has this token."""
     rows = yield Query("SELECT owner, state, token FROM runs WHERE id = ?", (escaped(run_id),), locks=True)
     if rows and tuple(rows[0]) == (escaped(owner), "waiting", token):
         yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (escaped(run_id),))
 
 
 def let_go(process: str, driven: Callable[[str], bool]) -> Work[None]:
-    """Release runs that this process has claimed and does not run: others would wait for their end.
+    """Release runs that this process has claimed and does not drive: other processes could not claim them.
 
-    It has lost the answer to its claim, or could not store the run.
+    This happens when the answer to a claim was lost, or when a run could not be stored.
 
     Args:
-        driven: of ids, at the time of asking.
+        driven: returns True for the id of a run that this process drives now.
     """
     rows = yield Query("SELECT id FROM runs WHERE state = 'waiting' AND holder = ?", (process,))
     for (plain,) in rows:
@@ -242,7 +272,7 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     """Implement `RunStore.dispatching`.
 
     Args:
-        unsure: this process has asked before, and does not know what came of it; it has not sent the call.
+        unsure: whether the answer to an earlier request was lost. The call was not sent then.
     """
     key = (escaped(run_id), call)
     yield Query("SELECT id FROM runs WHERE id = ?", key[:1], locks=True)
@@ -268,46 +298,44 @@ def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> W
     owner, holder = unescaped(runs[0][0]), runs[0][1]
     name = f"result {call}"
     if rows[0][0] == "settled":
-        # By this process itself, if an answer to this was lost.
+        # This process settled it before, if the answer was lost.
         return rows[0][2] is not None and blobs.text_of(owner, run_id, name, rows[0][2]) == result
     yield Query(
         "UPDATE calls SET status = 'settled', result = ? WHERE run = ? AND id = ?",
         (blobs.seal(owner, run_id, name, result), *key),
     )
     if holder not in (None, process):
-        yield Tell(key[0])
+        yield Notify(key[0])
     return True
 
 
-def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[News]:
-    """Implement `RunStore.look`; calls of dead processes become this one's."""
+def look(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs) -> Work[News]:
+    """Implement `RunStore.look`, and take over calls of dead processes."""
     plain = escaped(run_id)
     rows = yield Query("SELECT owner, state, token, holder, cancel FROM runs WHERE id = ?", (plain,))
     if not rows:
         return News(fenced=True, ended="expired")
     owner, state, token, holder, cancel = rows[0]
-    fenced = mine is None or mine.token != token
+    fenced = known_run is None or known_run.token != token
     if state != "waiting":
         return News(fenced=fenced, ended=state)
-    if fenced or mine is None or holder != process or not mine.driving:
+    if fenced or known_run is None or holder != process or not known_run.driving:
         return News(fenced=fenced, cancelled=bool(cancel) and not fenced)
     calls = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (plain,))
     calls = [
         (number, status, executor)
         for number, status, executor in calls
-        if status == "settled" or executor != process or (mine.missed and number not in mine.sent)
+        if status == "settled" or executor != process or (known_run.missed and number not in known_run.sent)
     ]
     if not calls:
         return News(cancelled=bool(cancel))
     others = frozenset(executor for _, status, executor in calls if status == "dispatched" and executor != process)
-    alive: frozenset[str] = frozenset()
-    if others:
-        alive = yield Alive(others)
+    alive = yield Alive(others)
     taken_before = any(status != "settled" and executor == process for _, status, executor in calls)
     if others <= alive and not taken_before:
         settled = yield from _settled(run_id, unescaped(owner), blobs)
         return News(cancelled=bool(cancel), calls=settled)
-    # Some executor is dead: no other process may have taken the run meanwhile.
+    # Some executor is dead. Its calls are taken over only if no other process has taken over the run.
     rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or tuple(rows[0]) != (token, process):
         return News(fenced=True)
@@ -316,49 +344,37 @@ def look(run_id: str, process: str, mine: Mine | None, blobs: Blobs) -> Work[New
         for number, status, executor in calls
         if (status == "dispatched" and executor not in alive) or (status == "queued" and executor == process)
     }
-    taken, _ = yield from _take_calls(run_id, unescaped(owner), process, mine, blobs)
-    told = tuple(
+    taken, _ = yield from _take_calls(run_id, unescaped(owner), process, known_run, blobs)
+    changed = tuple(
         replace(call, executor="here") if call.status != "settled" else call
         for call in taken
         if call.status == "settled" or (call.id in before and call.executor != "elsewhere")
     )
-    return News(cancelled=bool(cancel), calls=told)
+    return News(cancelled=bool(cancel), calls=changed)
 
 
 def _settled(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[StoredCall, ...]]:
     rows = yield Query(
-        "SELECT id, tool, repeatable, result FROM calls WHERE run = ? AND status = 'settled' ORDER BY id",
+        "SELECT id, tool, status, repeatable, NULL, result FROM calls WHERE run = ? AND status = 'settled' ORDER BY id",
         (escaped(run_id),),
     )
-    return tuple(
-        StoredCall(
-            number,
-            unescaped(tool),
-            "settled",
-            bool(repeatable),
-            "",
-            None if result is None else blobs.text_of(owner, run_id, f"result {number}", result),
-            "nobody",
-        )
-        for number, tool, repeatable, result in rows
-    )
+    return tuple(_call_of_row(run_id, owner, blobs, *row) for row in rows)
 
 
 def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:
-    """Implement `RunStore.cancel`; `driving`: this process runs it."""
+    """Implement `RunStore.cancel`.
+
+    Args:
+        driving: whether this process drives the run.
+    """
     plain = escaped(run_id)
     rows = yield Query("SELECT owner, state, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or rows[0][0] != escaped(owner) or rows[0][1] != "waiting" or rows[0][2] is None:
         return False
     holder = rows[0][2]
-    if holder == process:
-        if not driving:
-            return False
-    else:
-        alive = yield Alive(frozenset((holder,)))
-        if holder not in alive:
-            return False
+    if not (driving if holder == process else (yield Alive(frozenset((holder,))))):
+        return False
     yield Query("UPDATE runs SET cancel = 1 WHERE id = ?", (plain,))
     if holder != process:
-        yield Tell(plain)
+        yield Notify(plain)
     return True

@@ -1,4 +1,4 @@
-"""SQL as `Query` says it, in PostgreSQL's words; and what of an address may be shown. Pure."""
+"""Statements of `Query` in the dialect of PostgreSQL, and addresses of PostgreSQL without their secrets. Pure."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ _OPTIONS = frozenset(
         *("sslcrl", "sslnegotiation", "ssl_min_protocol_version", "ssl_max_protocol_version"),
     )
 )
-"""Options after the `?`, by libpq's names, with those of the driver."""
+"""Names of options after the `?`: those of libpq and of the driver."""
 
 _FORM = (
-    "it has the form postgresql://user:password@host:5432/database; write characters of the password that mean "
-    "something in a URL, as in %40 for @"
+    "it has the form postgresql://user:password@host:5432/database; percent-encode characters of the password that "
+    "have a meaning in a URL, for example %40 for @"
 )
 
 
 class BadAddress(ValueError):
-    """Says what is wrong with a URL, and nothing that is in it."""
+    """A URL that is not valid. The message shows nothing of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a database.
+    """The address of a database.
 
     Attributes:
-        name: hosts, ports and database.
-        schema: of our tables in it.
+        name: hosts, ports and database, without secrets.
+        schema: the schema of our tables.
     """
 
     name: str
@@ -66,53 +66,53 @@ class Address:
         return f"<Address {self.name}>"
 
     def urls(self) -> tuple[str, ...]:
-        """Return the URLs for the driver, one for each host, in the order to try; they hold the password."""
+        """Return the URLs for the driver, one for each host in the order to try. They contain the password."""
         return self._urls
 
 
 def address(url: str) -> Address:
-    """Read a URL of PostgreSQL.
+    """Parse a URL of PostgreSQL.
 
     Raises:
-        BadAddress: it is none, or one of which it is not certain where its password ends.
+        BadAddress: the URL is not valid, or it is not certain where its password ends.
     """
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
     except ValueError:
-        raise BadAddress(f"it is no URL: {_FORM}") from None
+        raise BadAddress(f"it is not a URL: {_FORM}") from None
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(f"{parts.scheme}://"):
-        raise BadAddress(f"it is no URL of PostgreSQL: {_FORM}")
-    # With an unescaped / ? # or @ in the password, its end would be taken for a host, a database or an option.
+        raise BadAddress(f"it is not a URL of PostgreSQL: {_FORM}")
+    # The end of a password with an unescaped / ? # or @ would be taken for a host, a database or an option.
     user, at, hosts = parts.netloc.rpartition("@")
     user += at
-    elsewhere = parts.path + parts.query + parts.fragment
-    if parts.netloc.count("@") > 1 or "@" in elsewhere or parts.fragment or not _hosts_are_plain(hosts):
-        raise BadAddress(f"its parts cannot be told apart: {_FORM}")
+    rest = parts.path + parts.query + parts.fragment
+    if parts.netloc.count("@") > 1 or "@" in rest or parts.fragment or not _hosts_are_plain(hosts):
+        raise BadAddress(f"its parts are ambiguous: {_FORM}")
     database = unquote(parts.path.removeprefix("/"))
     if "/" in database or not database.isprintable():
-        raise BadAddress(f"its parts cannot be told apart: {_FORM}")
-    said = dict(options)
-    if unknown := sorted(said.keys() - _OPTIONS - {"schema"}):
+        raise BadAddress(f"its parts are ambiguous: {_FORM}")
+    by_name = dict(options)
+    if unknown := sorted(by_name.keys() - _OPTIONS - {"schema"}):
         shown = f"the option {unknown[0]}" if re.fullmatch(r"[a-z_]{1,32}", unknown[0]) else "an option"
-        raise BadAddress(f"it has {shown}, which is not known here; leave it out")
-    schema = said.get("schema", SCHEMA)
+        raise BadAddress(f"it has {shown}, which is not supported; remove it")
+    schema = by_name.get("schema", SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
-        raise BadAddress("its option schema is no plain name: small letters, digits and _, at most 48, not pg_...")
-    host = hosts or said.get("host") or "localhost"
-    port = f":{said['port']}" if said.get("port", "").isdecimal() else ""
-    database = database or said.get("dbname") or said.get("database") or ""
-    rest = urlencode([pair for pair in options if pair[0] != "schema"])
+        raise BadAddress("its option schema is not a plain name: at most 48 of a-z, 0-9 and _, not pg_...")
+    host = hosts or by_name.get("host") or "localhost"
+    port = f":{by_name['port']}" if by_name.get("port", "").isdecimal() else ""
+    database = database or by_name.get("dbname") or by_name.get("database") or ""
+    query = urlencode([pair for pair in options if pair[0] != "schema"])
     return Address(
         name=f"{host}{port}/{database}" if database else f"{host}{port}",
         schema=schema,
         _urls=tuple(
-            f"{parts.scheme}://{user}{host}{parts.path}{'?' if rest else ''}{rest}" for host in hosts.split(",")
+            f"{parts.scheme}://{user}{host}{parts.path}{'?' if query else ''}{query}" for host in hosts.split(",")
         ),
     )
 
 
 def _hosts_are_plain(hosts: str) -> bool:
-    """Return True if this is a list of host:port, where a port is a number."""
+    """Return True for a list of host:port in which every port is a number."""
     host = r"(\[[0-9a-fA-F:.%]+\]|[\w.%-]*)(:\d{1,5})?"
     return re.fullmatch(rf"{host}(,{host})*", hosts, re.ASCII) is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.runs.store import EndedRun, Fenced
 from codemode_mcp.stores.rows import escaped, marks, portions, unescaped
-from codemode_mcp.stores.work import Alive, Now, Query, Tell
+from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,39 +17,35 @@ if TYPE_CHECKING:
 MARKER_SECONDS = 24 * 3600.0
 """Seconds for which an expired run is remembered."""
 
-
 CATALOG_SECONDS = 3600.0
 """Seconds for which a catalog without runs is kept."""
 
-
 GRACE_SECONDS = 300.0
-"""Time for which a process spares runs suspended before it opened the store: the clock may have been set forward."""
-
+"""Seconds for which a process spares runs suspended before it opened the store, since the clock may have been set
+forward."""
 
 STEP_SECONDS = 24 * 3600.0
-"""Runs that are past their time by more than this are not spared."""
-
+"""Seconds past its expiry after which a run is not spared."""
 
 MAX_ENDED = 10_000
-
+"""Maximum number of ended runs in one store. The oldest are deleted first."""
 
 MAX_ENDED_BYTES = 256 * 1024 * 1024
-"""Ends of runs in one store; the oldest make room."""
-
+"""Maximum size of the ended runs in one store."""
 
 SWEPT = 1000
-"""Rows of a kind that one `sweep` drops at most."""
+"""Maximum number of rows of a kind that one sweep deletes."""
 
 
 def end(
     run: EndedRun, process: str, token: int | None, left: float, outcome: bytes, view: bytes | None, trims: bool
 ) -> Work[None]:
-    """Put the end of a run in its place.
+    """Replace a run by its end.
 
     Args:
-        token: the one that this process goes by; None: the run is not stored yet.
-        left: seconds until it is forgotten.
-        trims: whether the oldest ends make room.
+        token: the fencing token of this process; None if it has not stored the run.
+        left: seconds until the end is forgotten.
+        trims: whether to delete the oldest ended runs beyond the limits.
     """
     plain = escaped(run.id)
     now: float = yield Now()
@@ -60,7 +56,7 @@ def end(
         if found != (1 if token is None else token) or state == "expired":
             raise Fenced(run.id)
         if state != "waiting":
-            # By this process itself, if an answer to this was lost.
+            # This process stored the end before, if the answer was lost.
             return
         executors = yield Query("SELECT DISTINCT carrier FROM calls WHERE run = ?", (plain,))
         yield from _forget_calls((plain,))
@@ -70,7 +66,7 @@ def end(
             (run.state, now, now + left, run.size, code, view, outcome, plain),
         )
         if any(executor != process for (executor,) in executors):
-            yield Tell(plain)
+            yield Notify(plain)
     elif token is not None:
         raise Fenced(run.id)
     else:
@@ -91,10 +87,10 @@ def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
 
 
 def left_of(suspended: float, expires: float, now: float, age: float) -> float:
-    """Return the seconds that a suspended run has left, 0 or less where its time is over; see `GRACE_SECONDS`.
+    """Return the seconds until a suspended run expires, 0 or less if it has expired. See `GRACE_SECONDS`.
 
     Args:
-        age: seconds since this process has opened the store.
+        age: seconds since this process opened the store.
     """
     since, before = _spared(now, age)
     if expires > now or suspended >= since or expires <= before:
@@ -103,36 +99,34 @@ def left_of(suspended: float, expires: float, now: float, age: float) -> float:
 
 
 def _spared(now: float, age: float) -> tuple[float, float]:
-    """Return since when a run must have been suspended, or before when its time must have been over, to be dropped."""
+    """Return two times: an expired run is dropped if it was suspended after the first or expired before the second."""
     return (now - age, now - age - STEP_SECONDS) if age < GRACE_SECONDS else (0.0, 0.0)
 
 
 def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list[str]]:
-    """Drop suspended runs past their time, unless a process drives them; return those whose calls this one carries.
+    """Drop expired runs that no process drives, and return those of whose calls this process is an executor.
 
-    A run is dropped by the process that has suspended it while that lives: only its clock is known to have gone evenly
-    since.
+    While the process that suspended a run lives, only that process drops it: no other one knows that the clock was not
+    set since.
 
     Args:
-        driven: whether this process does, at the time of asking.
-        age: seconds since this process has opened the store.
+        driven: returns True for the id of a run that this process drives now.
+        age: seconds since this process opened the store.
     """
     now: float = yield Now()
-    over = "state = 'waiting' AND expires <= ? AND (parked >= ? OR expires <= ?)"
+    expired = "state = 'waiting' AND expires <= ? AND (parked >= ? OR expires <= ?)"
     times = (now, *_spared(now, age))
-    rows = yield Query(f"SELECT id, holder, parker FROM runs WHERE {over} ORDER BY expires LIMIT ?", (*times, SWEPT))
+    rows = yield Query(f"SELECT id, holder, parker FROM runs WHERE {expired} ORDER BY expires LIMIT ?", (*times, SWEPT))
     if not rows:
         return []
     others = frozenset(each for _, *both in rows for each in both if each is not None) - {process}
-    alive: frozenset[str] = frozenset()
-    if others:
-        alive = yield Alive(others)
-    mine: list[str] = []
+    alive = yield Alive(others)
+    executed_here: list[str] = []
     past = {run: holder for run, holder, suspender in rows if holder not in alive and suspender not in alive}
     for some in portions(list(past)):
-        # They may have been claimed, or suspended again, since: those are for the next time.
+        # A run that was claimed or suspended again since is left for the next sweep.
         rows = yield Query(
-            f"SELECT id, holder FROM runs WHERE {over} AND id IN ({marks(some)})",
+            f"SELECT id, holder FROM runs WHERE {expired} AND id IN ({marks(some)})",
             (*times, *some),
             locks=True,
         )
@@ -141,8 +135,8 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
         )
         if not ids:
             continue
-        carried = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({marks(ids)})", ids)
-        mine += [unescaped(run) for run, executor in carried if executor == process]
+        executors = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({marks(ids)})", ids)
+        executed_here += [unescaped(run) for run, executor in executors if executor == process]
         yield from _forget_calls(ids)
         yield Query(
             "UPDATE runs SET state = 'expired', version = version + 1, holder = NULL, ended = ?, expires = ?, "
@@ -150,13 +144,13 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
             f"WHERE id IN ({marks(ids)})",
             (now, now + MARKER_SECONDS, *ids),
         )
-        for run in sorted({run for run, executor in carried if executor != process}):
-            yield Tell(run)
-    return mine
+        for run in sorted({run for run, executor in executors if executor != process}):
+            yield Notify(run)
+    return executed_here
 
 
 def drop() -> Work[None]:
-    """Ends past their time, and catalogs that nothing refers to."""
+    """Delete ends of runs past their time, and catalogs without a reference."""
     now: float = yield Now()
     rows = yield Query("SELECT id FROM runs WHERE state <> 'waiting' AND expires <= ? LIMIT ?", (now, SWEPT))
     for some in portions([run for (run,) in rows]):
@@ -169,20 +163,20 @@ def drop() -> Work[None]:
     )
 
 
-def trim(most: int, most_bytes: int) -> Work[None]:
+def trim(max_runs: int, max_bytes: int) -> Work[None]:
     """Delete the oldest ended runs beyond the limits."""
     rows = yield Query("SELECT COUNT(*), SUM(size) FROM runs WHERE state NOT IN ('waiting', 'expired')")
     count, size = rows[0][0], int(rows[0][1] or 0)
-    if count <= most and size <= most_bytes:
+    if count <= max_runs and size <= max_bytes:
         return
     rows = yield Query(
         "SELECT id, size FROM runs WHERE state NOT IN ('waiting', 'expired') ORDER BY ended LIMIT ?", (SWEPT,)
     )
     dropped: list[str] = []
-    for run, each in rows:
-        if count <= most and size <= most_bytes:
+    for run, run_size in rows:
+        if count <= max_runs and size <= max_bytes:
             break
         dropped.append(run)
-        count, size = count - 1, size - each
+        count, size = count - 1, size - run_size
     for some in portions(dropped):
         yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({marks(some)})", some)

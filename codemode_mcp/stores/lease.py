@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 class Lease:
     """A lease: others take the process for alive until some time after its last renewal.
 
-    The others go by the time at which the database got that, this process by the earlier one at which it was sent, and
-    by a little less: two clocks do not run equally fast.
+    Others count from the time at which the database received the renewal. This process counts from the earlier time at
+    which it sent the renewal, and gives away a margin, since two clocks do not run equally fast.
 
     Attributes:
-        valid: seconds.
+        valid: seconds for which a renewal is valid.
         every: seconds from one renewal to the next.
         margin: seconds that this process gives away.
-        sent: when the newest renewal that has arrived was sent, on this process's clock; None before the first.
+        sent: the time on this process's clock when the newest renewal that arrived was sent; None before the first.
     """
 
     valid: float = 8.0
@@ -31,7 +31,7 @@ class Lease:
     sent: float | None = None
 
     def renewed(self, sent: float) -> Lease:
-        """Return the lease after a renewal has arrived. Answers may come in another order than their requests."""
+        """Return the lease after a renewal has arrived. Answers may arrive in another order than their requests."""
         return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
 
     def ended(self) -> Lease:
@@ -42,8 +42,8 @@ class Lease:
 
 
 def lease_clock(system: str = sys.platform) -> Callable[[], float]:
-    """Monotonic seconds that also pass while the machine sleeps, as the database's do."""
-    # There time.monotonic stands still; on macOS it is not CLOCK_MONOTONIC, and on Windows it does not stop.
+    """Return a clock of monotonic seconds that also runs while the machine sleeps, as the database's does."""
+    # On Linux time.monotonic stands still in sleep; on macOS it is not CLOCK_MONOTONIC; on Windows it keeps running.
     name = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC"}.get(system)
     number = getattr(time, name, None) if name else None
     return time.monotonic if number is None else lambda: time.clock_gettime(number)

@@ -39,24 +39,22 @@ def totals() -> Work[Totals]:
 
 
 def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]:
-    """Return what `view_of_row` takes: all rows, those processes of them that are alive, the time."""
+    """Return the arguments of `view_of_row`: all rows, the living processes among their holders, and the time."""
     now: float = yield Now()
     rows = yield Query(
         "SELECT id, owner, state, holder, began, ended, expires, code, view FROM runs ORDER BY began DESC, id"
     )
-    holders = frozenset(row[3] for row in rows if row[3] is not None)
-    alive: frozenset[str] = frozenset()
-    if holders - {process}:
-        alive = yield Alive(holders - {process})
+    alive = yield Alive(frozenset(row[3] for row in rows if row[3] is not None) - {process})
     return rows, alive | {process}, now
 
 
 def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> RunView:
+    """Return the view of a run for the operator."""
     plain, plain_owner, state, holder, began, ended, expires, code, view = row
     run_id, owner = unescaped(plain), unescaped(plain_owner)
     shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0)
     if view is not None:
-        # Where it cannot be opened, the columns tell something.
+        # A view that cannot be opened is shown from the columns alone.
         with suppress(ProgramError):
             shown = view_of(blobs.text_of(owner, run_id, "view", view))
     observed = state == "waiting" and holder in alive

@@ -1,4 +1,4 @@
-"""Opens a store from settings; a failed one is tried again in the background."""
+"""Opening of stores from settings. A database that cannot be opened is tried again in the background."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Open = Callable[[], AbstractAsyncContextManager[Database]]
 
     OnUse = Callable[[StoreKind, float, bool], None]
-    """The kind of a store, how many seconds something took, and whether it failed for want of the database."""
+    """Receives the kind of a store, the seconds that an operation took, and whether the database was unavailable."""
 
 log = logging.getLogger("codemode_mcp.stores")
 
@@ -42,7 +42,7 @@ FILE_NAME: Final = "runs.sqlite3"
 
 FIRST_RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0
-"""Between two attempts to open a database, in the end; after the first attempts it is less."""
+"""Maximum seconds between two attempts to open a database."""
 
 OPENING_SECONDS: Final = 10.0
 """Seconds that a request waits for a database that is being opened."""
@@ -54,43 +54,43 @@ NETWORK: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """An open store, or one that will be.
+class OpenedStore:
+    """A store, whose database may still be opened in the background.
 
     Attributes:
-        name: for messages, without secrets.
-        durable: runs outlive this process.
+        name: the name of the store for messages, without secrets.
+        durable: whether runs outlive this process.
     """
 
     runs: RunStore
     values: Values
     name: str
     durable: bool
-    _database: Lasting | None = None
+    _database: ReopenedDatabase | None = None
     _seal: Seal | None = None
 
     async def attempted(self, seconds: float) -> None:
-        """Wait until the first attempt to open the database has ended, for at most so many seconds."""
+        """Wait until the first attempt to open the database has ended, for at most `seconds`."""
         if self._database is not None:
             with anyio.move_on_after(seconds):
-                await self._database.decided.wait()
+                await self._database.attempted.wait()
 
     async def secrets(self, name: str) -> list[bytes]:
-        """Secrets of 32 bytes that all processes have which share the store: the first to be used, the others to be
-        accepted; none where no other process has to do with it. With a key in the configuration nothing is stored.
+        """Return secrets of 32 bytes that all processes of the store have: use the first, accept all.
+
+        The list is empty for a store in memory. Secrets are derived from configured keys, or else stored.
 
         Raises:
-            StoreUnavailable: they cannot be had now.
+            StoreUnavailable: the secrets cannot be read now.
         """
         if self._database is None or self._seal is None:
             return []
-        from codemode_mcp.stores.secrets import agreed
+        from codemode_mcp.stores.secrets import shared_secret
 
-        derived = self._seal.derived(name)
-        if derived:
+        if derived := self._seal.derived(name):
             return derived
         fresh = os.urandom(32)
-        return [await self._database.do(lambda: agreed(name, fresh))]
+        return [await self._database.execute(lambda: shared_secret(name, fresh))]
 
 
 @asynccontextmanager
@@ -101,45 +101,46 @@ async def open_store(
     clock: Callable[[], float],
     wall: Callable[[], float],
     folder: Path,
-    lasts: bool = False,
+    prefers_durable: bool = False,
     on_use: OnUse | None = None,
-) -> AsyncIterator[Opened]:
-    """Yield the store that `settings` ask for, for the time inside. It waits for no database.
+) -> AsyncIterator[OpenedStore]:
+    """Open the configured store for the duration of the context, without waiting for its database.
 
     Args:
-        settings: None: nothing is said.
+        settings: None if the configuration names no store.
         clock: monotonic seconds.
         wall: seconds since the epoch.
-        folder: the user's own, for what outlives the process.
-        lasts: SQLite is what is chosen where the settings say nothing, if it can be; otherwise memory.
-        on_use: called for each piece of work of the database.
+        folder: the user's folder for state, where the default SQLite file belongs.
+        prefers_durable: whether the default store is SQLite where it can be used; it is memory otherwise.
+        on_use: called after each piece of work of the database.
     """
     chosen = settings or StoreSettings("memory")
-    if settings is None and lasts:
-        chosen = await anyio.to_thread.run_sync(_chosen, folder)
+    if settings is None and prefers_durable:
+        chosen = await anyio.to_thread.run_sync(_default_settings, folder)
     if chosen.kind == "memory":
-        yield Opened(MemoryStore(tools, clock), MemoryValues(tools.store_max_bytes), "memory", durable=False)
+        yield OpenedStore(MemoryStore(tools, clock), MemoryValues(tools.store_max_bytes), "memory", durable=False)
         return
     from codemode_mcp.stores.runs import DurableStore
     from codemode_mcp.stores.seal import Seal
     from codemode_mcp.stores.values import StoredValues
 
-    used = None if on_use is None else partial(on_use, chosen.kind)
-    database = Lasting(lambda: open_database(chosen, wall=wall, folder=folder), name_of(chosen, folder), used)
+    observe = None if on_use is None else partial(on_use, chosen.kind)
+    opening = partial(open_database, chosen, wall=wall, folder=folder)
+    database = ReopenedDatabase(opening, name_of(chosen, folder), observe)
     seal = Seal(chosen.encryption_keys)
     async with anyio.create_task_group() as group:
         group.start_soon(database.run)
         runs = DurableStore(database, seal, tools, clock=clock, kind=chosen.kind)
         values = StoredValues(database, seal, tools.store_max_bytes)
         try:
-            yield Opened(runs, values, database.name, durable=True, _database=database, _seal=seal)
+            yield OpenedStore(runs, values, database.name, durable=True, _database=database, _seal=seal)
         finally:
             group.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def open_database(settings: StoreSettings, *, wall: Callable[[], float], folder: Path) -> AsyncIterator[Database]:
-    """Yield the database itself. Raises `StoreUnavailable`."""
+    """Open the database for the duration of the context. Raises `StoreUnavailable`."""
     if settings.kind == "postgres":
         from codemode_mcp.stores.postgres import open_postgres
 
@@ -154,12 +155,12 @@ async def open_database(settings: StoreSettings, *, wall: Callable[[], float], f
 
 
 def file_of(settings: StoreSettings, folder: Path) -> Path:
-    """Return the file of a store of SQLite."""
+    """Return the path of a SQLite store."""
     return folder / FILE_NAME if settings.path is None else Path(settings.path)
 
 
 def name_of(settings: StoreSettings, folder: Path) -> str:
-    """Return a name for messages, without secrets: a path, or host and database."""
+    """Return the name of a store for messages, without secrets: a path, or host and database."""
     if settings.kind == "postgres":
         from codemode_mcp.stores.dialect import address
 
@@ -167,42 +168,42 @@ def name_of(settings: StoreSettings, folder: Path) -> str:
     return str(file_of(settings, folder)) if settings.kind == "sqlite" else settings.kind
 
 
-def _chosen(folder: Path) -> StoreSettings:
-    """Return what is used where the configuration says nothing. Blocks."""
+def _default_settings(folder: Path) -> StoreSettings:
+    """Return the settings to use when the configuration names no store. Blocks."""
     why = unusable(folder)
     if why is None:
         return StoreSettings("sqlite")
     log.warning(
-        "suspended programs will not outlive this process: %s; give store.path a file that can be written, "
-        'or say "store": {"kind": "memory"}',
+        "suspended programs will not outlive this process: %s; set store.path to a file that can be written, "
+        'or set "store": {"kind": "memory"}',
         why,
     )
     return StoreSettings("memory")
 
 
 def unusable(folder: Path) -> str | None:
-    """Return why a folder, which is made if need be, cannot hold a database of ours; None: it can. Blocks."""
+    """Create a folder if needed, and return why it cannot hold the database; None if it can. Blocks."""
     try:
         make_private_folder(folder)
     except OSError as error:
-        return f"{folder} cannot be made: {error.strerror}"
+        return f"{folder} cannot be created: {error.strerror}"
     try:
         why = exposure(folder)
     except OSError as error:
-        why = f"{folder} cannot be looked at: {error.strerror}"
+        why = f"{folder} cannot be inspected: {error.strerror}"
     if why is not None:
         return why
     kind = network_file_system(folder)
     if kind is not None:
         return f"{folder} is on a network file system ({kind})"
-    # What is kept there already must not seem to be gone: it is tried again until it can be written.
+    # An existing store must not seem empty: opening it is tried again until the file can be written.
     if os.access(folder, os.W_OK | os.X_OK) or os.path.exists(folder / FILE_NAME):
         return None
     return f"{folder} cannot be written"
 
 
 def network_file_system(path: Path) -> str | None:
-    """Return the kind of network file system that something is on; None: on none, or it cannot be told."""
+    """Return the kind of network file system that a path is on; None if it is on none, or that is unknown."""
     if sys.platform != "linux":
         return None
     try:
@@ -220,49 +221,51 @@ def kind_of_mount(path: Path, mounts: Iterable[str]) -> str | None:
         if len(fields) < 3:
             continue
         where = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
-        # Of two at the same place the later one covers the earlier.
+        # Of two mounts at the same point the later one covers the earlier.
         if path.is_relative_to(where) and len(where.parts) >= found[0]:
             found = (len(where.parts), fields[2])
     return found[1] if found[1] in NETWORK else None
 
 
-class Lasting:
-    """A `Database` that is opened in the background, again and again until it works.
+class ReopenedDatabase:
+    """A `Database` that is opened in the background, again and again until that succeeds.
 
-    Until then whatever is asked of it is refused, with why it cannot be opened.
+    Until then, work fails with the error of the last attempt.
 
     Args:
-        on_use: is told how many seconds each piece of work took, and whether it failed for want of the database.
+        on_use: receives the seconds that each piece of work took, and whether the database was unavailable.
+
+    Attributes:
+        attempted: set when the first attempt has succeeded or failed.
     """
 
     def __init__(self, opening: Open, name: str, on_use: Callable[[float, bool], None] | None = None) -> None:
         self._opening = opening
         self._on_use = on_use
         self.name = name
-        # Of the database, once it is open.
+        # Copied from the database when it is open.
         self.process = ""
         self.blob = ""
         self._database: Database | None = None
         self._error: StoreUnavailable | None = None
-        self.decided = anyio.Event()
-        """It is open, or the first attempt has failed."""
+        self.attempted = anyio.Event()
         self._is_open = anyio.Event()
 
     async def opened(self) -> Database:
-        """Return the database, if it is open, or soon. Raises `StoreUnavailable`."""
+        """Return the open database, after waiting for the first attempt. Raises `StoreUnavailable`."""
         with anyio.move_on_after(OPENING_SECONDS):
-            await self.decided.wait()
+            await self.attempted.wait()
         if self._database is None:
             if self._error is not None:
                 raise self._error.again()
             raise StoreUnavailable("the store{at} is still being opened; try again", at=f" {self.name}")
         return self._database
 
-    async def do(self, work: Callable[[], Work[Result]]) -> Result:
+    async def execute(self, work: Callable[[], Work[Result]]) -> Result:
         began, failed = time.monotonic(), False
         try:
             database = await self.opened()
-            return await database.do(work)
+            return await database.execute(work)
         except StoreUnavailable:
             failed = True
             raise
@@ -270,31 +273,31 @@ class Lasting:
             if self._on_use is not None:
                 self._on_use(time.monotonic() - began, failed)
 
-    def holds(self) -> bool:
-        return self._database is not None and self._database.holds()
+    def is_alive(self) -> bool:
+        return self._database is not None and self._database.is_alive()
 
-    async def news(self) -> str | None:
+    async def next_notification(self) -> str | None:
         while self._database is None:
             await self._is_open.wait()
-        return await self._database.news()
+        return await self._database.next_notification()
 
     async def run(self) -> None:
-        """Open it, and keep it open until cancelled."""
-        told, pause = "", FIRST_RETRY_SECONDS
+        """Open the database, and keep it open until cancelled."""
+        logged, pause = "", FIRST_RETRY_SECONDS
         while True:
             try:
                 async with self._opening() as database:
                     self.process, self.blob = database.process, database.blob
                     self._database, self._error = database, None
                     self._is_open.set()
-                    self.decided.set()
-                    told, pause = "", FIRST_RETRY_SECONDS
+                    self.attempted.set()
+                    logged, pause = "", FIRST_RETRY_SECONDS
                     log.info("suspended programs are kept in %s", self.name)
                     await anyio.sleep_forever()
             except StoreUnavailable as error:
                 self._error = error
             except Exception:
-                # A fault of ours; whatever it was must not end the server.
+                # A defect of this product must not end the server.
                 log.exception("the store of suspended programs has failed")
                 self._error = StoreUnavailable(
                     "the store{at} cannot be used; see the log of codemode-mcp", at=f" {self.name}"
@@ -302,9 +305,9 @@ class Lasting:
             finally:
                 if self._database is not None:
                     self._database, self._is_open = None, anyio.Event()
-            if self._error is not None and self._error.detail != told:
-                told = self._error.detail
-                log.warning("%s; it is tried again and again", told)
-            self.decided.set()
+            if self._error is not None and self._error.detail != logged:
+                logged = self._error.detail
+                log.warning("%s; trying again in the background", logged)
+            self.attempted.set()
             await anyio.sleep(min(pause, RETRY_SECONDS))
             pause *= 2

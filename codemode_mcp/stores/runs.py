@@ -31,24 +31,24 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OWN_CLAIM_SECONDS = 0.01
-"""Interval between two looks at a run that this process is claiming."""
+"""Poll interval for a run that this process is claiming."""
 
 
 class DurableStore:
-    """`RunStore` over a `Database`.
+    """A `RunStore` over a `Database`.
 
-    What holds, whatever processes die and whenever:
+    Promises that hold whichever processes die, at any moment:
 
-    - Of a run, only the process that has claimed it last may write: each claim gives it another token, and what is
-      written is conditional on the token. A process with another one gets `Fenced`, and nothing is changed.
-    - What is stored of a run is a snapshot with the calls that it waits for, of the same moment.
-    - A call belongs to its executor, whichever process drives the run. `dispatching` says yes once, to the
-      executor. The driver follows a dead executor, and sends only repeatable calls again.
-    - A call that has an end keeps it until the program has got it.
-    - A method changes everything it should, in one transaction, or nothing.
+    - Only the process that claimed a run last may write it. Each claim makes a new fencing token, and every write is
+      conditional on the token. A process with an older one gets `Fenced`, and nothing is changed.
+    - A stored run is a snapshot and the calls that it waits for, of the same moment.
+    - A call belongs to its executor, whichever process drives the run. `dispatching` returns True once, to the
+      executor. The driver takes over the calls of a dead executor, and sends only repeatable ones again.
+    - A settled call keeps its result until the program has received it.
+    - A method makes all its changes in one transaction, or none.
 
     Args:
-        clock: monotonic seconds: of times in `SuspendedRun`, `Claim` and `EndedRun`. Those of the database are its own.
+        clock: monotonic seconds, for the times in `SuspendedRun`, `Claim` and `EndedRun`. The database has its own.
     """
 
     durable = True
@@ -68,13 +68,13 @@ class DurableStore:
         self._settings = settings
         self._clock = clock
         self._opened = clock()
-        self._mine: dict[str, claiming.Mine] = {}
+        self._known: dict[str, claiming.KnownRun] = {}
         self._claiming: dict[str, set[str]] = {}
         self._manifests: OrderedDict[str, str] = OrderedDict()
         self._ended_bytes = ending.MAX_ENDED_BYTES
 
     def __repr__(self) -> str:
-        return f"<DurableStore: {self._database.name}, {len(self._mine)} runs known>"
+        return f"<DurableStore: {self._database.name}, {len(self._known)} runs known>"
 
     @property
     def name(self) -> str:
@@ -84,40 +84,40 @@ class DurableStore:
         self._settings = settings
 
     async def suspend(self, run: SuspendedRun) -> None:
-        await self._keep(run, lets_go=True)
+        await self._store(run, releases=True)
 
     async def checkpoint(self, run: SuspendedRun) -> None:
-        await self._keep(run, lets_go=False)
+        await self._store(run, releases=False)
 
-    async def _keep(self, run: SuspendedRun, *, lets_go: bool) -> None:
-        mine = self._mine.setdefault(run.id, claiming.Mine())
-        # Nothing forgets it meanwhile.
-        mine.driving = mine.driving or mine.token is None
-        before = mine.token
+    async def _store(self, run: SuspendedRun, *, releases: bool) -> None:
+        known = self._known.setdefault(run.id, claiming.KnownRun())
+        # A run that is driven is not forgotten in the meantime.
+        known.driving = known.driving or known.token is None
+        before = known.token
         try:
-            token = await self._write_down(run, before, lets_go=lets_go)
+            token = await self._write(run, before, releases=releases)
         except BaseException:
-            if mine.token is None:
-                self._mine.pop(run.id, None)
+            if known.token is None:
+                self._known.pop(run.id, None)
             raise
-        if mine.token != before:
+        if known.token != before:
             return  # claimed again since
-        mine.token = token
-        mine.driving = not lets_go
-        mine.current = True
+        known.token = token
+        known.driving = not releases
+        known.current = True
         pending = {call.id for call in run.calls}
-        mine.sent &= pending
-        mine.sent |= {call.id for call in run.calls if call.status == "dispatched" and call.executor == "here"}
-        mine.unsure &= pending
+        known.sent &= pending
+        known.sent |= {call.id for call in run.calls if call.status == "dispatched" and call.executor == "here"}
+        known.unsure &= pending
 
-    async def _write_down(self, run: SuspendedRun, known: int | None, *, lets_go: bool) -> int:
+    async def _write(self, run: SuspendedRun, token: int | None, *, releases: bool) -> int:
         now = self._clock()
         sealed = await self._seal_run(run)
         texts: dict[str, bytes] = {}
-        write = suspending.Write(
+        write = suspending.RunWrite(
             run=run,
-            lets_go=lets_go,
-            token=known,
+            releases=releases,
+            token=token,
             left=run.expires - now,
             age=now - run.suspended,
             manifest=self._blobs.shared(manifest_hash(run.manifest)),
@@ -127,37 +127,44 @@ class DurableStore:
         )
         while True:
             try:
-                return await self._do(lambda: suspending.write_down(write, self._database.process, self._blobs))
-            except suspending.Wanted as wanted:
-                for missing in wanted.hashes:
-                    text = run.manifest if missing == write.manifest or run.catalog is None else run.catalog.text()
-                    texts[missing] = await self._blobs.sealed_apart("", missing, "catalog", text.encode(*UTF8))
+                return await self._execute(lambda: suspending.write_run(write, self._database.process, self._blobs))
+            except suspending.MissingCatalogs as missing:
+                for digest in missing.hashes:
+                    text = run.manifest if digest == write.manifest or run.catalog is None else run.catalog.text()
+                    texts[digest] = await self._blobs.sealed_apart("", digest, "catalog", text.encode(*UTF8))
             except Fenced:
-                self._lost(run.id, known)
+                self._forget_token(run.id, token)
                 raise
 
-    def _lost(self, run_id: str, token: int | None) -> None:
+    def _forget_token(self, run_id: str, token: int | None) -> None:
         """Forget a run, unless it was claimed again since."""
-        mine = self._mine.get(run_id)
-        if mine is not None and mine.token == token:
+        if self._token_of(run_id) == token:
             self.forget(run_id)
 
-    async def _seal_run(self, run: SuspendedRun) -> suspending.Sealed:
+    def _token_of(self, run_id: str) -> int | None:
+        known = self._known.get(run_id)
+        return None if known is None else known.token
+
+    async def _seal_run(self, run: SuspendedRun) -> suspending.SealedRun:
         blobs = self._blobs
-        view = None if run.view is None else replace(run.view, calls=())
         printed = None
         if run.printed:
             field = f"outputs {run.printed_from}"
             printed = await blobs.sealed_apart(run.owner, run.id, field, run.printed.encode(*UTF8))
-        return suspending.Sealed(
+        return suspending.SealedRun(
             snapshot=await blobs.sealed_apart(run.owner, run.id, "snapshot", run.snapshot),
             record=await blobs.sealed_apart(run.owner, run.id, "record", run.record.encode(*UTF8)),
-            view=None if view is None else blobs.seal(run.owner, run.id, "view", view_text(view)),
+            view=self._sealed_view(run),
             printed=printed,
         )
 
+    def _sealed_view(self, run: SuspendedRun | EndedRun) -> bytes | None:
+        if run.view is None:
+            return None
+        return self._blobs.seal(run.owner, run.id, "view", view_text(replace(run.view, calls=())))
+
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
-        # What the first of two has found is known here only after the second could have asked.
+        # Of two simultaneous claims of one owner, the second must fail before the first has its answer.
         owners = self._claiming.setdefault(run_id, set())
         if owner in owners:
             raise already_observed(run_id)
@@ -170,16 +177,16 @@ class DurableStore:
                 self._claiming.pop(run_id, None)
 
     async def _claim(self, run_id: str, owner: str) -> Claim | EndedRun:
-        mine = self._mine.get(run_id)
-        if mine is not None:
-            mine.unsure.clear()
+        known = self._known.get(run_id)
+        if known is not None:
+            known.unsure.clear()
         try:
-            found = await self._do(
+            found = await self._execute(
                 lambda: claiming.claim(
                     run_id,
                     owner,
                     self._database.process,
-                    mine,
+                    known,
                     self._blobs,
                     self._manifests,
                     self._settings,
@@ -187,11 +194,11 @@ class DurableStore:
                 )
             )
         except (TypeError, ValueError, LookupError, AttributeError) as error:
-            # Only a program other than this one writes what cannot be read so.
+            # No version of this product writes such a row.
             log.warning("a row of run %s is damaged: %r", run_id[:12], error)
-            raise damaged("a row has another form than any version writes") from None
+            raise damaged("a row has a form that no version of codemode-mcp writes") from None
         now = self._clock()
-        if isinstance(found, claiming.FoundEnd):
+        if isinstance(found, claiming.StoredEnd):
             return EndedRun(
                 run_id,
                 owner,
@@ -199,17 +206,17 @@ class DurableStore:
                 found.size,
                 now + found.left,
                 found.state,
-                _known_view(found.view),
+                _readable_view(found.view),
             )
-        mine = self._mine.setdefault(run_id, claiming.Mine())
-        current = mine.current and mine.token == found.token - 1
-        mine.token = found.token
+        known = self._known.setdefault(run_id, claiming.KnownRun())
+        current = known.current and known.token == found.token - 1
+        known.token = found.token
         if found.known and not current:
-            # Forgotten meanwhile: all of it is wanted.
-            mine.driving = mine.current = False
+            # The run was forgotten in the meantime, so this process needs catalog and output too.
+            known.driving = known.current = False
             return await self._claim(run_id, owner)
-        mine.driving = True
-        mine.current = current
+        known.driving = True
+        known.current = current
         digest = manifest_hash(found.manifest)
         self._manifests[digest] = found.manifest
         self._manifests.move_to_end(digest)
@@ -225,133 +232,130 @@ class DurableStore:
             now + found.left,
             found.record,
             found.calls,
-            None if found.catalog is None else _stored_catalog(found.catalog, found.text),
-            _known_view(found.view),
+            None if found.catalog is None else StoredCatalog(found.catalog, lambda: found.text),
+            _readable_view(found.view),
             share=found.share,
         )
         return Claim(run, current, found.text, found.printed)
 
     async def release(self, run_id: str, owner: str) -> None:
-        mine = self._mine.get(run_id)
-        token = None if mine is None else mine.token
-        if mine is None or token is None:
+        known = self._known.get(run_id)
+        if known is None or (token := known.token) is None:
             return
-        mine.driving, mine.current = False, True
-        await self._do(lambda: claiming.release(run_id, owner, token))
+        known.driving, known.current = False, True
+        await self._execute(lambda: claiming.release(run_id, owner, token))
 
     async def end(self, run: EndedRun) -> None:
-        mine = self._mine.get(run.id)
-        token = None if mine is None else mine.token
+        token = self._token_of(run.id)
         now = self._clock()
         outcome = await self._blobs.sealed_apart(
             run.owner, run.id, "outcome", outcome_text(run.outcome, now=now).encode(*UTF8)
         )
-        view = None if run.view is None else replace(run.view, calls=())
-        sealed_view = None if view is None else self._blobs.seal(run.owner, run.id, "view", view_text(view))
-        # Adding up what all ends take is not done for each of them.
+        view = self._sealed_view(run)
+        # The size of all ended runs is summed up only once in a while.
         trims = self._ended_bytes + len(outcome) > ending.MAX_ENDED_BYTES // 16
         try:
-            await self._do(
-                lambda: ending.end(run, self._database.process, token, run.expires - now, outcome, sealed_view, trims)
+            await self._execute(
+                lambda: ending.end(run, self._database.process, token, run.expires - now, outcome, view, trims)
             )
         except Fenced:
-            self._lost(run.id, token)
+            self._forget_token(run.id, token)
             raise
         self._ended_bytes = 0 if trims else self._ended_bytes + len(outcome)
-        self._mine.pop(run.id, None)
+        self._known.pop(run.id, None)
 
     async def sweep(self) -> list[str]:
-        known = {run_id: mine.driving for run_id, mine in self._mine.items()}
+        driven = {run_id: known.driving for run_id, known in self._known.items()}
         age = self._clock() - self._opened
-        expired = set(await self._do(lambda: ending.expire(self._database.process, self._is_driven, age)))
-        await self._do(lambda: claiming.let_go(self._database.process, self._is_driven))
-        await self._do(ending.drop)
-        await self._do(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
+        expired = set(await self._execute(lambda: ending.expire(self._database.process, self._is_driven, age)))
+        await self._execute(lambda: claiming.let_go(self._database.process, self._is_driven))
+        await self._execute(ending.drop)
+        await self._execute(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
         states: dict[str, str] = {}
-        for some in portions([run_id for run_id, driving in known.items() if not driving]):
-            states.update(await self._do(lambda some=some: listing.states(some)))  # type: ignore[misc]
+        for some in portions([run_id for run_id, driving in driven.items() if not driving]):
+            states.update(await self._execute(lambda some=some: listing.states(some)))  # type: ignore[misc]
         gone = []
-        for run_id, driving in known.items():
+        for run_id, driving in driven.items():
             state = states.get(run_id, "gone")
-            mine = self._mine.get(run_id)
-            if driving or state == "waiting" or mine is None or mine.driving:
+            known = self._known.get(run_id)
+            if driving or state == "waiting" or known is None or known.driving:
                 continue
-            # Another process has dropped it; an end is reported as news.
+            # Another process has dropped the run. The end of a run is reported as news.
             if state == "expired" or run_id in expired:
                 gone.append(run_id)
-            del self._mine[run_id]
+            del self._known[run_id]
         return [*gone, *sorted(expired - set(gone))]
 
     def _is_driven(self, run_id: str) -> bool:
         """Return True if this process drives a run, or is about to."""
-        mine = self._mine.get(run_id)
-        return (mine is not None and mine.driving) or run_id in self._claiming
+        known = self._known.get(run_id)
+        return (known is not None and known.driving) or run_id in self._claiming
 
     async def dispatching(self, run_id: str, call: int) -> bool:
-        mine = self._mine.setdefault(run_id, claiming.Mine())
-        unsure = call in mine.unsure
-        # A later claimer finds out that it is in flight here.
-        known = call in mine.sent
-        mine.sent.add(call)
+        known = self._known.setdefault(run_id, claiming.KnownRun())
+        unsure = call in known.unsure
+        # A later claim must find that the call is in flight here.
+        sent_before = call in known.sent
+        known.sent.add(call)
         try:
-            sends = await self._do(lambda: claiming.dispatching(run_id, call, self._database.process, unsure))
+            sends = await self._execute(lambda: claiming.dispatching(run_id, call, self._database.process, unsure))
         except BaseException:
-            if not known:
-                mine.sent.discard(call)
-                mine.unsure.add(call)
+            if not sent_before:
+                known.sent.discard(call)
+                known.unsure.add(call)
             raise
-        mine.unsure.discard(call)
-        if not sends and not known:
-            mine.sent.discard(call)
+        known.unsure.discard(call)
+        if not sends and not sent_before:
+            known.sent.discard(call)
         return sends
 
     async def settle(self, run_id: str, call: int, result: str) -> bool:
-        return await self._do(lambda: claiming.settle(run_id, call, self._database.process, result, self._blobs))
+        return await self._execute(lambda: claiming.settle(run_id, call, self._database.process, result, self._blobs))
 
     def holds(self) -> bool:
-        return self._database.holds()
+        return self._database.is_alive()
 
     async def news(self) -> str | None:
-        told = await self._database.news()
-        return None if told is None else unescaped(told)
+        run_id = await self._database.next_notification()
+        return None if run_id is None else unescaped(run_id)
 
     async def look(self, run_id: str) -> News:
         while True:
-            mine = self._mine.get(run_id)
-            before = None if mine is None else mine.token
+            known = self._known.get(run_id)
+            before = None if known is None else known.token
             try:
-                news = await self._do(lambda: claiming.look(run_id, self._database.process, mine, self._blobs))  # noqa: B023 - it is awaited here
+                news = await self._execute(lambda: claiming.look(run_id, self._database.process, known, self._blobs))  # noqa: B023 - it is awaited here
             except StoreUnavailable:
-                if mine is not None:
-                    mine.missed = True
+                if known is not None:
+                    known.missed = True
                 raise
-            if mine is not None:
-                mine.missed = False
-            if not news.fenced or not self._claims_itself(run_id, mine, before):
+            if known is not None:
+                known.missed = False
+            if not news.fenced or not self._has_claimed(run_id, known, before):
                 return news
             await anyio.sleep(OWN_CLAIM_SECONDS)
 
-    def _claims_itself(self, run_id: str, mine: claiming.Mine | None, before: int | None) -> bool:
-        """Tell whether the token that the store has may be one that this process got since it had `before`."""
-        now = self._mine.get(run_id)
-        return run_id in self._claiming or (now is not None and (now is not mine or now.token != before))
+    def _has_claimed(self, run_id: str, known: claiming.KnownRun | None, token: int | None) -> bool:
+        """Return True if this process may have a newer token than `token` by a claim of its own."""
+        now = self._known.get(run_id)
+        return run_id in self._claiming or (now is not None and (now is not known or now.token != token))
 
     async def cancel(self, run_id: str, owner: str) -> bool:
-        mine = self._mine.get(run_id)
-        driving = mine is not None and mine.driving
-        return await self._do(lambda: claiming.cancel(run_id, owner, self._database.process, driving))
+        known = self._known.get(run_id)
+        driving = known is not None and known.driving
+        return await self._execute(lambda: claiming.cancel(run_id, owner, self._database.process, driving))
 
     def forget(self, run_id: str) -> None:
-        mine = self._mine.get(run_id)
-        if mine is not None:
-            mine.token = 0
-            mine.driving = mine.current = False
+        known = self._known.get(run_id)
+        if known is not None:
+            known.token = 0
+            known.driving = known.current = False
 
     async def owner_of(self, run_id: str) -> str | None:
-        return await self._do(lambda: listing.owner_of(run_id))
+        return await self._execute(lambda: listing.owner_of(run_id))
 
     async def views(self) -> list[RunView]:
-        rows, alive, now = await self._do(lambda: listing.rows_of_views(self._database.process))
+        rows, alive, now = await self._execute(lambda: listing.rows_of_views(self._database.process))
         views = [listing.view_of_row(row, alive, now, self._blobs) for row in rows[:TOGETHER]]
         if len(rows) > TOGETHER:
             rest = rows[TOGETHER:]
@@ -359,21 +363,17 @@ class DurableStore:
         return views
 
     async def totals(self) -> Totals:
-        return await self._do(listing.totals)
+        return await self._execute(listing.totals)
 
-    async def _do(self, work: Callable[[], Work[Result]]) -> Result:
-        """Return what is written is known here too, whatever becomes of who asked for it."""
+    async def _execute(self, work: Callable[[], Work[Result]]) -> Result:
+        """Run a piece of work to its end even if the caller is cancelled, so that its change is known here."""
         with anyio.CancelScope(shield=True):
-            result = await self._database.do(work)
+            result = await self._database.execute(work)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows
 
 
-def _known_view(text: str | None) -> RunView | None:
-    """None also where another version has written it: a run is not lost for it."""
+def _readable_view(text: str | None) -> RunView | None:
+    """Return a stored view; None also for one of another version, which must not stop the run."""
     with suppress(ProgramError):
         return None if text is None else view_of(text)
     return None
-
-
-def _stored_catalog(digest: str, text: str) -> StoredCatalog:
-    return StoredCatalog(digest, lambda: text)

@@ -1,7 +1,6 @@
-"""The tables, and how a database of an earlier version gets them. Pure.
+"""The tables of a store, and their migrations. Pure.
 
-Times are seconds since the epoch. What comes from programs or servers is sealed; the rest is what a store has to
-ask for.
+Times are seconds since the epoch. Data of programs and servers is sealed; other columns are what queries need.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ if TYPE_CHECKING:
     from codemode_mcp.stores.work import Work
 
 _FIRST = (
-    # `kept`: when a run that refers to it was last written, more or less. A manifest is kept like a catalog.
+    # `kept` is about the time when a run with this catalog was last written. Manifests are stored like catalogs.
     """CREATE TABLE catalogs (
         hash TEXT PRIMARY KEY,
         kept DOUBLE PRECISION NOT NULL,
         body {blob} NOT NULL
     )""",
-    # `state` is "waiting" until the run has ended, `holder` the process that has claimed it, `token` how often it was
-    # claimed, and one; `expires` when the row may go; `size` what it takes, and `printed` its `outputs` of that.
+    # `state` is "waiting" until the run has ended. `holder` is the process that has claimed it, and `parker` the one
+    # that suspended it. `token` is the number of claims plus one. The row may be deleted after `expires`. `size` is the
+    # size of the run in bytes, of which `printed` is in `outputs`.
     """CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         owner TEXT NOT NULL,
@@ -48,7 +48,7 @@ _FIRST = (
     "CREATE INDEX runs_by_state ON runs (state, expires, owner, holder)",
     "CREATE INDEX runs_by_catalog ON runs (catalog)",
     "CREATE INDEX runs_by_manifest ON runs (manifest)",
-    # Of suspended runs only, and apart, so that claiming one writes little.
+    # Suspended runs only; a separate table, so that a claim writes little.
     """CREATE TABLE snapshots (
         run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
         record {blob},
@@ -62,7 +62,7 @@ _FIRST = (
         body {blob} NOT NULL,
         PRIMARY KEY (run, at)
     )""",
-    # Those whose end the program has not got.
+    # Calls whose result was not delivered to the program. `carrier` is the executor.
     """CREATE TABLE calls (
         run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
         id BIGINT NOT NULL,
@@ -74,19 +74,19 @@ _FIRST = (
         result {blob},
         PRIMARY KEY (run, id)
     )""",
-    # Values that all processes share without configuration; see `secrets`.
+    # Secrets that all processes share without configuration; see `stores.secrets`.
     """CREATE TABLE secrets (
         name TEXT PRIMARY KEY,
         body {blob} NOT NULL
     )""",
-    # Values of owners: what is in use, and the number of the newest entry.
+    # The usage of owners with stored values; `latest` is the number of the newest entry.
     """CREATE TABLE keepers (
         owner TEXT NOT NULL PRIMARY KEY,
         size BIGINT NOT NULL,
         latest BIGINT NOT NULL,
         used DOUBLE PRECISION NOT NULL
     )""",
-    # `body` is last: SQLite reads all that stands before a column to get at it.
+    # `body` is last, since SQLite reads a row up to the column that is needed.
     """CREATE TABLE kept (
         owner TEXT NOT NULL,
         name TEXT NOT NULL,
@@ -105,7 +105,7 @@ _FIRST = (
 )
 
 _SECOND = (
-    # `share`: whose share of suspended runs a run counts for, the owner's or that of an address.
+    # `share` names the quota of suspended runs that a run counts for: that of its owner or of an address.
     "ALTER TABLE runs ADD COLUMN share TEXT NOT NULL DEFAULT ''",
     "UPDATE runs SET share = owner",
     "DROP INDEX runs_by_state",
@@ -119,16 +119,17 @@ VERSION = len(MIGRATIONS)
 
 
 def migrate(name: str, blob: str) -> Work[int]:
-    """Bring a database to `VERSION`, an empty one too. To be carried out by one process at a time.
+    """Migrate a database, possibly an empty one, to `VERSION`. Only one process may do so at a time.
 
     Args:
-        name, blob: of the `Database`.
+        name: `Database.name`.
+        blob: `Database.blob`.
 
     Returns:
-        The version that it had.
+        The version that the database had.
 
     Raises:
-        StoreUnavailable: it is of a newer version.
+        StoreUnavailable: the database has a newer version.
     """
     yield Query("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
     rows = yield Query("SELECT version FROM schema_version", locks=True)
@@ -136,7 +137,7 @@ def migrate(name: str, blob: str) -> Work[int]:
     if found > VERSION:
         raise StoreUnavailable(
             f"the store{{at}} was last used by a newer codemode-mcp (its schema is {found}, this one knows "
-            f"{VERSION}); upgrade codemode-mcp here too, or give this one a store of its own in the setting store",
+            f"{VERSION}); upgrade codemode-mcp here too, or configure another store for it",
             at=f" {name}",
         )
     for statements in MIGRATIONS[found:]:

@@ -1,17 +1,17 @@
-"""Seals of the stored parts of a program: damaged, foreign or exchanged ones are never resumed. Pure.
+"""Seals of the stored parts of a program, so that damaged, foreign or exchanged ones are never resumed. Pure.
 
-Each blob is bound to its owner, its run and the field it is kept in. Without a key a digest finds damage and mix-ups,
-but does not stop an attacker who can write the database and compute the digest again. With keys all is encrypted and
-authenticated by AES-256-GCM; the first one seals, any one opens, so that keys can be changed.
+Each blob is bound to its owner, its run and its field. Without a key, a digest finds damage and mix-ups, but does not
+stop an attacker who can write to the database and compute the digest. With keys, blobs are encrypted and authenticated
+by AES-256-GCM. The first key seals and every key opens, so that keys can be changed.
 
 Layout, all integers little-endian:
 
     magic   4 bytes  b"CME1" (the last character is the format version)
-    form    1 byte   1: encrypted, 2: compressed, or both, or neither
-    length  8 bytes  of the data
+    form    1 byte   flags: 1 encrypted, 2 compressed
+    length  8 bytes  length of the data
     then    32 bytes SHA-256 of all the above, the binding and the body
-        or  8 bytes  which key, and 12 bytes nonce; all the above and the binding are authenticated
-    body             the data, compressed by zlib if that is worth it, encrypted if there is a key
+        or  8 bytes  id of the key, and 12 bytes nonce; all the above and the binding are authenticated
+    body             the data, compressed by zlib if that saves enough, encrypted if there is a key
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 
 MAGIC = b"CME1"
 MAX_BYTES = 1 << 30
-"""Bytes of an opened blob, whatever size it claims."""
+"""Maximum size of an opened blob in bytes."""
 
 _HEADER = struct.Struct("<4sBQ")
 _ENCRYPTED = 1
 _COMPRESSED = 2
-_ID = 8
+_KEY_ID = 8
 _NONCE = 12
 _TAG = 16
 _DIGEST = 32
 _LEVEL = 1
-_WORTH = 1024
-"""Shorter data is left as it is."""
+_MIN_COMPRESSED = 1024
+"""Bytes below which data is not compressed."""
 _PROBE = 4096
-"""Bytes that are compressed for a trial: snapshots are compressed already."""
+"""Bytes that are compressed as a trial, since snapshots are compressed already."""
 
 
 class Refused(ProgramError):
-    """A blob that is not what was sealed, or cannot be opened.
+    """A blob that was changed after it was sealed, or cannot be opened.
 
     Attributes:
-        why: without what it means for the program.
+        why: the reason, without the consequence for the program.
     """
 
     def __init__(self, why: str) -> None:
@@ -61,15 +61,15 @@ class Refused(ProgramError):
 
 
 class Seal:
-    """Seals and opens blobs; from any thread.
+    """Seals and opens blobs, in any thread.
 
     Args:
-        keys: the first seals, all open; none: nothing is encrypted, and nothing encrypted can be opened.
-        max_bytes: the most that opening may give of what was compressed.
+        keys: the first one seals, all open. Without keys nothing is encrypted, and no encrypted blob can be opened.
+        max_bytes: maximum size of a compressed blob after decompression.
     """
 
     def __init__(self, keys: Sequence[bytes] = (), *, max_bytes: int = MAX_BYTES) -> None:
-        self._keys = {_expand(secret, b"id")[:_ID]: secret for secret in map(_extract, keys)}
+        self._keys = {_expand(secret, b"id")[:_KEY_ID]: secret for secret in map(_extract, keys)}
         self._first = next(iter(self._keys), None)
         self._max = max_bytes
 
@@ -77,11 +77,11 @@ class Seal:
         return f"<Seal: {len(self._keys)} keys>"
 
     def derived(self, name: str) -> list[bytes]:
-        """Return one secret of each key for the use `name`; processes with the same keys have the same ones."""
+        """Return a secret derived from each key for the purpose `name`. The same keys give the same secrets."""
         return [_expand(secret, b"for:" + name.encode()) for secret in self._keys.values()]
 
     def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes:
-        """Return the form of `data` to keep, which opens with the same owner, run and field only."""
+        """Seal data so that it opens only with the same owner, run and field."""
         binding = _binding(owner, run, field)
         packed = _packed(data) if len(data) <= self._max else None
         form = (_COMPRESSED if packed is not None else 0) | (_ENCRYPTED if self._first is not None else 0)
@@ -94,11 +94,11 @@ class Seal:
         return head + nonce + _cipher(self._keys[self._first], binding).encrypt(nonce, body, head + binding)
 
     def open(self, sealed: bytes, *, owner: str, run: str, field: str) -> bytes:
-        """Return what was sealed.
+        """Return the data of a sealed blob.
 
         Raises:
-            Refused: `snapshot_restore_failed`: damaged, of another owner, run or field, sealed with a key that is not
-                here, or not encrypted although there is a key.
+            Refused: the blob is damaged, belongs to another owner, run or field, was sealed with an unknown key, or is
+                not encrypted although there is a key.
         """
         if len(sealed) < _HEADER.size:
             raise Refused("it is too short")
@@ -116,7 +116,7 @@ class Seal:
         return body
 
     def _decrypted(self, sealed: bytes, binding: bytes) -> bytes:
-        start = _HEADER.size + _ID
+        start = _HEADER.size + _KEY_ID
         if len(sealed) < start + _NONCE + _TAG:
             raise Refused("it is too short")
         if not self._keys:
@@ -148,7 +148,7 @@ class Seal:
             raise Refused(f"it needs {length} bytes, more than the limit of {self._max}")
         unpacker = zlib.decompressobj()
         try:
-            # One more than there should be: what is longer than it says is seen, and not unpacked.
+            # One byte more than expected, so that longer data is noticed without being unpacked.
             data = unpacker.decompress(body, length + 1)
         except zlib.error:
             raise Refused("it is damaged") from None
@@ -162,8 +162,8 @@ def _changed() -> Refused:
 
 
 def _packed(data: bytes) -> bytes | None:
-    """Compressed, or None where that gains little."""
-    if len(data) < _WORTH:
+    """Compress data, or return None where that saves little."""
+    if len(data) < _MIN_COMPRESSED:
         return None
     probe = data[:_PROBE]
     if len(zlib.compress(probe, _LEVEL)) > len(probe) * 3 // 4:
@@ -172,7 +172,7 @@ def _packed(data: bytes) -> bytes | None:
 
 
 def _binding(owner: str, run: str, field: str) -> bytes:
-    # What a program names its values may hold halves of characters.
+    # Names that programs give to values may hold lone surrogates.
     parts = [part.encode("utf-8", "surrogatepass") for part in (owner, run, field)]
     return b"".join(struct.pack("<I", len(part)) + part for part in parts)
 
@@ -196,8 +196,8 @@ def _expand(secret: bytes, info: bytes) -> bytes:
 
 
 def _cipher(secret: bytes, binding: bytes) -> AESGCM:
-    # Each run has a key of its own: random nonces are safe for 2^32 blobs of one key, which a busy team could reach.
-    # Imported here: most users have no key, and it is not needed before the first program is suspended.
+    # Each binding has its own key: random nonces are safe for 2^32 blobs of one key (NIST SP 800-38D, section 8.3),
+    # which a busy team could reach. The import is late since most users have no key.
     from cryptography.hazmat.primitives.ciphers import aead
 
     return aead.AESGCM(_expand(secret, b"key:" + binding))

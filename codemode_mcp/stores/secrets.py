@@ -1,4 +1,4 @@
-"""Secrets on which all processes that share a store agree, without configuration. Pure."""
+"""Secrets that all processes of one store share without configuration. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from codemode_mcp.stores.work import Work
 
 
-def agreed(name: str, fresh: bytes) -> Work[bytes]:
-    """Return the secret of this name: `fresh`, where none of them has made one before."""
+def shared_secret(name: str, fresh: bytes) -> Work[bytes]:
+    """Return the stored secret `name`, after storing `fresh` if there is none."""
     yield Query("INSERT INTO secrets (name, body) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, fresh))
     rows = yield Query("SELECT body FROM secrets WHERE name = ?", (name,))
     return bytes(rows[0][0])

@@ -1,4 +1,4 @@
-"""A run is written down: its snapshot, its calls, the catalog it sees. Pure."""
+"""Writes of suspended and checkpointed runs: snapshot, calls and catalog. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedRun:
+    """The sealed parts of a run."""
+
     snapshot: bytes
     record: bytes
     view: bytes | None
@@ -31,42 +33,49 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """A run that is suspended or checkpointed.
+class RunWrite:
+    """A run to be stored as suspended or checkpointed.
 
     Attributes:
-        token: the one that this process goes by; None for a run that it has not stored yet.
-        left, age: seconds until it expires, and since it was suspended.
-        manifest: its name.
-        texts: catalogs by name, sealed, where they were missing.
+        releases: True to suspend the run, False to checkpoint it and keep the claim.
+        token: the fencing token of this process; None for a run that it has not stored yet.
+        left: seconds until the run expires.
+        age: seconds since it was suspended.
+        manifest: the name of its manifest.
+        texts: sealed catalogs by name, for those that were missing.
     """
 
     run: SuspendedRun
-    lets_go: bool
+    releases: bool
     token: int | None
     left: float
     age: float
     manifest: str
-    sealed: Sealed
+    sealed: SealedRun
     texts: Mapping[str, bytes]
     settings: CodeModeSettings
 
 
-class Wanted(Exception):
-    """Catalogs that have to be stored with a run."""
+class MissingCatalogs(Exception):
+    """Raised for catalogs that are not stored, and have to be stored with the run."""
 
     def __init__(self, hashes: tuple[str, ...]) -> None:
         super().__init__(hashes)
         self.hashes = hashes
 
 
-def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
-    """Return the token of the run."""
+def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
+    """Store a run, and return its fencing token.
+
+    Raises:
+        Fenced: another process has taken over the run.
+        MissingCatalogs: `write.texts` lacks a catalog that is not stored.
+    """
     run = write.run
     run_id, owner = escaped(run.id), escaped(run.owner)
     now: float = yield Now()
     rows = yield Query("SELECT state, token FROM runs WHERE id = ?", (run_id,), locks=True)
-    # A run that is new to this process belongs to no other; it exists if an answer to this was lost.
+    # A run that is new to this process belongs to no other. It exists already if the answer to this was lost.
     token = write.token if write.token is not None else 1
     if rows:
         if tuple(rows[0]) != ("waiting", token):
@@ -76,15 +85,15 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
     else:
         yield from _check_room(run.counts_for, write.settings, now)
     catalog = None if run.catalog is None else blobs.shared(escaped(run.catalog.hash))
-    yield from _keep_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
+    yield from _store_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
     suspended, expires = now - write.age, now + write.left
     sealed = write.sealed
-    grown = 0 if sealed.printed is None else len(sealed.printed)
-    if rows and grown:
-        # It is there if an answer to this was lost; there may be more of it by now.
+    added = 0 if sealed.printed is None else len(sealed.printed)
+    if rows and added:
+        # The output is stored already if the answer to this was lost. It may have grown since.
         before = yield Query("SELECT LENGTH(body) FROM outputs WHERE run = ? AND at = ?", (run_id, run.printed_from))
-        grown -= before[0][0] if before else 0
-    holder = None if write.lets_go else process
+        added -= before[0][0] if before else 0
+    holder = None if write.releases else process
     if rows:
         yield Query(
             "UPDATE runs SET version = version + 1, holder = ?, parker = ?, reason = ?, parked = ?, expires = ?, "
@@ -95,8 +104,8 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
                 run.reason,
                 suspended,
                 expires,
-                sealed.size + grown,
-                grown,
+                sealed.size + added,
+                added,
                 write.manifest,
                 sealed.view,
                 run_id,
@@ -127,8 +136,8 @@ def write_down(write: Write, process: str, blobs: Blobs) -> Work[int]:
                 began,
                 suspended,
                 expires,
-                sealed.size + grown,
-                grown,
+                sealed.size + added,
+                added,
                 catalog,
                 write.manifest,
                 sealed.view,
@@ -183,12 +192,12 @@ def _sealed_result(run: SuspendedRun, call: int, result: str, blobs: Blobs) -> b
 
 
 def _check_room(share: str, settings: CodeModeSettings, now: float) -> Work[None]:
-    # One at a time, since each makes the number another.
+    # One process at a time, since each insertion changes the number.
     yield Query("SELECT version FROM schema_version", locks=True)
     rows = yield Query(
         "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL)", (now,)
     )
-    # A process of an earlier version beside this one writes no share: those runs count for their owner.
+    # Runs stored by an earlier version have no share and count for their owner.
     own = yield Query(
         "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL) "
         "AND (share = ? OR (share = '' AND owner = ?))",
@@ -197,12 +206,16 @@ def _check_room(share: str, settings: CodeModeSettings, now: float) -> Work[None
     check_quotas(settings, share, own[0][0], rows[0][0])
 
 
-def _keep_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: float) -> Work[None]:
-    """Raises `Wanted`: some are not there, nor among `texts`."""
+def _store_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: float) -> Work[None]:
+    """Store catalogs that are missing.
+
+    Raises:
+        MissingCatalogs: some are neither stored nor among `texts`.
+    """
     rows = yield Query(f"SELECT hash, kept FROM catalogs WHERE hash IN ({marks(hashes)})", hashes)
     kept = dict(rows)
     for digest in hashes:
-        # The time is written again long before `sweep` could drop what it takes for forgotten.
+        # The time is updated long before a sweep would delete the catalog as unused.
         if digest in kept and kept[digest] < now - CATALOG_SECONDS / 6:
             still = yield Query("SELECT hash FROM catalogs WHERE hash = ?", (digest,), locks=True)
             if still:
@@ -210,9 +223,8 @@ def _keep_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: flo
             else:
                 del kept[digest]
     missing = tuple(digest for digest in hashes if digest not in kept)
-    wanted = tuple(digest for digest in missing if digest not in texts)
-    if wanted:
-        raise Wanted(wanted)
+    if needed := tuple(digest for digest in missing if digest not in texts):
+        raise MissingCatalogs(needed)
     for digest in missing:
         yield Query(
             "INSERT INTO catalogs (hash, kept, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",

@@ -1,7 +1,7 @@
-"""`store`/`load` values, and results too large to show, in a database: they outlive the process.
+"""Values of `store` and `load`, and results too large to show, in a database that outlives the process.
 
-Bounds and wording are those of `values`. What is in the database of a key, a value or a result is sealed; an entry is
-found by a digest of its key.
+Limits and messages are those of `runs.values`. Keys, values and results are sealed; an entry is found by a digest of
+its key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio.to_thread
 
@@ -21,46 +21,46 @@ from codemode_mcp.stores.seal import Refused
 from codemode_mcp.stores.work import Now, Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-    from typing import Any, TypeVar
+    from collections.abc import Callable, Sequence
 
     from codemode_mcp.runs.values import Answer
     from codemode_mcp.stores.seal import Seal
-    from codemode_mcp.stores.work import Asked, Database, Work
+    from codemode_mcp.stores.work import Database, Work
 
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 DAY = 86_400.0
 
 RESULT_DAYS = 7
-"""Days without a load after which results are swept away."""
+"""Days without a load after which results are deleted."""
 
 STORED_DAYS = 90
-"""Days without use after which values of programs are swept away."""
+"""Days without use after which values of programs are deleted."""
 
 MAX_OWNERS = 10_000
+"""Maximum number of owners with values in one database."""
 
 FULL_OWNERS = 64
-"""Owners that may fill their whole share; many more may have little."""
+"""Number of full shares that all owners together may use."""
 
 SWEPT_OWNERS = 20
-"""Owners of each kind that one sweep looks at."""
+"""Maximum number of owners whose entries of a kind one sweep checks."""
 
 SWEPT = 50
-"""Entries of one of them that it drops."""
+"""Maximum number of entries of one owner that it deletes."""
 
 LARGE = 100_000
-"""Characters from which on texts are sealed and opened in a thread."""
+"""Characters above which texts are sealed and opened in a thread."""
 
 _RESULT: Final = "result"
 _STORED: Final = "stored"
 
 
 class StoredValues:
-    """`Values` of all processes that share a database.
+    """The `Values` of all processes that share a database.
 
     Args:
-        max_bytes: see `MemoryValues`.
+        max_bytes: maximum size of the values of one owner, as in `MemoryValues`.
     """
 
     def __init__(self, database: Database, seal: Seal, max_bytes: int) -> None:
@@ -69,15 +69,15 @@ class StoredValues:
         self._max = max_bytes
 
     async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
-        orders: list[_Entry | Get | ProgramError] = []
+        requests: list[_Entry | Get | ProgramError] = []
         for each in asked:
             if isinstance(each, Get):
-                orders.append(each)
+                requests.append(each)
             elif each.key.startswith(REF_PREFIX):
-                orders.append(ours())
+                requests.append(ours())
             else:
-                orders.append(await self._sealed(owner, each, _STORED))
-        found = await self._database.do(partial(_carry_out, escaped(owner), orders, room, self._max))
+                requests.append(await self._sealed(owner, each, _STORED))
+        found = await self._database.execute(partial(_execute_all, escaped(owner), requests, room, self._max))
         answers: list[Answer] = []
         for each, answer in zip(asked, found, strict=False):
             answers.append(await self._answer(owner, each.key, answer) if isinstance(answer, _Body) else answer)
@@ -86,7 +86,7 @@ class StoredValues:
     async def offload(self, owner: str, text: str) -> str | None:
         put = Put(new_ref(), text)
         entry = await self._sealed(owner, put, _RESULT)
-        return put.key if await self._database.do(partial(_offload, escaped(owner), entry, self._max)) else None
+        return put.key if await self._database.execute(partial(_offload, escaped(owner), entry, self._max)) else None
 
     async def load(self, owner: str, key: str) -> str | None:
         answers = await self.execute(owner, [Get(key)], 1)
@@ -95,14 +95,14 @@ class StoredValues:
         return answers[0]
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        total, rows = await self._database.do(partial(_listed, escaped(owner), offset, limit))
+        total, rows = await self._database.execute(partial(_listed, escaped(owner), offset, limit))
         return Page(total, tuple(self._shown(owner, *row) for row in rows))
 
     async def sweep(self) -> None:
-        await self._database.do(_sweep)
+        await self._database.execute(_sweep)
 
     async def _sealed(self, owner: str, put: Put, kind: str) -> _Entry:
-        return await _worked_out(len(put.text), partial(self._seal_entry, owner, put, kind))
+        return await _in_thread_if_large(len(put.text), partial(self._seal_entry, owner, put, kind))
 
     def _seal_entry(self, owner: str, put: Put, kind: str) -> _Entry:
         name = _name(put.key)
@@ -121,11 +121,11 @@ class StoredValues:
             return data.decode("utf-8", "surrogatepass")
 
         try:
-            return await _worked_out(found.characters, opened)
+            return await _in_thread_if_large(found.characters, opened)
         except Refused as error:
             return ProgramError(
                 "nested_tool_failed",
-                f"load({key[:100]!r}): what is kept there cannot be read: {error.why}; store it again",
+                f"load({key[:100]!r}): the stored value cannot be read: {error.why}; store it again",
             )
 
     def _shown(self, owner: str, name: str, characters: int, label: bytes) -> Listed:
@@ -138,7 +138,7 @@ class StoredValues:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A value to keep, sealed."""
+    """A sealed value to be stored."""
 
     put: Put
     name: str
@@ -153,19 +153,20 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A stored value, sealed."""
+    """A sealed value as it is stored."""
 
     data: bytes
     characters: int
 
 
 @dataclass(slots=True)
-class _Drawer:
-    """Values of an owner, locked against changes by others.
+class _Usage:
+    """The row of an owner's usage, locked against changes by other processes.
 
     Attributes:
+        size: total size of the owner's values.
         latest: the number of the newest entry.
-        used: when it was last used, to the day.
+        used: time of the last use, to the day.
     """
 
     owner: str
@@ -174,32 +175,32 @@ class _Drawer:
     used: float
 
 
-# what is asked of the database
+# work for the database
 
 
-def _carry_out(
-    owner: str, orders: Sequence[_Entry | Get | ProgramError], room: int, limit: int
+def _execute_all(
+    owner: str, requests: Sequence[_Entry | Get | ProgramError], room: int, limit: int
 ) -> Work[list[_Body | ProgramError | None]]:
     now = yield Now()
-    drawer: _Drawer | None = None
+    usage: _Usage | None = None
     answers: list[_Body | ProgramError | None] = []
-    for each in orders:
+    for each in requests:
         if answers and room <= 0:
             break
         match each:
             case _Entry():
-                if drawer is None:
-                    drawer = yield from _opened(owner, now)
-                kept = yield from _keep(drawer, each, now, limit)
-                answers.append(None if kept else full(each.put, drawer.size, limit))
+                if usage is None:
+                    usage = yield from _lock_usage(owner, now)
+                kept = yield from _insert(usage, each, now, limit)
+                answers.append(None if kept else full(each.put, usage.size, limit))
             case Get(key):
                 body = yield from _load(owner, _name(key), now)
                 room -= 0 if body is None else body.characters
                 answers.append(body)
             case _:
                 answers.append(each)
-    if drawer is not None:
-        yield from _close(drawer, now, limit)
+    if usage is not None:
+        yield from _write_and_trim(usage, now, limit)
     return answers
 
 
@@ -207,9 +208,9 @@ def _offload(owner: str, entry: _Entry, limit: int) -> Work[bool]:
     if entry.size > limit:
         return False
     now = yield Now()
-    drawer = yield from _opened(owner, now)
-    kept = yield from _keep(drawer, entry, now, limit)
-    yield from _close(drawer, now, limit)
+    usage = yield from _lock_usage(owner, now)
+    kept = yield from _insert(usage, entry, now, limit)
+    yield from _write_and_trim(usage, now, limit)
     return kept
 
 
@@ -230,47 +231,45 @@ def _sweep() -> Work[None]:
             "SELECT DISTINCT owner FROM kept WHERE kind = ? AND used <= ? LIMIT ?", (kind, until, SWEPT_OWNERS)
         )
         for (owner,) in owners:
-            drawer = yield from _found(owner)
-            if drawer is None:
+            usage = yield from _find_usage(owner)
+            if usage is None:
                 continue
             rows = yield Query(
                 "SELECT name, size FROM kept WHERE owner = ? AND kind = ? AND used <= ? ORDER BY number LIMIT ?",
                 (owner, kind, until, SWEPT),
             )
             for name, size in rows:
-                yield from _drop(drawer, name, size)
-            yield from _write(drawer, drawer.used)
+                yield from _delete(usage, name, size)
+            yield from _write_usage(usage, usage.used)
 
 
-def _found(owner: str) -> Generator[Asked, Any, _Drawer | None]:
+def _find_usage(owner: str) -> Work[_Usage | None]:
     rows = yield Query("SELECT size, latest, used FROM keepers WHERE owner = ?", (owner,), locks=True)
-    return _Drawer(owner, *rows[0]) if rows else None
+    return _Usage(owner, *rows[0]) if rows else None
 
 
-def _opened(owner: str, now: float) -> Generator[Asked, Any, _Drawer]:
-    while True:
-        drawer = yield from _found(owner)
-        if drawer is not None:
-            return drawer
+def _lock_usage(owner: str, now: float) -> Work[_Usage]:
+    while (usage := (yield from _find_usage(owner))) is None:
         yield Query(
             "INSERT INTO keepers (owner, size, latest, used) VALUES (?, 0, 0, ?) ON CONFLICT (owner) DO NOTHING",
             (owner, now),
         )
+    return usage
 
 
-def _keep(drawer: _Drawer, entry: _Entry, now: float, limit: int) -> Generator[Asked, Any, bool]:
-    """Put an entry into a drawer, if there is room for it."""
-    rows = yield Query("SELECT number, size FROM kept WHERE owner = ? AND name = ?", (drawer.owner, entry.name))
-    number, freed = rows[0] if rows else (drawer.latest + 1, 0)
+def _insert(usage: _Usage, entry: _Entry, now: float, limit: int) -> Work[bool]:
+    """Store an entry if there is room for it, and return whether there was."""
+    rows = yield Query("SELECT number, size FROM kept WHERE owner = ? AND name = ?", (usage.owner, entry.name))
+    number, freed = rows[0] if rows else (usage.latest + 1, 0)
     needed = entry.size - freed
-    if not (yield from _make_room(drawer, needed, limit)):
+    if not (yield from _make_room(usage, needed, limit)):
         return False
     yield Query(
         "INSERT INTO kept (owner, name, kind, number, label, body, characters, size, used) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, name) DO UPDATE SET label = excluded.label, "
         "body = excluded.body, characters = excluded.characters, size = excluded.size, used = excluded.used",
         (
-            drawer.owner,
+            usage.owner,
             entry.name,
             entry.kind,
             number,
@@ -281,62 +280,62 @@ def _keep(drawer: _Drawer, entry: _Entry, now: float, limit: int) -> Generator[A
             now,
         ),
     )
-    drawer.size += needed
-    drawer.latest = max(drawer.latest, number)
+    usage.size += needed
+    usage.latest = max(usage.latest, number)
     return True
 
 
-def _make_room(drawer: _Drawer, needed: int, limit: int) -> Generator[Asked, Any, bool]:
-    """Drop the oldest results, if that makes room enough; whether there is."""
-    over = drawer.size + needed - limit
+def _make_room(usage: _Usage, needed: int, limit: int) -> Work[bool]:
+    """Delete the oldest results if that makes enough room, and return whether there is enough."""
+    over = usage.size + needed - limit
     if needed <= 0 or over <= 0:
         return True
     results = yield Query(
-        "SELECT name, size FROM kept WHERE owner = ? AND kind = ? ORDER BY number", (drawer.owner, _RESULT)
+        "SELECT name, size FROM kept WHERE owner = ? AND kind = ? ORDER BY number", (usage.owner, _RESULT)
     )
     if sum(size for _, size in results) < over:
         return False
     for name, size in results:
         if over <= 0:
             break
-        yield from _drop(drawer, name, size)
+        yield from _delete(usage, name, size)
         over -= size
     return True
 
 
-def _drop(drawer: _Drawer, name: str, size: int) -> Generator[Asked, Any, None]:
-    yield Query("DELETE FROM kept WHERE owner = ? AND name = ?", (drawer.owner, name))
-    drawer.size -= size
+def _delete(usage: _Usage, name: str, size: int) -> Work[None]:
+    yield Query("DELETE FROM kept WHERE owner = ? AND name = ?", (usage.owner, name))
+    usage.size -= size
 
 
-def _write(drawer: _Drawer, used: float) -> Generator[Asked, Any, None]:
-    if drawer.size:
+def _write_usage(usage: _Usage, used: float) -> Work[None]:
+    if usage.size:
         yield Query(
             "UPDATE keepers SET size = ?, latest = ?, used = ? WHERE owner = ?",
-            (drawer.size, drawer.latest, used, drawer.owner),
+            (usage.size, usage.latest, used, usage.owner),
         )
     else:
-        yield Query("DELETE FROM keepers WHERE owner = ?", (drawer.owner,))
+        yield Query("DELETE FROM keepers WHERE owner = ?", (usage.owner,))
 
 
-def _close(drawer: _Drawer, now: float, limit: int) -> Generator[Asked, Any, None]:
-    """Write down what a drawer has become; of all the others, the oldest make room for it."""
-    yield from _write(drawer, now)
+def _write_and_trim(usage: _Usage, now: float, limit: int) -> Work[None]:
+    """Store the usage of an owner, and delete the values of the least recently used other owners beyond the limits."""
+    yield from _write_usage(usage, now)
     [(owners, total)] = yield Query("SELECT COUNT(*), CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM keepers")
     while owners > MAX_OWNERS or (total > FULL_OWNERS * limit and owners > 1):
-        rows = yield Query("SELECT owner, size FROM keepers WHERE owner <> ? ORDER BY used LIMIT 1", (drawer.owner,))
+        rows = yield Query("SELECT owner, size FROM keepers WHERE owner <> ? ORDER BY used LIMIT 1", (usage.owner,))
         if not rows:
             return
         [(oldest, size)] = rows
-        # In this order: a writer has locked the first.
+        # In this order, since a writer locks the row in `keepers` first.
         yield Query("DELETE FROM keepers WHERE owner = ?", (oldest,))
         yield Query("DELETE FROM kept WHERE owner = ?", (oldest,))
         owners -= 1
         total -= size
 
 
-def _load(owner: str, name: str, now: float) -> Generator[Asked, Any, _Body | None]:
-    """Yield what is kept under a name. That it was used is written down once a day: otherwise this only reads."""
+def _load(owner: str, name: str, now: float) -> Work[_Body | None]:
+    """Return a stored value. Its use is recorded once a day; otherwise this only reads."""
     rows = yield Query("SELECT body, characters, used FROM kept WHERE owner = ? AND name = ?", (owner, name))
     if not rows:
         return None
@@ -347,14 +346,10 @@ def _load(owner: str, name: str, now: float) -> Generator[Asked, Any, _Body | No
     return _Body(bytes(body), characters)
 
 
-# details
-
-
 def _name(key: str) -> str:
-    """Return a key as the database has it: of any length and with any characters, it is no text that all databases
-    take."""
+    """Return the digest of a key, under which it is stored. Not every database takes keys of any length and text."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-async def _worked_out(characters: int, work: Callable[[], Result]) -> Result:
+async def _in_thread_if_large(characters: int, work: Callable[[], Result]) -> Result:
     return await anyio.to_thread.run_sync(work) if characters > LARGE else work()

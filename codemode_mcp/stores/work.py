@@ -1,8 +1,8 @@
 """Work of a store for a database, apart from the driver. Pure.
 
-A piece of work is a generator: it yields what it asks, gets the answer, and returns its result. A `Database` carries
-all of one out in one transaction, and again from its beginning where two got in each other's way, so that work has no
-effect but by what it yields. What is said in SQL is said so that SQLite and PostgreSQL both take it.
+A piece of work is a generator: it yields requests, receives their answers, and returns its result. A `Database` runs
+all of one in one transaction, and again from its beginning when two transactions conflict. Work therefore has no
+effect except through its requests. Its SQL is valid in both SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Answered with the list of rows.
+    """A statement, answered with the list of its rows.
 
     Attributes:
         sql: one statement; `?` for each of `values`. Times are seconds since the epoch, flags 0 and 1.
         values: `str`, `int`, `float`, `bytes` or None each.
-        locks: no other process may change the rows until the work is done. (Of SQLite everything is locked.)
+        locks: whether other processes may not change the rows until the work ends. SQLite locks everything.
     """
 
     sql: str
@@ -34,34 +34,34 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Answered with the set of those of these processes (ids of `Database.process`) that are alive."""
+    """A request for the living ones among these processes (ids of `Database.process`), answered with a set."""
 
     processes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Have all other processes hear of a run, once the work is done. Answered with None."""
+class Notify:
+    """A request to notify all other processes of a run when the work is committed, answered with None."""
 
     run: str
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Answered with the time, seconds since the epoch, by the clock that all processes go by."""
+    """A request for the time in seconds since the epoch, by the clock that all processes share."""
 
 
-Asked = Query | Alive | Tell | Now
+Request = Query | Alive | Notify | Now
 
-Work = Generator[Asked, Any, Result_co]
+Work = Generator[Request, Any, Result_co]
 
 
 class Database(Protocol):
     """One database that several processes share.
 
     Attributes:
-        process: the id of this one, different each time that a database is opened.
-        name: for messages, without secrets: a path, or host and name.
+        process: the id of this process, different each time that a database is opened.
+        name: a path, or host and database, for messages; without secrets.
         blob: the type of bytes in its SQL.
     """
 
@@ -69,19 +69,21 @@ class Database(Protocol):
     name: str
     blob: str
 
-    async def do(self, work: Callable[[], Work[Result]]) -> Result:
-        """Carry out a piece of work.
+    async def execute(self, work: Callable[[], Work[Result]]) -> Result:
+        """Run a piece of work in one transaction. An exception of the work undoes its changes.
 
         Raises:
-            errors.StoreUnavailable: it could not be; nothing was changed. What the work itself raises undoes it too.
+            errors.StoreUnavailable: the database cannot be used; nothing was changed.
         """
         ...
 
-    def holds(self) -> bool:
-        """Return True if all others still take this process for alive. Asked right before anything that only one may
-        do."""
+    def is_alive(self) -> bool:
+        """Return True if all other processes still take this one for alive.
+
+        Called right before something that only one process may do.
+        """
         ...
 
-    async def news(self) -> str | None:
-        """Wait for the next run that another process tells of; None: some may have been missed."""
+    async def next_notification(self) -> str | None:
+        """Wait for the next run that another process has changed; None if notifications may have been lost."""
         ...

@@ -29,7 +29,7 @@ NAMES = (
     "after:answer",
 )
 
-_NAMES = {"write_down": "suspend"}
+_NAMES = {"write_run": "suspend"}
 
 
 class Points:
@@ -52,7 +52,9 @@ class Points:
             if name == self._name and self.passed[name] >= self._count:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    async def around_do(self, do: Callable[[Any], Awaitable[Any]], work: Callable[[], Generator[Any, Any, Any]]) -> Any:
+    async def around_execute(
+        self, execute: Callable[[Any], Awaitable[Any]], work: Callable[[], Generator[Any, Any, Any]]
+    ) -> Any:
         """A piece of work with points before it, between the things it asks for, and when it is done."""
         kind = ""
 
@@ -70,7 +72,7 @@ class Points:
                 answer = yield asked
                 self.pass_by(f"in:{kind}")
 
-        result = await do(watched)
+        result = await execute(watched)
         self.pass_by(f"after:{kind}")
         return result
 
@@ -78,7 +80,7 @@ class Points:
 def kind_of(work: Any) -> str:
     """Return the name of a generator in `WORKS`, or its own name."""
     name: str = work.gi_code.co_name.strip("_")
-    if name == "write_down" and not work.gi_frame.f_locals["write"].lets_go:
+    if name == "write_run" and not work.gi_frame.f_locals["write"].releases:
         return "checkpoint"
     return _NAMES.get(name, name)
 

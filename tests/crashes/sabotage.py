@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.runs import call_storage, calls, persisting, records
 from codemode_mcp.runs.run import LiveCall
 from codemode_mcp.stores import ending, runs, suspending
-from codemode_mcp.stores.sqlite import Life
+from codemode_mcp.stores.process_locks import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,8 +36,8 @@ def _checkpoint() -> None:
 
 def _claims() -> None:
     """Give a run to every process that claims it, and let its holder continue."""
-    Life.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
-    for module, name in ((suspending, "write_down"), (ending, "end")):
+    ProcessLock.alive = lambda self, processes: frozenset((self.process,)) & processes  # type: ignore[method-assign]
+    for module, name in ((suspending, "write_run"), (ending, "end")):
         inner = getattr(module, name)
 
         def unfenced(*args: Any, inner: Any = inner) -> Generator[Any, Any, Any]:
@@ -50,7 +50,7 @@ def _claims() -> None:
                     return end.value
                 answer = yield asked
                 if getattr(asked, "sql", "").startswith("SELECT state, token FROM runs"):
-                    own = args[0].token if inner.__name__ == "write_down" else args[2]
+                    own = args[0].token if inner.__name__ == "write_run" else args[2]
                     answer = [("waiting", 1 if own is None else own) for _ in answer]
 
         unfenced.__name__ = name

@@ -219,7 +219,7 @@ async def work(commands: socket.socket, task: Task) -> None:
         else:
             database = await stack.enter_async_context(open_sqlite(Path(task.store), synchronous=False))
         ledger.write(what="process", process=database.process)
-        database.do = partial(points.around_do, database.do)
+        database.execute = partial(points.around_execute, database.execute)
         catalog = build([box.view()], Policy(PolicyRules()))
         rules = ToolSettings(code_mode=settings, policy=PolicyRules())
         seal = Seal()

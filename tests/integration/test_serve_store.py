@@ -42,5 +42,5 @@ async def test_a_store_that_cannot_be_opened_delays_no_client_and_is_used_as_soo
                 assert (await session.finish(answer)).value == "resumed"
         assert answer.status == "waiting"
         assert (await session.finish(answer)).value == "resumed"
-        assert "it is tried again and again" in session.stderr
+        assert "trying again in the background" in session.stderr
     assert (blocked / "runs.sqlite3").exists()

@@ -37,7 +37,7 @@ class Direct:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self._carry_out(migrate(self.name, self.blob))
 
-    async def do(self, work: Callable[[], Work[Result]]) -> Result:
+    async def execute(self, work: Callable[[], Work[Result]]) -> Result:
         if self.failing is not None:
             raise self.failing
         self.connection.execute("BEGIN IMMEDIATE")
@@ -49,10 +49,10 @@ class Direct:
         self.connection.execute("COMMIT")
         return result
 
-    def holds(self) -> bool:
+    def is_alive(self) -> bool:
         return True
 
-    async def news(self) -> str | None:
+    async def next_notification(self) -> str | None:
         raise NotImplementedError
 
     def _carry_out(self, work: Work[Result]) -> Result:
@@ -70,7 +70,7 @@ class Direct:
                 case Now():
                     self.now += 1
                     answer = self.now
-                case Alive():
-                    answer = {self.process}
+                case Alive(processes):
+                    answer = processes & {self.process}
                 case _:
                     answer = None

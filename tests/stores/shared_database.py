@@ -83,10 +83,10 @@ class SharedSqlite:
         return Process(database, self.clock, settings or CodeModeSettings(), seal or Seal((KEY,)))
 
     async def kill(self, process: Process) -> None:
-        life = process.database._life  # type: ignore[attr-defined]
+        lock = process.database._lock  # type: ignore[attr-defined]
         nowhere = os.open(os.devnull, os.O_RDONLY)
         # The system lets go of the lock; the number is still there to be closed in the end.
-        os.dup2(nowhere, life._descriptor)
+        os.dup2(nowhere, lock._descriptor)
         os.close(nowhere)
 
     async def advance(self, seconds: float) -> None:
@@ -139,4 +139,4 @@ class SharedPostgres:
             return rows
 
         assert self.onlooker is not None
-        return await self.onlooker.do(work)
+        return await self.onlooker.execute(work)

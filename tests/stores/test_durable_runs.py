@@ -79,8 +79,8 @@ def losing(database: Database) -> Any:
     class Losing:
         process = database.process
 
-        async def do(self, work: Callable[[], Work[Any]]) -> Any:
-            await database.do(work)
+        async def execute(self, work: Callable[[], Work[Any]]) -> Any:
+            await database.execute(work)
             raise StoreUnavailable("unknown")
 
     return Losing()
@@ -191,8 +191,8 @@ async def test_a_process_that_claims_a_run_before_its_suspension_was_heard_of_re
     class Late:
         process = inner.process
 
-        async def do(self, work: Callable[[], Work[Any]]) -> Any:
-            result = await inner.do(work)
+        async def execute(self, work: Callable[[], Work[Any]]) -> Any:
+            result = await inner.execute(work)
             process.store._database = inner
             await claimed(process)
             return result
@@ -355,9 +355,9 @@ async def test_what_is_forgotten_while_it_is_claimed_is_given_in_full(shared: Sh
     class Forgetting:
         process = database.process
 
-        async def do(self, work: Callable[[], Work[Any]]) -> Any:
+        async def execute(self, work: Callable[[], Work[Any]]) -> Any:
             store._database = database
-            done = await database.do(work)
+            done = await database.execute(work)
             store.forget("run_a")
             return done
 
@@ -432,11 +432,11 @@ async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
     """The store has its new token before the process has the answer to the claim."""
     process = await shared.process()
     await process.store.suspend(suspended(process, "run_a", ONCE))
-    do, committed, answered = process.database.do, anyio.Event(), anyio.Event()
+    execute, committed, answered = process.database.execute, anyio.Event(), anyio.Event()
     found: list[News] = []
 
     async def answers_late(work: Callable[[], Work[Any]]) -> Any:
-        result = await do(work)
+        result = await execute(work)
         committed.set()
         await answered.wait()
         return result
@@ -446,10 +446,10 @@ async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
-            monkeypatch.setattr(process.database, "do", answers_late)
+            monkeypatch.setattr(process.database, "execute", answers_late)
             group.start_soon(process.store.claim, "run_a", ME)
             await committed.wait()
-            monkeypatch.setattr(process.database, "do", do)
+            monkeypatch.setattr(process.database, "execute", execute)
             group.start_soon(look)
             await anyio.sleep(0.1)
             answered.set()
@@ -541,7 +541,7 @@ async def test_what_was_taken_over_by_a_claim_whose_answer_was_lost_is_still_giv
     await first.store.dispatching("run_a", 1)
     await shared.kill(first)
     await claimed(second)
-    second.store._mine.clear()
+    second.store._known.clear()
     calls = (await claimed(second)).run.calls
     assert [(call.status, call.executor) for call in calls] == [("dispatched", "nobody"), ("queued", "here")]
     assert await second.store.dispatching("run_a", 1) is False
@@ -582,9 +582,9 @@ async def test_an_end_may_be_given_again_when_the_answer_was_lost(shared: Shared
     process, other = await shared.process(), await shared.process()
     await process.store.suspend(suspended(process))
     await claimed(process)
-    known = process.store._mine["run_a"]
+    known = process.store._known["run_a"]
     await process.store.end(ended(process))
-    process.store._mine["run_a"] = known
+    process.store._known["run_a"] = known
     await process.store.end(ended(process, value="another"))
     found = await other.store.claim("run_a", ME)
     assert isinstance(found, EndedRun)
@@ -829,7 +829,7 @@ async def test_a_run_that_cannot_be_opened_is_left_for_a_process_with_the_key(sh
         ("UPDATE snapshots SET record = NULL", "record is missing"),
         ("DELETE FROM snapshots", "snapshot is missing"),
         ("UPDATE runs SET manifest = NULL", "manifest is missing"),
-        ("UPDATE calls SET tool = '\"'", "another form"),
+        ("UPDATE calls SET tool = '\"'", "no version of codemode-mcp"),
     ],
 )
 async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: str, said: str) -> None:
@@ -839,7 +839,7 @@ async def test_a_damaged_row_is_refused_by_name(shared: SharedDatabase, damage: 
     def spoil() -> Work[None]:
         yield Query(damage)
 
-    await first.database.do(spoil)
+    await first.database.execute(spoil)
     with pytest.raises(ProgramError) as refused:
         await second.store.claim("run_a", ME)
     assert refused.value.code == "snapshot_restore_failed"

@@ -64,13 +64,13 @@ class Moody:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def do(self, work: Callable[[], Work[Result]]) -> Result:
+    async def execute(self, work: Callable[[], Work[Result]]) -> Result:
         self.asked += 1
         fails = self._at <= self.asked < self._at + self._times
         if not fails:
-            return await self._inner.do(work)
+            return await self._inner.execute(work)
         if self._how == "unheard":
-            await self._inner.do(work)
+            await self._inner.execute(work)
         raise StoreUnavailable("the store{at} has a bad day", at=" somewhere")
 
 

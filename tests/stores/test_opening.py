@@ -17,7 +17,7 @@ import pytest
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores import opening
-from codemode_mcp.stores.opening import Lasting, kind_of_mount, name_of, open_store, unusable
+from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, unusable
 from codemode_mcp.stores.work import Now
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Fake:
     def __init__(self, process: str) -> None:
         self.process = process
 
-    async def do(self, work: Callable[[], Work[Result]]) -> Result:
+    async def execute(self, work: Callable[[], Work[Result]]) -> Result:
         going = work()
         next(going)
         try:
@@ -44,10 +44,10 @@ class Fake:
             return end.value  # type: ignore[no-any-return]
         raise AssertionError
 
-    def holds(self) -> bool:
+    def is_alive(self) -> bool:
         return True
 
-    async def news(self) -> str | None:
+    async def next_notification(self) -> str | None:
         return "run-1"
 
 
@@ -88,7 +88,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(database: Lasting) -> AsyncIterator[None]:
+async def running(database: ReopenedDatabase) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(database.run)
         yield
@@ -98,32 +98,32 @@ async def running(database: Lasting) -> AsyncIterator[None]:
 @pytest.mark.anyio
 async def test_what_is_asked_while_it_is_opened_waits_for_it() -> None:
     open_it = Opening()
-    database = Lasting(open_it, "fake")
+    database = ReopenedDatabase(open_it, "fake")
     found: list[object] = []
 
     async def ask() -> None:
-        found.append(await database.do(now))
-        found.append(await database.news())
+        found.append(await database.execute(now))
+        found.append(await database.next_notification())
 
     async with running(database), anyio.create_task_group() as group:
         group.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
         assert found == []
-        assert not database.holds()
+        assert not database.is_alive()
         open_it.may.set()
         await until(lambda: len(found) == 2)
         assert found == [1234.0, "run-1"]
-        assert database.holds()
+        assert database.is_alive()
         assert (database.process, database.blob) == ("process-1", "BLOB")
 
 
 @pytest.mark.anyio
 async def test_one_that_takes_long_to_open_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "OPENING_SECONDS", 0)
-    database = Lasting(Opening(), "the database")
+    database = ReopenedDatabase(Opening(), "the database")
     async with running(database):
         with pytest.raises(StoreUnavailable, match="the database is still being opened; try again"):
-            await database.do(now)
+            await database.execute(now)
 
 
 @pytest.mark.anyio
@@ -134,13 +134,13 @@ async def test_one_that_cannot_be_opened_refuses_immediately_and_is_tried_again(
     monkeypatch.setattr(opening, "RETRY_SECONDS", 0)
     open_it = Opening(*[StoreUnavailable("the disk is full")] * 3)
     open_it.may.set()
-    database = Lasting(open_it, "fake")
+    database = ReopenedDatabase(open_it, "fake")
     async with running(database):
         with pytest.raises(StoreUnavailable, match="the disk is full"):
-            await database.do(now)
-        assert not database.holds()
-        await until(database.holds)
-        assert await database.do(now) == 1234.0
+            await database.execute(now)
+        assert not database.is_alive()
+        await until(database.is_alive)
+        assert await database.execute(now) == 1234.0
     assert open_it.tries == 4
     # The same reason is told once.
     assert [record.message.partition(";")[0] for record in caplog.records] == [
@@ -156,24 +156,29 @@ async def test_one_that_fails_while_it_is_open_is_opened_again(
     monkeypatch.setattr(opening, "RETRY_SECONDS", 0)
     open_it = Opening()
     open_it.may.set()
-    database = Lasting(open_it, "fake")
+    database = ReopenedDatabase(open_it, "fake")
     async with running(database):
-        await until(database.holds)
+        await until(database.is_alive)
         open_it.errors = [StoreUnavailable("gone")]
         open_it.broken.set()
-        await until(lambda: not database.holds())
-        await until(database.holds)
+        await until(lambda: not database.is_alive())
+        await until(database.is_alive)
         assert database.process == "process-3"
-        assert await database.news() == "run-1"
+        assert await database.next_notification() == "run-1"
     assert "the store of suspended programs has failed" in caplog.text
 
 
 # which one, and where
 
 
-async def chosen(folder: Path, settings: StoreSettings | None = None, *, lasts: bool = True) -> tuple[str, bool]:
+async def chosen(folder: Path, settings: StoreSettings | None = None, *, durable: bool = True) -> tuple[str, bool]:
     async with open_store(
-        settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=folder, lasts=lasts
+        settings,
+        CodeModeSettings(),
+        clock=time.monotonic,
+        wall=time.time,
+        folder=folder,
+        prefers_durable=durable,
     ) as opened:
         return opened.name, opened.durable
 
@@ -183,7 +188,7 @@ async def test_where_nothing_is_said_a_server_uses_a_file_in_the_users_folder_an
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "state" / "codemode-mcp"
-    assert await chosen(folder, lasts=False) == ("memory", False)
+    assert await chosen(folder, durable=False) == ("memory", False)
     assert not folder.exists()
     assert await chosen(folder) == (str(folder / "runs.sqlite3"), True)
     if sys.platform != "win32":
@@ -198,7 +203,7 @@ async def test_where_the_folder_cannot_be_used_it_is_memory_and_said_once(
     assert await chosen(tmp_path / "file" / "codemode-mcp") == ("memory", False)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert "cannot be made" in record.message
+    assert "cannot be created" in record.message
     assert '"store": {"kind": "memory"}' in record.message
 
 
@@ -278,7 +283,7 @@ def written(folder: Path) -> bytes:
 
 @pytest.mark.anyio
 async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Path) -> None:
-    def opened(*keys: bytes) -> AbstractAsyncContextManager[opening.Opened]:
+    def opened(*keys: bytes) -> AbstractAsyncContextManager[opening.OpenedStore]:
         settings = StoreSettings("sqlite", encryption_keys=keys)
         return open_store(settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=tmp_path)
 
@@ -299,17 +304,17 @@ async def test_what_is_kept_outlives_the_process_and_needs_its_key(tmp_path: Pat
 @pytest.mark.anyio
 async def test_what_waits_for_the_first_attempt_to_open_continues_when_that_has_ended_or_takes_long() -> None:
     open_it = Opening()
-    database = Lasting(open_it, "fake")
+    database = ReopenedDatabase(open_it, "fake")
     runs: Any = None
-    opened = opening.Opened(runs, runs, "fake", durable=True, _database=database)
+    opened = opening.OpenedStore(runs, runs, "fake", durable=True, _database=database)
     async with anyio.create_task_group() as group:
         group.start_soon(database.run)
         await opened.attempted(0.0)
-        assert not database.holds(), "it does not wait for longer than it may"
+        assert not database.is_alive(), "it does not wait for longer than it may"
         with anyio.fail_after(20):
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(opened.attempted, 60.0)
                 await anyio.wait_all_tasks_blocked()
                 open_it.may.set()
-        assert database.holds()
+        assert database.is_alive()
         group.cancel_scope.cancel()

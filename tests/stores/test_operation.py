@@ -12,7 +12,7 @@ from codemode_mcp.cli import stored
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.runs import manager, operator
 from codemode_mcp.settings import PolicyRules
-from codemode_mcp.stores.opening import Lasting
+from codemode_mcp.stores.opening import ReopenedDatabase
 from tests.runs.bench import OWNER, FakeClient, bench
 from tests.stores.test_opening import Opening, now, running
 from tests.stores.test_runs_that_outlive import fast, replica, slow, until_done
@@ -154,13 +154,13 @@ async def test_each_use_of_a_database_is_measured_and_whether_it_failed() -> Non
     used: list[tuple[bool, bool]] = []
     open_it = Opening(StoreUnavailable("the disk is full"))
     open_it.may.set()
-    database = Lasting(open_it, "fake", lambda seconds, failed: used.append((seconds >= 0, failed)))
+    database = ReopenedDatabase(open_it, "fake", lambda seconds, failed: used.append((seconds >= 0, failed)))
     async with running(database):
         with pytest.raises(StoreUnavailable):
-            await database.do(now)
-    database = Lasting(open_it, "fake", lambda seconds, failed: used.append((seconds >= 0, failed)))
+            await database.execute(now)
+    database = ReopenedDatabase(open_it, "fake", lambda seconds, failed: used.append((seconds >= 0, failed)))
     async with running(database):
-        await database.do(now)
+        await database.execute(now)
     assert used == [(True, True), (True, False)]
 
 

@@ -16,7 +16,7 @@ import pytest
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.stores.lease import Lease
 from codemode_mcp.stores.postgres import open_postgres
-from codemode_mcp.stores.work import Alive, Now, Query, Tell
+from codemode_mcp.stores.work import Alive, Notify, Now, Query
 from tests.stores.relay import relay
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ SHORT = Lease(valid=1.5, every=0.25, margin=0.3)
 async def counters(url: str, **options: Any) -> AsyncIterator[PostgresDatabase]:
     """Yield the database, with a table to count in."""
     async with open_postgres(url, **options) as database:
-        await database.do(lambda: one("CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n BIGINT NOT NULL)"))
+        await database.execute(
+            lambda: one("CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n BIGINT NOT NULL)")
+        )
         yield database
 
 
@@ -56,7 +58,7 @@ def add(name: str, how_much: int = 1) -> Work[int]:
 
 
 async def value(database: PostgresDatabase, name: str) -> Any:
-    rows = await database.do(lambda: one("SELECT n FROM counters WHERE name = ?", name))
+    rows = await database.execute(lambda: one("SELECT n FROM counters WHERE name = ?", name))
     return rows[0][0] if rows else None
 
 
@@ -64,7 +66,7 @@ async def alive(database: PostgresDatabase, process: str) -> bool:
     def work() -> Work[bool]:
         return process in (yield Alive(frozenset({process, "nobody"})))
 
-    return await database.do(work)
+    return await database.execute(work)
 
 
 async def until(what: Callable[[], Any]) -> None:
@@ -84,7 +86,7 @@ async def test_work_that_fails_has_changed_nothing(postgres_url: str) -> None:
             raise CodeModeError("invalid_input", "no")
 
         with pytest.raises(CodeModeError, match="no"):
-            await database.do(work)
+            await database.execute(work)
         assert await value(database, "a") is None
 
 
@@ -96,13 +98,13 @@ async def test_a_statement_that_the_database_refuses_undoes_all_and_says_no_sql(
             yield Query("SELECT nowhere FROM counters WHERE name = ?", ("hush",))
 
         with pytest.raises(StoreUnavailable) as refused:
-            await database.do(work)
+            await database.execute(work)
         assert "42703" in refused.value.message
         assert not {"nowhere", "hush", "SELECT"} & set(refused.value.message.split())
         with pytest.raises(StoreUnavailable, match="does not take a value"):
-            await database.do(put("a", "no number"))  # type: ignore[arg-type]
+            await database.execute(put("a", "no number"))  # type: ignore[arg-type]
         with pytest.raises(StoreUnavailable, match="does not take a value"):
-            await database.do(put("a\0", 1))
+            await database.execute(put("a\0", 1))
         assert await value(database, "a") is None
 
 
@@ -114,25 +116,25 @@ async def test_cancelled_work_has_changed_nothing_and_the_next_is_done(postgres_
             yield Query("SELECT pg_sleep(60)")
 
         with anyio.move_on_after(0.1) as scope:
-            await database.do(work)
+            await database.execute(work)
         assert scope.cancelled_caught
         assert await value(database, "a") is None
 
 
 async def test_rows_that_are_locked_are_changed_by_one_at_a_time(postgres_url: str) -> None:
     async with counters(postgres_url) as first, counters(postgres_url) as second:
-        await first.do(put("a", 0))
+        await first.execute(put("a", 0))
         async with anyio.create_task_group() as group:
             for _ in range(20):
-                group.start_soon(first.do, lambda: add("a"))
-                group.start_soon(second.do, lambda: add("a"))
+                group.start_soon(first.execute, lambda: add("a"))
+                group.start_soon(second.execute, lambda: add("a"))
         assert await value(first, "a") == 40
 
 
 async def test_work_that_got_in_the_way_of_other_work_is_done_again(postgres_url: str) -> None:
     async with counters(postgres_url) as database:
-        await database.do(put("a", 0))
-        await database.do(put("b", 0))
+        await database.execute(put("a", 0))
+        await database.execute(put("b", 0))
         begun = 0
 
         def crossed(here: str, there: str) -> Callable[[], Work[None]]:
@@ -146,8 +148,8 @@ async def test_work_that_got_in_the_way_of_other_work_is_done_again(postgres_url
             return work
 
         async with anyio.create_task_group() as group:
-            group.start_soon(database.do, crossed("a", "b"))
-            group.start_soon(database.do, crossed("b", "a"))
+            group.start_soon(database.execute, crossed("a", "b"))
+            group.start_soon(database.execute, crossed("b", "a"))
         assert (await value(database, "a"), await value(database, "b")) == (2, 2)
         assert begun == 3
 
@@ -164,25 +166,25 @@ async def test_a_row_that_two_want_to_be_the_first_to_insert_is_seen_by_the_seco
 
         async with anyio.create_task_group() as group:
             for _ in range(3):
-                group.start_soon(database.do, work)
+                group.start_soon(database.execute, work)
         assert await value(database, "a") == 3
 
 
 async def test_no_more_connections_are_open_than_were_allowed(postgres: PostgresServer, postgres_url: str) -> None:
     name = postgres_url + "&application_name=counted"
     async with counters(name, connections=2) as database:
-        await database.do(put("a", 0))
+        await database.execute(put("a", 0))
         async with anyio.create_task_group() as group:
             for _ in range(10):
-                group.start_soon(database.do, lambda: add("a"))
+                group.start_soon(database.execute, lambda: add("a"))
         count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counted'"
-        assert (await database.do(lambda: one(count)))[0][0] <= 3
+        assert (await database.execute(lambda: one(count)))[0][0] <= 3
     await until(lambda: anyio.to_thread.run_sync(lambda: postgres.sql(count) == "0"))
 
 
 async def test_schemas_of_one_database_share_nothing(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url) as first, counters(postgres_url + "_b") as second:
-        await first.do(put("a", 1))
+        await first.execute(put("a", 1))
         assert await value(second, "a") is None
         assert not await alive(second, first.process)
 
@@ -192,7 +194,7 @@ async def test_many_that_begin_together_make_the_tables_once(postgres_url: str) 
 
     async def begin() -> None:
         async with open_postgres(postgres_url) as database:
-            found.append(await database.do(lambda: one("SELECT count(*) FROM schema_version")))
+            found.append(await database.execute(lambda: one("SELECT count(*) FROM schema_version")))
 
     async with anyio.create_task_group() as group:
         for _ in range(5):
@@ -206,7 +208,7 @@ async def test_the_time_is_the_databases(postgres_url: str) -> None:
         return now, (yield Query("SELECT extract(epoch FROM now())::float8"))[0][0]
 
     async with open_postgres(postgres_url) as database:
-        now, began = await database.do(work)
+        now, began = await database.execute(work)
     assert began <= now < began + 5
 
 
@@ -218,29 +220,29 @@ async def test_processes_hear_of_each_others_runs_and_not_of_their_own(postgres_
 
         def tell(run: str, fails: bool = False) -> Callable[[], Work[None]]:
             def work() -> Work[None]:
-                yield Tell(run)
+                yield Notify(run)
                 if fails:
                     raise CodeModeError("invalid_input", "no")
 
             return work
 
-        await first.do(tell("mine"))
+        await first.execute(tell("mine"))
         with pytest.raises(CodeModeError):
-            await second.do(tell("undone", fails=True))
-        await second.do(tell("theirs"))
+            await second.execute(tell("undone", fails=True))
+        await second.execute(tell("theirs"))
         with anyio.fail_after(5):
-            assert await first.news() == "theirs"
-            assert await second.news() == "mine"
+            assert await first.next_notification() == "theirs"
+            assert await second.next_notification() == "mine"
 
 
 async def test_a_process_is_alive_until_it_has_closed(postgres_url: str) -> None:
     async with open_postgres(postgres_url) as first:
         async with open_postgres(postgres_url) as second:
             assert first.process != second.process
-            assert second.holds()
+            assert second.is_alive()
             assert await alive(first, second.process)
             assert await alive(first, first.process)
-        assert not second.holds()
+        assert not second.is_alive()
         assert not await alive(first, second.process)
 
 
@@ -288,50 +290,50 @@ async def test_a_process_that_is_cut_off_holds_nothing_before_others_take_it_for
         return work
 
     async with relay(postgres.port) as wire, counters(postgres_url) as second:
-        await second.do(lambda: one("CREATE TABLE held (id BIGINT, holder TEXT, token BIGINT)"))
-        await second.do(lambda: one("INSERT INTO held VALUES (1, NULL, 0)"))
+        await second.execute(lambda: one("CREATE TABLE held (id BIGINT, holder TEXT, token BIGINT)"))
+        await second.execute(lambda: one("INSERT INTO held VALUES (1, NULL, 0)"))
         through = postgres_url.replace(str(postgres.port), str(wire.port))
         async with open_postgres(through, lease=SHORT) as first:
-            assert await first.do(take(first))
-            assert not await second.do(take(second))
-            assert first.holds()
+            assert await first.execute(take(first))
+            assert not await second.execute(take(second))
+            assert first.is_alive()
             wire.silent = True
             # Not before: opening takes longer than this on a machine that is busy.
-            monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 0.3)
+            monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 0.3)
             monkeypatch.setattr(first, "_timeout", 0.5)
 
             async def taken() -> bool:
-                if await second.do(take(second)):
-                    assert not first.holds()
+                if await second.execute(take(second)):
+                    assert not first.is_alive()
                     return True
                 return False
 
             await until(taken)
             with pytest.raises(StoreUnavailable, match="does not answer"):
-                await first.do(lambda: one("SELECT 1"))
+                await first.execute(lambda: one("SELECT 1"))
             monkeypatch.undo()
             wire.silent = False
             with anyio.fail_after(10):
-                assert await first.news() is None
-            assert first.holds()
+                assert await first.next_notification() is None
+            assert first.is_alive()
             write = "UPDATE held SET token = 100 WHERE holder = ? AND token = ? RETURNING id"
-            assert await first.do(lambda: one(write, first.process, 1)) == []
-            assert await second.do(lambda: one(write, second.process, 2)) == [(1,)]
+            assert await first.execute(lambda: one(write, first.process, 1)) == []
+            assert await second.execute(lambda: one(write, second.process, 2)) == [(1,)]
 
 
 async def test_a_process_that_slept_past_its_lease_holds_nothing_until_it_has_renewed_it(postgres_url: str) -> None:
     now = 0.0
     async with open_postgres(postgres_url, lease=SHORT, clock=lambda: now) as database:
-        assert database.holds()
+        assert database.is_alive()
         now += SHORT.valid - SHORT.margin
-        assert not database.holds()
+        assert not database.is_alive()
         with anyio.fail_after(10):
-            assert await database.news() is None
+            assert await database.next_notification() is None
             await until(lambda: _held(database))
 
 
 async def _held(database: PostgresDatabase) -> bool:
-    return database.holds()
+    return database.is_alive()
 
 
 # a server that goes away
@@ -341,7 +343,7 @@ async def test_a_server_that_stops_is_missed_immediately_and_found_again(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
     async with counters(postgres_url, lease=SHORT) as database:
-        await database.do(put("a", 1))
+        await database.execute(put("a", 1))
         await anyio.to_thread.run_sync(postgres.stop)
         try:
             with anyio.fail_after(3), pytest.raises(StoreUnavailable, match="nothing listens there"):
@@ -350,8 +352,8 @@ async def test_a_server_that_stops_is_missed_immediately_and_found_again(
             await anyio.to_thread.run_sync(postgres.start)
         assert await value(database, "a") == 1
         with anyio.fail_after(10):
-            assert await database.news() is None
-        assert database.holds()
+            assert await database.next_notification() is None
+        assert database.is_alive()
 
 
 async def test_a_server_that_crashes_in_the_middle_of_work_has_done_nothing_of_it(
@@ -366,7 +368,7 @@ async def test_a_server_that_crashes_in_the_middle_of_work_has_done_nothing_of_i
 
         try:
             with pytest.raises(StoreUnavailable):
-                await database.do(work)
+                await database.execute(work)
         finally:
             await anyio.to_thread.run_sync(postgres.start)
         assert await value(database, "a") is None
@@ -376,17 +378,17 @@ async def test_connections_that_an_operator_ends_are_made_again_unnoticed(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
     async with counters(postgres_url, connections=2) as database:
-        await database.do(put("a", 1))
+        await database.execute(put("a", 1))
         assert await anyio.to_thread.run_sync(postgres.cut_off) >= 2
         assert await value(database, "a") == 1
         with anyio.fail_after(10):
-            assert await database.news() is None
+            assert await database.next_notification() is None
         assert await alive(database, database.process)
 
 
 async def test_a_server_that_hangs_delays_no_other(postgres: PostgresServer, postgres_url: str) -> None:
     async with counters(postgres_url, timeout=0.4) as database:
-        await database.do(put("a", 1))
+        await database.execute(put("a", 1))
         with postgres.frozen():
             began = anyio.current_time()
             for _ in range(2):
@@ -397,7 +399,7 @@ async def test_a_server_that_hangs_delays_no_other(postgres: PostgresServer, pos
 
 
 async def test_a_socket_that_says_nothing_is_given_up(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 0.3)
+    monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
         anyio.fail_after(5),
@@ -410,14 +412,14 @@ async def test_a_socket_that_says_nothing_is_given_up(postgres_url: str, monkeyp
 async def test_the_next_host_is_asked_when_one_says_nothing_and_first_from_then_on(
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codemode_mcp.stores.postgres.CONNECT_TIMEOUT", 0.3)
+    monkeypatch.setattr("codemode_mcp.stores.postgres_server.CONNECT_TIMEOUT", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         here = f"@127.0.0.1:{postgres.port}"
         async with counters(postgres_url.replace(here, f"@127.0.0.1:{mute.getsockname()[1]},{here[1:]}")) as database:
             began = anyio.current_time()
             for n in range(5):
-                database._pool.drain()
-                await database.do(put("a", n))
+                await database._expire_connections()
+                await database.execute(put("a", n))
             assert anyio.current_time() - began < 1.5
             assert await value(database, "a") == 4
 
@@ -432,7 +434,7 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(
     async with relay(postgres.port) as wire:
         through = postgres_url.replace(str(postgres.port), str(wire.port)) + "&sslmode=disable"
         async with counters(through, timeout=1.0) as database:
-            await database.do(put("a", 0))
+            await database.execute(put("a", 0))
             begun = 0
 
             def work() -> Work[int]:
@@ -443,10 +445,10 @@ async def test_a_commit_whose_answer_is_lost_is_looked_up(
 
             wire.accident = accident, b"COMMIT\0"
             if done:
-                assert await database.do(work) == 1
+                assert await database.execute(work) == 1
             else:
                 with pytest.raises(StoreUnavailable, match=r"connection was lost$"):
-                    await database.do(work)
+                    await database.execute(work)
             assert wire.accident is None
             assert begun == 1
             assert await value(database, "a") == (1 if done else 0)
@@ -472,7 +474,7 @@ async def test_a_caller_who_leaves_during_the_commit_is_told_what_was_done(
                 await commit(*arguments)
 
             database._commit = cancelled_then_commit  # type: ignore[method-assign]
-            done = await database.do(work)
+            done = await database.execute(work)
         assert done == "done"
         database._commit = commit  # type: ignore[method-assign]
         assert await value(database, "a") == 1
@@ -493,10 +495,10 @@ def _said(error: BaseException) -> str:
         (lambda url, password: url.replace("//codemode:", "//ann:"), "user name or the password"),
         (lambda url, password: url + "&sslmode=require", "TLS"),
         (lambda url, password: url + "&sslmode=nonsense", "option of store.url"),
-        (lambda url, password: url + "&sslrootcert=/none.pem&sslmode=verify-full", "not there"),
+        (lambda url, password: url + "&sslrootcert=/none.pem&sslmode=verify-full", "does not exist"),
         (lambda url, password: url + "&target_session_attrs=standby", "target_session_attrs"),
         (lambda url, password: url + "&connect_timeout=3", "connect_timeout"),
-        (lambda url, password: url.replace(password, password + "@"), "cannot be told apart"),
+        (lambda url, password: url.replace(password, password + "@"), "ambiguous"),
         (lambda url, password: url.replace("127.0.0.1", "no-such-host.invalid"), "no machine of that name"),
     ],
     ids=["password", "database", "user", "tls", "mode", "certificate", "standby", "option", "url", "host"],
@@ -528,7 +530,7 @@ async def test_nothing_of_an_open_database_shows_the_password(
             shown = [repr(database), repr(database._server), repr(database._pool), database.name]
             await anyio.to_thread.run_sync(postgres.cut_off)
             with anyio.fail_after(10):
-                assert await database.news() is None
+                assert await database.next_notification() is None
     assert "lost the connection" in caplog.text
     assert postgres.password not in " ".join(shown) + caplog.text
 

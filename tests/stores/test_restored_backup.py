@@ -34,7 +34,7 @@ async def test_the_statement_of_the_guide_ends_what_is_suspended_and_nothing_els
     def restored() -> Work[None]:
         yield Query(statement)
 
-    await after.database.do(restored)
+    await after.database.execute(restored)
     for run in ("run_a", "run_b"):
         assert "was suspended for more than" in await refusal(after, run)
     await after.store.sweep()

@@ -484,7 +484,7 @@ async def test_a_run_that_has_lost_some_of_what_it_printed_ends_by_name(engine: 
         def lose() -> Work[None]:
             yield Query("DELETE FROM outputs")
 
-        await store._database.do(lose)
+        await store._database.execute(lose)
     async with replica(engine, tmp_path, fast()) as second:
         outcome = await second.observe(waiting.run_id)
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")

@@ -10,7 +10,7 @@ import pytest
 from codemode_mcp.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores.opening import open_store
 from codemode_mcp.stores.seal import Seal
-from codemode_mcp.stores.secrets import agreed
+from codemode_mcp.stores.secrets import shared_secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +30,9 @@ async def secrets(settings: StoreSettings, folder: Path) -> list[bytes]:
 
 async def test_all_processes_agree_on_the_one_that_was_made_first(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
-    assert await first.database.do(lambda: agreed("state", b"1" * 32)) == b"1" * 32
-    assert await second.database.do(lambda: agreed("state", b"2" * 32)) == b"1" * 32
-    assert await second.database.do(lambda: agreed("other", b"3" * 32)) == b"3" * 32
+    assert await first.database.execute(lambda: shared_secret("state", b"1" * 32)) == b"1" * 32
+    assert await second.database.execute(lambda: shared_secret("state", b"2" * 32)) == b"1" * 32
+    assert await second.database.execute(lambda: shared_secret("other", b"3" * 32)) == b"3" * 32
 
 
 async def test_a_store_without_a_key_keeps_one_and_memory_has_none(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.stores import schema, sqlite
-from codemode_mcp.stores.sqlite import Life, SqliteDatabase, open_sqlite
-from codemode_mcp.stores.work import Alive, Query, Tell
+from codemode_mcp.stores import process_locks, schema, sqlite
+from codemode_mcp.stores.process_locks import ProcessLock
+from codemode_mcp.stores.sqlite import SqliteDatabase, open_sqlite
+from codemode_mcp.stores.sqlite_errors import problem
+from codemode_mcp.stores.work import Alive, Notify, Query
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +51,11 @@ def keeping(digest: str, body: bytes = b"") -> Work[None]:
 
 
 def telling(run: str) -> Work[None]:
-    yield Tell(run)
+    yield Notify(run)
 
 
 async def catalogs(database: SqliteDatabase) -> list[str]:
-    return [row[0] for row in await database.do(lambda: asking("SELECT hash FROM catalogs ORDER BY hash"))]
+    return [row[0] for row in await database.execute(lambda: asking("SELECT hash FROM catalogs ORDER BY hash"))]
 
 
 async def refused(path: Path) -> str:
@@ -76,24 +78,24 @@ async def test_what_fails_is_undone_and_what_is_done_is_kept(path: Path) -> None
 
     async with open_sqlite(path) as database:
         with pytest.raises(ValueError, match="after all"):
-            await database.do(failing)
+            await database.execute(failing)
         assert await catalogs(database) == []
-        await database.do(lambda: keeping("b"))
+        await database.execute(lambda: keeping("b"))
     async with open_sqlite(path) as database:
         assert await catalogs(database) == ["b"]
-        assert await database.do(lambda: asking("PRAGMA integrity_check")) == [("ok",)]
+        assert await database.execute(lambda: asking("PRAGMA integrity_check")) == [("ok",)]
 
 
 async def test_what_is_stored_outlives_a_loss_of_power(path: Path) -> None:
     async with open_sqlite(path) as database:
         # Full; outside of a transaction, where it could not be changed unseen.
-        assert await database.do(lambda: asking("SELECT synchronous FROM pragma_synchronous")) == [(2,)]
-        assert await database.do(lambda: asking("SELECT journal_mode FROM pragma_journal_mode")) == [("wal",)]
+        assert await database.execute(lambda: asking("SELECT synchronous FROM pragma_synchronous")) == [(2,)]
+        assert await database.execute(lambda: asking("SELECT journal_mode FROM pragma_journal_mode")) == [("wal",)]
 
 
 async def test_reading_does_not_wait_for_writers(path: Path) -> None:
     async with open_sqlite(path, synchronous=False) as database:
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
         other = sqlite3.connect(path, isolation_level=None)
         try:
             other.execute("BEGIN IMMEDIATE")
@@ -114,7 +116,7 @@ async def test_work_that_turns_out_to_write_is_begun_again(path: Path) -> None:
         return len(begun)
 
     async with open_sqlite(path, synchronous=False) as database:
-        assert await database.do(work) == 2
+        assert await database.execute(work) == 2
         assert await catalogs(database) == ["number 0"]
 
 
@@ -131,7 +133,7 @@ async def test_a_process_that_is_cancelled_leaves_no_half_of_a_transaction(path:
         async with anyio.create_task_group() as group:
 
             async def ask() -> None:
-                await database.do(work)
+                await database.execute(work)
 
             group.start_soon(ask)
             await anyio.to_thread.run_sync(reached.wait)
@@ -144,12 +146,12 @@ async def test_a_file_that_holds_little_any_more_gets_smaller(path: Path, monkey
     monkeypatch.setattr(sqlite, "SHRINK_EVERY", 3)
     monkeypatch.setattr(sqlite, "SHRINK_PAGES", 100)
     async with open_sqlite(path, synchronous=False) as database:
-        await database.do(lambda: keeping("a", BLOB * 20))
-        await database.do(lambda: asking("DELETE FROM catalogs"))
-        [(before,)] = await database.do(lambda: asking("SELECT page_count FROM pragma_page_count"))
+        await database.execute(lambda: keeping("a", BLOB * 20))
+        await database.execute(lambda: asking("DELETE FROM catalogs"))
+        [(before,)] = await database.execute(lambda: asking("SELECT page_count FROM pragma_page_count"))
         for _ in range(3):
-            await database.do(lambda: asking("DELETE FROM catalogs"))
-        [(after,)] = await database.do(lambda: asking("SELECT page_count FROM pragma_page_count"))
+            await database.execute(lambda: asking("DELETE FROM catalogs"))
+        [(after,)] = await database.execute(lambda: asking("SELECT page_count FROM pragma_page_count"))
         assert after == before - 100
 
 
@@ -159,7 +161,7 @@ async def test_a_file_that_holds_little_any_more_gets_smaller(path: Path, monkey
 @posix
 async def test_no_other_user_can_read_it(path: Path) -> None:
     async with open_sqlite(path) as database:
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         files = [each for each in path.parent.rglob("*") if each.is_file()]
         assert len(files) == 4
@@ -229,18 +231,18 @@ async def test_a_file_of_another_user_is_not_used(path: Path) -> None:
 
 async def test_a_folder_in_the_place_of_the_file_is_named(path: Path) -> None:
     path.mkdir(parents=True)
-    assert "is no file" in await refused(path)
+    assert "is not a regular file" in await refused(path)
 
 
 async def test_a_file_in_the_place_of_the_folder_is_named(path: Path) -> None:
     path.parent.touch()
-    assert "cannot be made" in await refused(path)
+    assert "cannot be created" in await refused(path)
 
 
 async def test_a_folder_of_processes_that_is_none_is_named(path: Path) -> None:
     path.parent.mkdir(mode=0o700)
     path.with_name("runs.sqlite3.d").touch()
-    assert "cannot be made" in await refused(path)
+    assert "cannot be created" in await refused(path)
 
 
 # trouble
@@ -249,14 +251,14 @@ async def test_a_folder_of_processes_that_is_none_is_named(path: Path) -> None:
 async def test_a_file_that_is_no_database_is_left_as_it_is(path: Path) -> None:
     path.parent.mkdir(mode=0o700)
     path.write_bytes(b"my diary\n" * 1000)
-    assert "is no database of codemode-mcp" in await refused(path)
+    assert "is not a database of codemode-mcp" in await refused(path)
     assert path.read_bytes() == b"my diary\n" * 1000
 
 
 async def test_a_damaged_file_is_to_be_moved_away(path: Path) -> None:
     async with open_sqlite(path) as database:
         for number in range(20):
-            await database.do(lambda number=number: keeping(f"{number}", os.urandom(20_000)))  # type: ignore[misc]
+            await database.execute(lambda number=number: keeping(f"{number}", os.urandom(20_000)))  # type: ignore[misc]
     data = bytearray(path.read_bytes())
     data[sqlite.PAGE_BYTES :] = os.urandom(len(data) - sqlite.PAGE_BYTES)
     path.write_bytes(data)
@@ -267,11 +269,11 @@ async def test_a_damaged_file_is_to_be_moved_away(path: Path) -> None:
 
 async def test_a_full_disk_is_told_and_what_was_there_stays(path: Path) -> None:
     async with open_sqlite(path, max_pages=60) as database:
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
         with pytest.raises(StoreUnavailable, match="disk is full"):
-            await database.do(lambda: keeping("b", BLOB * 10))
+            await database.execute(lambda: keeping("b", BLOB * 10))
         assert await catalogs(database) == ["a"]
-        await database.do(lambda: keeping("c"))
+        await database.execute(lambda: keeping("c"))
         assert await catalogs(database) == ["a", "c"]
 
 
@@ -282,9 +284,9 @@ async def test_a_database_that_a_user_keeps_locked_is_told_in_time(path: Path, m
         try:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match=r"locked by another process .* try again"):
-                await database.do(lambda: keeping("a"))
+                await database.execute(lambda: keeping("a"))
             other.execute("COMMIT")
-            await database.do(lambda: keeping("a"))
+            await database.execute(lambda: keeping("a"))
         finally:
             other.close()
 
@@ -297,7 +299,7 @@ async def test_all_who_ask_while_it_is_locked_are_told_in_time_and_it_is_logged_
 
     async def ask(database: SqliteDatabase) -> None:
         with pytest.raises(StoreUnavailable, match="locked"):
-            await database.do(lambda: keeping("a"))
+            await database.execute(lambda: keeping("a"))
         failed.append(time.monotonic() - began)
 
     async with open_sqlite(path) as database:
@@ -309,7 +311,7 @@ async def test_all_who_ask_while_it_is_locked_are_told_in_time_and_it_is_logged_
                 for _ in range(20):
                     group.start_soon(ask, database)
             other.execute("COMMIT")
-            await database.do(lambda: keeping("b"))
+            await database.execute(lambda: keeping("b"))
         finally:
             other.close()
     assert max(failed) < 20 * 0.2 / 2
@@ -321,25 +323,25 @@ async def test_a_database_that_was_moved_away_is_not_written_to(path: Path) -> N
     async with open_sqlite(path) as database:
         path.rename(path.with_name("aside"))
         with pytest.raises(StoreUnavailable, match="was moved or deleted"):
-            await database.do(lambda: keeping("a"))
+            await database.execute(lambda: keeping("a"))
         path.with_name("aside").rename(path)
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
 
 
 async def test_a_database_that_was_closed_says_so(path: Path) -> None:
     async with open_sqlite(path) as database:
-        assert database.holds()
-    assert not database.holds()
+        assert database.is_alive()
+    assert not database.is_alive()
     with pytest.raises(StoreUnavailable, match="is closed"):
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
 
 
 async def test_work_that_comes_while_it_is_being_closed_is_told_so(path: Path) -> None:
     async with open_sqlite(path) as database:
         await database._run(database._close)
         with pytest.raises(StoreUnavailable, match="is closed"):
-            await database.do(lambda: keeping("a"))
-        assert await database.news() is None
+            await database.execute(lambda: keeping("a"))
+        assert await database.next_notification() is None
         assert database._reader is None
 
 
@@ -352,14 +354,14 @@ async def test_work_that_comes_while_it_is_being_closed_is_told_so(path: Path) -
         ("SQLITE_READONLY_DIRECTORY", "cannot be written to"),
         ("SQLITE_CORRUPT", "is damaged"),
         ("SQLITE_CORRUPT_INDEX", "is damaged"),
-        ("SQLITE_NOTADB", "is no database"),
+        ("SQLITE_NOTADB", "is not a database"),
         ("SQLITE_CANTOPEN", "cannot be opened"),
         ("SQLITE_IOERR_FSYNC", "the disk reports an error"),
         ("SQLITE_MISUSE", "see the log"),
     ],
 )
 def test_each_kind_of_trouble_says_what_to_do(name: str, words: str) -> None:
-    assert words in sqlite._trouble(getattr(sqlite3, name))
+    assert words in problem(getattr(sqlite3, name), 10)
 
 
 # the schema
@@ -367,7 +369,7 @@ def test_each_kind_of_trouble_says_what_to_do(name: str, words: str) -> None:
 
 async def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     async with open_sqlite(path) as database:
-        await database.do(lambda: asking("UPDATE schema_version SET version = 99"))
+        await database.execute(lambda: asking("UPDATE schema_version SET version = 99"))
     message = await refused(path)
     assert f"its schema is 99, this one knows {schema.VERSION}" in message
     assert "upgrade codemode-mcp" in message
@@ -377,20 +379,20 @@ async def test_a_database_of_an_earlier_version_gets_what_is_missing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_sqlite(path) as database:
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE catalogs ADD COLUMN more {blob}",)))
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     for _ in range(2):
         async with open_sqlite(path) as database:
-            assert await database.do(lambda: asking("SELECT hash, more FROM catalogs")) == [("a", None)]
-            assert await database.do(lambda: asking("SELECT version FROM schema_version")) == [(schema.VERSION,)]
+            assert await database.execute(lambda: asking("SELECT hash, more FROM catalogs")) == [("a", None)]
+            assert await database.execute(lambda: asking("SELECT version FROM schema_version")) == [(schema.VERSION,)]
 
 
 async def test_a_step_to_a_new_version_that_fails_leaves_the_old_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_sqlite(path) as database:
-        await database.do(lambda: keeping("a"))
+        await database.execute(lambda: keeping("a"))
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("DROP TABLE catalogs", "DROP TABLE no_such")))
         patch.setattr(schema, "VERSION", schema.VERSION + 1)
@@ -424,17 +426,17 @@ async def test_a_process_is_alive_until_it_closes(path: Path) -> None:
     async with open_sqlite(path) as first:
         async with open_sqlite(path) as second:
             asked = (first.process, second.process, "0" * 16)
-            assert await first.do(lambda: alive(*asked)) == {first.process, second.process}
+            assert await first.execute(lambda: alive(*asked)) == {first.process, second.process}
             assert first.process != second.process
-        assert await first.do(lambda: alive(*asked)) == {first.process}
+        assert await first.execute(lambda: alive(*asked)) == {first.process}
         assert [each.name for each in path.with_name("runs.sqlite3.d").iterdir()] == [first.process]
 
 
 async def test_a_killed_process_is_dead_immediately(path: Path) -> None:
     program = (
         "import sys, pathlib\n"
-        "from codemode_mcp.stores.sqlite import Life\n"
-        "print(Life(pathlib.Path(sys.argv[1])).process, flush=True)\n"
+        "from codemode_mcp.stores.process_locks import ProcessLock\n"
+        "print(ProcessLock(pathlib.Path(sys.argv[1])).process, flush=True)\n"
         "sys.stdin.read()\n"
     )
     async with open_sqlite(path) as database:
@@ -444,32 +446,32 @@ async def test_a_killed_process_is_dead_immediately(path: Path) -> None:
         ) as process:
             assert process.stdout is not None
             name = process.stdout.readline().strip()
-            assert await database.do(lambda: alive(name)) == {name}
+            assert await database.execute(lambda: alive(name)) == {name}
             process.kill()
             process.wait()
-            assert await database.do(lambda: alive(name)) == set()
+            assert await database.execute(lambda: alive(name)) == set()
         assert not (folder / name).exists()
 
 
 def test_files_of_the_dead_are_removed_by_the_next_process(tmp_path: Path) -> None:
     folder = tmp_path / "d"
-    first = Life(folder)
+    first = ProcessLock(folder)
     (folder / ("0" * 16)).touch()
     (folder / "something foreign").touch()
-    second = Life(folder)
+    second = ProcessLock(folder)
     assert {each.name for each in folder.iterdir()} == {first.process, second.process, "something foreign"}
-    first.end()
-    second.end()
+    first.release()
+    second.release()
     assert not first.is_held()
 
 
 @posix
 def test_a_process_whose_file_is_gone_does_not_hold_anything_any_more(tmp_path: Path) -> None:
-    life = Life(tmp_path / "d")
-    assert life.is_held()
-    (tmp_path / "d" / life.process).unlink()
-    assert not life.is_held()
-    life.end()
+    lock = ProcessLock(tmp_path / "d")
+    assert lock.is_held()
+    (tmp_path / "d" / lock.process).unlink()
+    assert not lock.is_held()
+    lock.release()
 
 
 # news
@@ -477,41 +479,41 @@ def test_a_process_whose_file_is_gone_does_not_hold_anything_any_more(tmp_path: 
 
 async def test_news_are_heard_by_all_others(path: Path) -> None:
     async with open_sqlite(path) as first, open_sqlite(path) as second, open_sqlite(path) as third:
-        await first.do(lambda: telling("run_a"))
-        await second.do(lambda: telling("run_b"))
+        await first.execute(lambda: telling("run_a"))
+        await second.execute(lambda: telling("run_b"))
         with anyio.fail_after(10):
-            assert await first.news() == "run_b"
-            assert await second.news() == "run_a"
-            assert [await third.news(), await third.news()] == ["run_a", "run_b"]
-            with anyio.move_on_after(sqlite.NEWS_SECONDS * 2):
-                assert await third.news() is None, "there is no more"
-            await first.do(lambda: telling("run_c"))
-            assert await third.news() == "run_c"
+            assert await first.next_notification() == "run_b"
+            assert await second.next_notification() == "run_a"
+            assert [await third.next_notification(), await third.next_notification()] == ["run_a", "run_b"]
+            with anyio.move_on_after(sqlite.POLL_SECONDS * 2):
+                assert await third.next_notification() is None, "there is no more"
+            await first.execute(lambda: telling("run_c"))
+            assert await third.next_notification() == "run_c"
 
 
 async def test_what_is_undone_is_no_news(path: Path) -> None:
     def failing() -> Work[None]:
-        yield Tell("run_a")
+        yield Notify("run_a")
         raise ValueError
 
     async with open_sqlite(path) as first, open_sqlite(path) as second:
         with pytest.raises(ValueError):
-            await first.do(failing)
-        await first.do(lambda: telling("run_b"))
+            await first.execute(failing)
+        await first.execute(lambda: telling("run_b"))
         with anyio.fail_after(10):
-            assert await second.news() == "run_b"
+            assert await second.next_notification() == "run_b"
 
 
 async def test_a_process_that_has_not_listened_for_long_is_told_that_it_missed_something(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "NEWS_KEPT", 3)
+    monkeypatch.setattr(sqlite, "MAX_NOTIFICATIONS", 3)
     async with open_sqlite(path, synchronous=False) as first, open_sqlite(path, synchronous=False) as second:
         for number in range(10):
-            await first.do(lambda number=number: telling(f"run_{number}"))  # type: ignore[misc]
-        assert await first.do(lambda: asking("SELECT COUNT(*) FROM news")) == [(3,)]
+            await first.execute(lambda number=number: telling(f"run_{number}"))  # type: ignore[misc]
+        assert await first.execute(lambda: asking("SELECT COUNT(*) FROM news")) == [(3,)]
         with anyio.fail_after(10):
-            assert [await second.news() for _ in range(4)] == [None, "run_7", "run_8", "run_9"]
+            assert [await second.next_notification() for _ in range(4)] == [None, "run_7", "run_8", "run_9"]
 
 
 @posix
@@ -519,19 +521,19 @@ async def test_a_process_whose_file_is_taken_for_that_of_a_dead_one_as_it_begins
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "runs.sqlite3.d"
-    lock, tried = sqlite.try_lock, []
+    try_lock, tried = process_locks.try_lock, []
 
     def late(descriptor: int) -> bool:
         tried.append(descriptor)
         if len(tried) == 1:
             for path in folder.iterdir():
                 path.unlink()
-        return lock(descriptor)
+        return try_lock(descriptor)
 
-    monkeypatch.setattr(sqlite, "try_lock", late)
-    life = Life(folder)
+    monkeypatch.setattr(process_locks, "try_lock", late)
+    lock = ProcessLock(folder)
     try:
-        assert life.is_held()
+        assert lock.is_held()
         assert len(tried) == 2
     finally:
-        life.end()
+        lock.release()

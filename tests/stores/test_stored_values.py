@@ -169,7 +169,7 @@ async def test_what_was_put_elsewhere_or_changed_is_not_taken_for_a_value(databa
     for key in ("mine", "other"):
         [refused, absent] = await values.execute("ann", [Get(key), Get("absent")], PLENTY)
         assert isinstance(refused, ProgramError)
-        assert refused.message.startswith(f"load('{key}'): what is kept there cannot be read: ")
+        assert refused.message.startswith(f"load('{key}'): the stored value cannot be read: ")
         assert refused.message.endswith("; store it again")
         assert absent is None
     with pytest.raises(ProgramError, match="store it again"):

@@ -120,12 +120,12 @@ async def _tried(database: Database, seal: Seal) -> Found:
     """Write a probe, read it, and take it back; count what is there."""
     found = None
     try:
-        await database.do(lambda: _probe(seal, f"doctor:{secrets.token_hex(8)}"))
+        await database.execute(lambda: _probe(seal, f"doctor:{secrets.token_hex(8)}"))
     except _Seen as seen:
         found = seen.found
     assert found is not None
     began = time.perf_counter()
-    await database.do(_nothing)
+    await database.execute(_nothing)
     return replace(found, round_trip=(time.perf_counter() - began) * 1000)
 
 
