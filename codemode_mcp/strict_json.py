@@ -1,158 +1,92 @@
-"""Strict reading of the JSON that we have written ourselves, in an earlier life or another process. Pure.
+"""Strict reading of JSON that this product has written, possibly in another version or process. Pure.
 
-Whatever does not have the exact form is refused as a whole, with one kind of error: nothing that is read here can be
-relied on, be it damaged, of another version or forged.
+The forms are declared as types for `msgspec`. A text that does not match its form exactly is rejected as a whole: it
+may be damaged, forged or of another version.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
 
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Value = TypeVar("Value")
-    Word = TypeVar("Word", bound=str)
+_BOUND: Final = 2**53
 
-MOST: Final = 2**53
-"""No number is as large, either way: it is counted, or a time."""
+Integer = Annotated[int, Meta(gt=-_BOUND, lt=_BOUND)]
+"""A count or an id, within the range that JSON keeps exactly everywhere."""
 
-
-class Fields:
-    """The members of a JSON object, each of which is taken once.
-
-    Every method raises `ValueError`, `TypeError` or `KeyError` for what is not there in that form.
-    """
-
-    def __init__(self, raw: object) -> None:
-        if not isinstance(raw, dict):
-            raise TypeError
-        self._raw = dict(raw)
-
-    def __repr__(self) -> str:
-        return f"<Fields: {', '.join(self._raw)}>"
-
-    def end(self) -> None:
-        """There must be no more."""
-        if self._raw:
-            raise ValueError
-
-    def any(self, name: str) -> Any:
-        return self._raw.pop(name)
-
-    def text(self, name: str) -> str:
-        return text(self._raw.pop(name))
-
-    def text_or_none(self, name: str) -> str | None:
-        raw = self._raw.pop(name)
-        return None if raw is None else text(raw)
-
-    def integer(self, name: str) -> int:
-        return integer(self._raw.pop(name))
-
-    def integer_or_none(self, name: str) -> int | None:
-        raw = self._raw.pop(name)
-        return None if raw is None else integer(raw)
-
-    def number(self, name: str) -> float:
-        return number(self._raw.pop(name))
-
-    def number_or_none(self, name: str) -> float | None:
-        raw = self._raw.pop(name)
-        return None if raw is None else number(raw)
-
-    def flag(self, name: str) -> bool:
-        raw = self._raw.pop(name)
-        if not isinstance(raw, bool):
-            raise TypeError
-        return raw
-
-    def one_of(self, name: str, allowed: tuple[Word, ...]) -> Word:
-        raw = self._raw.pop(name)
-        for each in allowed:
-            if raw == each:
-                return each
-        raise ValueError
-
-    def object(self, name: str) -> Fields:
-        return Fields(self._raw.pop(name))
-
-    def object_or_none(self, name: str) -> Fields | None:
-        raw = self._raw.pop(name)
-        return None if raw is None else Fields(raw)
-
-    def object_if_there(self, name: str) -> Fields | None:
-        """Return None where there is no such member: what an earlier version has written lacks it."""
-        return Fields(self._raw.pop(name)) if name in self._raw else None
-
-    def each(self, name: str, read: Callable[[Any], Value]) -> list[Value]:
-        """Return the elements of a list."""
-        return [read(item) for item in items(self._raw.pop(name))]
+Number = Annotated[float, Meta(gt=-_BOUND, lt=_BOUND)]
+"""A time or a duration, finite."""
 
 
-def text(raw: object) -> str:
-    if not isinstance(raw, str):
-        raise TypeError
-    return raw
+class Form(Struct, forbid_unknown_fields=True, rename="camel"):
+    """Base of the forms of stored JSON objects. Each member must be present, and no other."""
 
 
-def integer(raw: object) -> int:
-    if not isinstance(raw, int) or isinstance(raw, bool):
-        raise TypeError
-    if not -MOST < raw < MOST:
-        raise ValueError
-    return raw
-
-
-def number(raw: object) -> float:
-    if not isinstance(raw, int | float) or isinstance(raw, bool):
-        raise TypeError
-    if not -MOST < raw < MOST:
-        raise ValueError
-    return float(raw)
-
-
-def items(raw: object, count: int | None = None) -> list[Any]:
-    """Return a list, of so many elements."""
-    if not isinstance(raw, list):
-        raise TypeError
-    if count is not None and len(raw) != count:
-        raise ValueError
-    return raw
+AnyForm = TypeVar("AnyForm", bound=Form)
 
 
 @contextmanager
-def strictly(refused: Callable[[str], ProgramError]) -> Iterator[None]:
-    """Everything that reading in here runs into becomes the one error. `refused`: makes it of the reason."""
+def rejecting(error: Callable[[str], ProgramError]) -> Iterator[None]:
+    """Replace whatever reading a damaged text raises by one `ProgramError`.
+
+    Args:
+        error: makes it from a reason.
+    """
     try:
         yield
-    except ProgramError:
-        raise
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError):
-        raise refused("it is damaged") from None
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        raise error("it is damaged") from None
 
 
-def parsed(text: str) -> Any:
-    """Raises `ValueError` or `RecursionError`."""
+def versioned(raw: Any, form: type[AnyForm], version: int, error: Callable[[str], ProgramError]) -> AnyForm:
+    """Return the content of a JSON object, which says with `format` by which version it was written.
+
+    Raises:
+        ProgramError: it has another format than `version`. `error` makes it from a reason.
+        Exception: it has another form; see `rejecting`.
+    """
+    # The format comes first, since another version may write any other members.
+    found = raw.pop("format")
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise TypeError
+    if found != version:
+        raise error(f"it was written by another version of codemode-mcp (format {str(found)[:20]})")
+    return msgspec.convert(raw, form)
+
+
+def fill(form: type[AnyForm], source: object, **others: Any) -> AnyForm:
+    """Return a form whose fields are the attributes of the same names of `source`, except for `others`."""
+    return form(**{name: others[name] if name in others else getattr(source, name) for name in form.__struct_fields__})
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text. Raise `ValueError` or `RecursionError`."""
     return json.loads(text, parse_constant=no_constant)
 
 
-def first_of(text: str) -> Any:
-    """Return the first element of a JSON list, without a look at the others. Raises as `parsed`."""
+def first_element(text: str) -> Any:
+    """Return the first element of a JSON list without reading the others. Raise as `parse_json`."""
     if not text.startswith("["):
         raise ValueError
     return _DECODER.raw_decode(text, 1)[0]
 
 
-def written(value: Any) -> str:
-    """JSON in ASCII: no store and no connection has trouble with it, whatever the text of a program holds.
+def ascii_json(value: Any) -> str:
+    """Return a value, which may contain structs, as JSON in ASCII.
+
+    Any store and connection can hold it, also with the lone surrogates that a program may print.
 
     Raises:
-        ProgramError: `snapshot_limit_exceeded`, it is nested too deep.
+        ProgramError: `snapshot_limit_exceeded`, the value is nested too deep.
     """
     try:
         return _ENCODER.encode(value)
@@ -163,9 +97,9 @@ def written(value: Any) -> str:
 
 
 def no_constant(name: str) -> Any:
-    """Raise `ValueError` for `NaN` and `Infinity`, which are no JSON; a `parse_constant` for decoders."""
+    """Raise `ValueError` for `NaN` and `Infinity`, which are not JSON; a `parse_constant` for decoders."""
     raise ValueError(name)
 
 
 _DECODER = json.JSONDecoder(parse_constant=no_constant)
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=msgspec.to_builtins)

@@ -14,7 +14,6 @@ from codemode_mcp.calls.schema_errors import SchemaErrors
 from codemode_mcp.did_you_mean import misspells, nearest, plain
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.json_text import whole_characters
-from codemode_mcp.sandbox.messages import Absent
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class ArgumentChecker:
         Raises:
             ProgramError: `nested_tool_failed`, for invalid options.
         """
-        if isinstance(call.options, Absent):
+        if call.options is None:
             return None
         try:
             options = _DECODER.decode(whole_characters(call.options))
@@ -283,7 +282,7 @@ def _weight(schema: Mapping[str, Any]) -> int:
 
 
 def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
-    if isinstance(call.input, Absent):
+    if call.input is None:
         return {}
     try:
         given = _DECODER.decode(whole_characters(call.input))

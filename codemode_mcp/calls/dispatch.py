@@ -48,6 +48,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import structs
+
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.calls.context import CallContext, entry_by_id
@@ -300,7 +302,7 @@ class Dispatcher:
         """Return a function that checks the input, as JSON text, that a hook returns instead."""
 
         def accept(text: str) -> JsonObject:
-            with_input = replace(call, input=text, count=1)
+            with_input = structs.replace(call, input=text, count=1)
             return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
 
         return accept
@@ -411,7 +413,7 @@ class Dispatcher:
             entry = replace(listed, path=call.through.path)
         asked_for = self._rules.decide(entry, context, entry.effects)
         if call.through is not None and call.through.map_input is not None:
-            call = replace(call, input=await call.through.map_input())
+            call = structs.replace(call, input=await call.through.map_input())
 
         def signature() -> str:
             return catalog.signature(listed)

@@ -1,16 +1,19 @@
-"""A catalog as JSON text, and back. Only observed types are lost. Pure.
+"""A catalog as JSON text, and back. Pure.
 
-The text has nothing that follows from the rest: no paths, no ids of tools, and no schemas of the operations on
-resources and prompts, which `declarations.operations` lists.
+The text has only what the rest cannot be derived from: no paths, no ids of tools, and no schemas of the operations on
+resources and prompts, which `declarations.operations` lists. Observed types are not kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, get_args
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec.structs import asdict
 
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_entry, operation_id
@@ -18,11 +21,13 @@ from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Effects
-from codemode_mcp.strict_json import Fields, items, strictly, text
+from codemode_mcp.strict_json import Form, fill, rejecting, versioned
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from codemode_mcp.search.finder import Meaning
 
 FORMAT: Final = 1
@@ -30,18 +35,84 @@ FORMAT: Final = 1
 _OPERATIONS: Final = {
     (group, operation.id): operation for group, operations in OPERATIONS.items() for operation in operations
 }
-_SOURCES: Final[tuple[Source, ...]] = get_args(Source)
-_STATUSES: Final = ("ready", "connecting", "down")
+_flags: Final = attrgetter("read_only", "destructive", "idempotent", "open_world")
+_Flags = tuple[bool, bool, bool, bool]
+
+# Most fields of a form have the names of the attributes that they are made of.
+
+
+class _Tool(Form, rename={"input_schema": "input", "output_schema": "output"}):
+    name: str
+    description: str
+    title: str | None
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    annotations: tuple[bool | None, bool | None, bool | None, bool | None]
+
+
+class _McpTool(Form, array_like=True):
+    identifier: str
+    tool: _Tool
+    effects: _Flags
+
+
+class _Operation(Form, array_like=True):
+    id: str
+    operation: str
+    effects: _Flags
+
+
+class _Server(Form, rename={"login_required": "login"}):
+    identifier: str
+    alias: str | None
+    name: str
+    status: Literal["ready", "connecting", "down"]
+    error: str | None
+    description: str
+    login_required: bool
+    tools: list[_McpTool]
+    groups: list[tuple[str, list[_Operation]]]
+
+
+class _OtherTool(Form, array_like=True):
+    """A tool of a toolset. `is_function` is True if it is a function of `tools`."""
+
+    source: Source
+    source_name: str
+    tool: _Tool
+    effects: _Flags
+    label: str | None
+    is_function: bool
+
+
+class _Namespace(Form, rename={"global_name": "global", "required_tools": "required"}):
+    id: str
+    plugin: str
+    global_name: str
+    description: str
+    required_tools: tuple[str, ...]
+    prompt: str
+
+
+class _Toolset(Form):
+    entries: list[_OtherTool]
+    namespaces: list[_Namespace]
+
+
+class _Catalog(Form):
+    servers: list[_Server]
+    tools: _Toolset
 
 
 class _Digests:
-    """The digests of catalogs that share an index of servers, by their other tools: they differ in nothing else."""
+    """The digests of catalogs that share an index of servers. Such catalogs differ in their toolsets alone."""
 
     def __init__(self, servers: ServerIndex) -> None:
         self._servers = hashlib.sha256(_servers_text(servers).encode())
         self._whole: WeakKeyDictionary[Toolset, str] = WeakKeyDictionary()
 
     def of(self, toolset: Toolset) -> str:
+        """Return the digest of the catalog with a toolset."""
         known = self._whole.get(toolset)
         if known is None:
             digest = self._servers.copy()
@@ -56,7 +127,7 @@ _digests: WeakKeyDictionary[ServerIndex, _Digests] = WeakKeyDictionary()
 def catalog_hash(catalog: Catalog) -> str:
     """Return the SHA-256 of `catalog_text`, and raise the same errors.
 
-    It is remembered as long as catalogs share the index of servers: for ten thousand tools it takes a moment.
+    It is remembered while catalogs share the index of servers: for ten thousand tools it takes a moment.
     """
     digests = _digests.get(catalog.index)
     if digests is None:
@@ -79,18 +150,11 @@ def catalog_of(text: str, meaning: Meaning | None = None) -> Catalog:
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with strictly(_refused):
-        fields = Fields(json.loads(text))
-        found = fields.any("format")
-        if not isinstance(found, int) or isinstance(found, bool):
-            raise TypeError
-        if found != FORMAT:
-            raise _refused(f"it was written by another version of codemode-mcp (format {str(found)[:20]})")
-        servers = fields.each("servers", _server)
-        toolset = _toolset(fields.object("tools"), meaning)
-        fields.end()
-        if len({each.identifier for each in servers}) < len(servers):
-            raise ValueError
+    with rejecting(_not_readable):
+        form = versioned(json.loads(text), _Catalog, FORMAT, _not_readable)
+        servers = [_server(each) for each in form.servers]
+        _check_unique([each.identifier for each in servers])
+        toolset = _toolset(form.tools, meaning)
         index = ServerIndex(tuple(servers), meaning)
         return Catalog(index, toolset) if toolset.entries or toolset.namespaces else Catalog(index)
 
@@ -99,198 +163,114 @@ def catalog_of(text: str, meaning: Meaning | None = None) -> Catalog:
 
 
 def _servers_text(index: ServerIndex) -> str:
-    return f'{{"format":{FORMAT},"servers":{_json([_of_server(each) for each in index.servers])},"tools":'
+    servers = [
+        fill(
+            _Server,
+            server,
+            tools=[_McpTool(each.identifier, _tool_form(each.tool), _flags(each.effects)) for each in server.tools],
+            groups=[(group, [*map(_operation_form, entries)]) for group, entries in server.groups],
+        )
+        for server in index.servers
+    ]
+    return f'{{"format":{FORMAT},"servers":{_json(servers)},"tools":'
 
 
-def _of_server(server: Server) -> dict[str, Any]:
-    return {
-        "identifier": server.identifier,
-        "alias": server.alias,
-        "name": server.name,
-        "status": server.status,
-        "error": server.error,
-        "description": server.description,
-        "login": server.login_required,
-        "tools": [[entry.identifier, _of_tool(entry.tool), _of_effects(entry.effects)] for entry in server.tools],
-        "groups": [
-            [
-                group,
-                [[entry.id, entry.operation.id, _of_effects(entry.effects)] for entry in entries if entry.operation],
-            ]
-            for group, entries in server.groups
-        ],
+def _server(form: _Server) -> Server:
+    others = {
+        "tools": tuple(_mcp_entry(form, each) for each in form.tools),
+        "groups": tuple(
+            (group, tuple(_operation_entry(form, group, each) for each in entries)) for group, entries in form.groups
+        ),
     }
-
-
-def _server(raw: Any) -> Server:
-    fields = Fields(raw)
-    identifier, name = fields.text("identifier"), fields.text("name")
-    server = Server(
-        identifier=identifier,
-        alias=fields.text_or_none("alias"),
-        name=name,
-        status=fields.one_of("status", _STATUSES),
-        error=fields.text_or_none("error"),
-        description=fields.text("description"),
-        tools=tuple(fields.each("tools", partial(_mcp_tool, identifier, name))),
-        groups=tuple(fields.each("groups", partial(_group, identifier, name))),
-        login_required=fields.flag("login"),
-    )
-    fields.end()
-    for names in ([each.identifier for each in server.tools], [each.id for each in server.entries]):
-        if len(set(names)) < len(names):
-            raise ValueError
+    server = Server(**asdict(form) | others)
+    _check_unique([each.identifier for each in server.tools])
+    _check_unique([each.id for each in server.entries])
     return server
 
 
-def _mcp_tool(server: str, server_name: str, raw: Any) -> Entry:
-    name, tool, effects = items(raw, 3)
-    found = _tool(Fields(tool))
+def _mcp_entry(server: _Server, form: _McpTool) -> Entry:
     return Entry(
-        id=mcp_id(server_name, found.name),
+        id=mcp_id(server.name, form.tool.name),
         source="mcp",
-        source_name=server_name,
-        path=f"MCP.{server}.{text(name)}",
-        identifier=name,
-        tool=found,
-        effects=_effects(effects),
+        source_name=server.name,
+        path=f"MCP.{server.identifier}.{form.identifier}",
+        identifier=form.identifier,
+        tool=_tool(form.tool),
+        effects=Effects(*form.effects),
     )
 
 
-def _group(server: str, server_name: str, raw: Any) -> tuple[str, tuple[Entry, ...]]:
-    group, entries = items(raw, 2)
+def _operation_form(entry: Entry) -> _Operation:
+    assert entry.operation is not None
+    return _Operation(entry.id, entry.operation.id, _flags(entry.effects))
 
-    def read(raw: Any) -> Entry:
-        entry_id, name, effects = items(raw, 3)
-        operation = _OPERATIONS[(group, text(name))]
-        if text(entry_id) != operation_id(server_name, operation):
-            raise ValueError
-        return operation_entry(server, server_name, group, operation, _effects(effects))
 
-    return text(group), tuple(map(read, items(entries)))
+def _operation_entry(server: _Server, group: str, form: _Operation) -> Entry:
+    operation = _OPERATIONS[group, form.operation]
+    if form.id != operation_id(server.name, operation):
+        raise ValueError
+    return operation_entry(server.identifier, server.name, group, operation, Effects(*form.effects))
 
 
 # other tools
 
 
 def _toolset_text(toolset: Toolset) -> str:
-    tools = {
-        "entries": [
-            [
-                entry.source,
-                entry.source_name,
-                _of_tool(entry.tool),
-                _of_effects(entry.effects),
-                toolset.label(entry),
-                toolset.names.get(entry.tool.name) == entry.id,
-            ]
-            for entry in toolset.entries
-        ],
-        "namespaces": [
-            {
-                "id": each.id,
-                "plugin": each.plugin,
-                "global": each.global_name,
-                "description": each.description,
-                "required": list(each.required_tools),
-                "prompt": each.prompt,
-            }
-            for each in toolset.namespaces
-        ],
-    }
-    return f"{_json(tools)}}}"
+    entries = [
+        fill(
+            _OtherTool,
+            each,
+            tool=_tool_form(each.tool),
+            effects=_flags(each.effects),
+            label=toolset.label(each),
+            is_function=toolset.names.get(each.tool.name) == each.id,
+        )
+        for each in toolset.entries
+    ]
+    return _json(_Toolset(entries, [fill(_Namespace, each) for each in toolset.namespaces])) + "}"
 
 
-def _toolset(fields: Fields, meaning: Meaning | None) -> Toolset:
+def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
+    entries: list[tuple[Entry, str | None]] = []
     names: list[tuple[str, str]] = []
-
-    def read(raw: Any) -> tuple[Entry, str | None]:
-        source, source_name, tool, effects, label, is_function = items(raw, 6)
-        if not isinstance(is_function, bool):
-            raise TypeError
-        known: Source = Fields({"source": source}).one_of("source", _SOURCES)
-        entry = entry_of(known, text(source_name), _tool(Fields(tool)), _effects(effects), is_function=is_function)
-        if is_function:
+    for each in form.entries:
+        effects = Effects(*each.effects)
+        entry = entry_of(each.source, each.source_name, _tool(each.tool), effects, is_function=each.is_function)
+        entries.append((entry, each.label))
+        if each.is_function:
             names.append((entry.tool.name, entry.id))
-        return entry, None if label is None else text(label)
-
-    entries = fields.each("entries", read)
-    namespaces = fields.each("namespaces", _namespace)
-    fields.end()
-    for each in ([name for name, _ in names], [entry.id for entry, _ in entries]):
-        if len(set(each)) < len(each):
-            raise ValueError
-    return Toolset(entries, names, namespaces, meaning)
-
-
-def _namespace(raw: Any) -> OfferedNamespace:
-    fields = Fields(raw)
-    namespace = OfferedNamespace(
-        id=fields.text("id"),
-        plugin=fields.text("plugin"),
-        global_name=fields.text("global"),
-        description=fields.text("description"),
-        required_tools=tuple(fields.each("required", text)),
-        prompt=fields.text("prompt"),
-    )
-    fields.end()
-    return namespace
+    _check_unique([name for name, _ in names])
+    _check_unique([entry.id for entry, _ in entries])
+    return Toolset(entries, names, [OfferedNamespace(**asdict(each)) for each in form.namespaces], meaning)
 
 
 # parts
 
 
-def _of_tool(tool: Tool) -> dict[str, Any]:
-    declared = tool.annotations
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "title": tool.title,
-        "input": tool.input_schema,
-        "output": tool.output_schema,
-        "annotations": [declared.read_only, declared.destructive, declared.idempotent, declared.open_world],
-    }
+def _tool_form(tool: Tool) -> _Tool:
+    return fill(_Tool, tool, annotations=_flags(tool.annotations))
 
 
-def _tool(fields: Fields) -> Tool:
-    given, output = fields.any("input"), fields.any("output")
-    if not isinstance(given, dict) or not isinstance(output, dict | None):
-        raise TypeError
-    annotations = items(fields.any("annotations"), 4)
-    if not all(each is None or isinstance(each, bool) for each in annotations):
-        raise TypeError
-    tool = Tool(
-        name=fields.text("name"),
-        description=fields.text("description"),
-        title=fields.text_or_none("title"),
-        input_schema=given,
-        output_schema=output,
-        annotations=Annotations(*annotations),
-    )
-    fields.end()
-    return tool
+def _tool(form: _Tool) -> Tool:
+    return Tool(**asdict(form) | {"annotations": Annotations(*form.annotations)})
 
 
-def _of_effects(effects: Effects) -> list[bool]:
-    return [effects.read_only, effects.destructive, effects.idempotent, effects.open_world]
-
-
-def _effects(raw: Any) -> Effects:
-    if not all(isinstance(each, bool) for each in items(raw, 4)):
-        raise TypeError
-    return Effects(*raw)
+def _check_unique(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError
 
 
 def _json(value: Any) -> str:
+    # Unlike `ascii_json`, with the NaN and Infinity that a plugin's schema may hold.
     try:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":"), default=msgspec.to_builtins)
     except RecursionError:
         raise ProgramError(
             "snapshot_limit_exceeded", "the schema of a tool is nested too deep to suspend a program that sees it"
         ) from None
 
 
-def _refused(why: str) -> ProgramError:
+def _not_readable(why: str) -> ProgramError:
     return ProgramError(
         "snapshot_restore_failed",
         f"the suspended program cannot be restored: the stored list of its tools cannot be read: {why}; start it again",

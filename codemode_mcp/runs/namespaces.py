@@ -22,8 +22,8 @@ from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.plugins.running import is_async, removed, run_code
-from codemode_mcp.sandbox.messages import ABSENT, Absent, Through, ToolCall
-from codemode_mcp.strict_json import no_constant
+from codemode_mcp.sandbox.messages import Through, ToolCall
+from codemode_mcp.strict_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,10 +137,10 @@ class OpenNamespaces:
             return _refused(call, path, gone())
         target = f"plugin:{opened.offered.plugin}:{function.name}"
         if function.input_mapper is None:
-            given = call.arguments[0] if call.arguments else ABSENT
+            given = call.arguments[0] if call.arguments else None
             return ToolCall(call.id, target, given, through=Through(path, asked=call))
         map_input = partial(_map_input, opened.plugin, path, function.input_mapper, call.arguments, gone)
-        given = f"[{','.join('null' if isinstance(each, Absent) else each for each in call.arguments)}]"
+        given = f"[{','.join('null' if each is None else each for each in call.arguments)}]"
         return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
 
     def _gone(self, opened: OpenNamespace, function: NamespaceTool, path: str) -> str:
@@ -267,12 +267,12 @@ async def _map_input(
     plugin: Owner,
     path: str,
     mapper: Callable[..., Any],
-    given: tuple[str | Absent, ...],
+    given: tuple[str | None, ...],
     gone: Callable[[], str],
 ) -> str:
     if gone():  # since the program made the call
         raise ProgramError("nested_tool_failed", gone())
-    arguments = [None if isinstance(each, Absent) else _read(each, path) for each in given]
+    arguments = [None if each is None else _read(each, path) for each in given]
     try:
         signature(mapper).bind(*arguments)
     except TypeError as error:
@@ -301,7 +301,7 @@ async def _map_input(
 
 def _read(text: str, path: str) -> Any:
     try:
-        return json.loads(whole_characters(text), parse_constant=no_constant)
+        return parse_json(whole_characters(text))
     except (ValueError, RecursionError):
         raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or no JSON") from None
 

@@ -1,77 +1,84 @@
-"""Parts of the texts by which runs are stored: their format, their errors, and records of calls."""
+"""Stored texts of runs: their format, their errors, and the forms that several of them share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from codemode_mcp.calls.outcome import CallRecord, CallStatus
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.strict_json import integer, text
+from codemode_mcp.strict_json import AnyForm, Form, Integer, Number, ascii_json, fill, parse_json, rejecting, versioned
 
 if TYPE_CHECKING:
-    from codemode_mcp.strict_json import Fields
+    from collections.abc import Callable
 
 FORMAT: Final = 1
 """The format of all stored texts of runs."""
 
-_CALL: Final[tuple[CallStatus, ...]] = get_args(CallStatus)
+CallerKind = Literal["stdio", "http"]
 
 
-def check_format(fields: Fields) -> None:
-    """Refuse a text of another version. Called first, since other versions may write any other form."""
-    found = fields.any("format")
-    if found != FORMAT or isinstance(found, bool):
-        if isinstance(found, int) and not isinstance(found, bool):
-            raise not_restorable(f"it was written by another version of codemode-mcp (format {str(found)[:20]})")
+class CallForm(Form, rename={"ended": "took", "read_only": "readOnly"}):
+    """The stored form of a `CallRecord`.
+
+    Attributes:
+        began: seconds from the beginning of its run.
+        ended: seconds from `began`; None if it has not ended.
+    """
+
+    id: Integer
+    tool: str
+    began: Number
+    ended: Number | None
+    status: CallStatus
+    size: Integer
+    dispatched: bool
+    repeatable: bool
+    read_only: bool
+    path: str
+    watched: bool
+    seen: dict[str, Integer]
+
+
+def stored_text(form: Form) -> str:
+    """Return the text to store. Raises as `strict_json.ascii_json`."""
+    return f'{{"format":{FORMAT},{ascii_json(form)[1:]}'
+
+
+def read_stored(text: str, form: type[AnyForm], parse: Callable[[str], Any] = parse_json) -> AnyForm:
+    """Return the content of a stored text.
+
+    Args:
+        parse: returns the JSON object in the text.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`: the text is damaged, or of another version.
+    """
+    with rejecting(not_restorable):
+        return versioned(parse(text), form, FORMAT, not_restorable)
+
+
+def call_form(record: CallRecord, zero: float) -> CallForm:
+    """Return the form of a record. `zero`: the time at which its run began, as in the record."""
+    ended = None if record.ended is None else record.ended - record.began
+    return fill(CallForm, record, began=record.began - zero, ended=ended)
+
+
+def call_record_of(form: CallForm, zero: float) -> CallRecord:
+    """Return the record of a form. `zero`: the time at which its run began, as in the record."""
+    began = zero + form.began
+    ended = None if form.ended is None else began + form.ended
+    return CallRecord(**msgspec.structs.asdict(form) | {"began": began, "ended": ended})
+
+
+def check_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return outputs of a program. Raise `TypeError` if one has no type."""
+    if not all(isinstance(output.get("type"), str) for output in outputs):
         raise TypeError
-
-
-# its calls
-
-
-def output_of(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
-        raise TypeError
-    return raw
-
-
-def call_record_json(record: CallRecord, zero: float) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "tool": record.tool,
-        "began": record.began - zero,
-        "took": None if record.ended is None else record.ended - record.began,
-        "status": record.status,
-        "size": record.size,
-        "dispatched": record.dispatched,
-        "repeatable": record.repeatable,
-        "readOnly": record.read_only,
-        "path": record.path,
-        "watched": record.watched,
-        "seen": dict(record.seen),
-    }
-
-
-def call_record_of(fields: Fields, zero: float) -> CallRecord:
-    began, took = zero + fields.number("began"), fields.number_or_none("took")
-    seen = fields.any("seen")
-    record = CallRecord(
-        id=fields.integer("id"),
-        tool=fields.text("tool"),
-        began=began,
-        status=fields.one_of("status", _CALL),
-        ended=None if took is None else began + took,
-        size=fields.integer("size"),
-        dispatched=fields.flag("dispatched"),
-        repeatable=fields.flag("repeatable"),
-        read_only=fields.flag("readOnly"),
-        path=fields.text("path"),
-        watched=fields.flag("watched"),
-        seen={text(name): integer(size) for name, size in seen.items()},
-    )
-    fields.end()
-    return record
+    return outputs
 
 
 def not_restorable(why: str) -> ProgramError:
+    """Return the error for a run that cannot be restored."""
     return ProgramError("snapshot_restore_failed", f"the suspended program cannot be restored: {why}; start it again")

@@ -1,8 +1,8 @@
 """The record of a suspended run, and its calls, as JSON text, and back. The snapshot is apart.
 
-Times are seconds since the epoch in a text and monotonic seconds in a run. Functions that write or read them take the
-time on both clocks: `now` on the monotonic one, `wall` on the other. No text is trusted: one that does not have the
-exact form is refused with `snapshot_restore_failed`.
+Times are seconds since the epoch in a text and monotonic seconds in a run. Functions that convert them take the
+current time on both clocks: `now` on the monotonic one, `wall` on the other. A text that does not have the exact form
+is rejected with `snapshot_restore_failed`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from codemode_mcp.calls.context import Counts
 from codemode_mcp.json_text import json_text
@@ -20,34 +22,42 @@ from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
 from codemode_mcp.runs.record_parts import (
     FORMAT,
-    call_record_json,
+    CallerKind,
+    CallForm,
+    call_form,
     call_record_of,
-    check_format,
+    check_outputs,
     not_restorable,
-    output_of,
+    read_stored,
+    stored_text,
 )
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.store import StoredCall, is_bearer
 from codemode_mcp.sandbox.messages import (
-    ABSENT,
-    Absent,
-    ApiList,
-    ApiRead,
-    ApiSearch,
     Completion,
-    Describe,
     GuestError,
-    Header,
     Load,
+    Lookup,
     NamespaceCall,
+    RequestMessage,
     Store,
     Through,
     ToolCall,
-    ToolSearch,
-    read_request,
-    write_request,
+    message_of,
+    request_of,
 )
-from codemode_mcp.strict_json import Fields, first_of, integer, items, number, parsed, strictly, text, written
+from codemode_mcp.settings import Language
+from codemode_mcp.strict_json import (
+    Form,
+    Integer,
+    Number,
+    ascii_json,
+    fill,
+    first_element,
+    parse_json,
+    rejecting,
+    versioned,
+)
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -58,103 +68,187 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.run import LiveCall
     from codemode_mcp.runs.store import Executor, StoredStatus
     from codemode_mcp.runs.views import Ledger
-    from codemode_mcp.sandbox.messages import Lookup, Request
-    from codemode_mcp.settings import Language
 
-_KINDS: Final[tuple[Literal["stdio", "http"], ...]] = ("stdio", "http")
-_LANGUAGES: Final[tuple[Language, ...]] = ("javascript", "typescript")
-_ASKED: Final = (ApiList, ApiRead, ApiSearch, Header, ToolSearch, Describe, Store, Load)
+_Grown = tuple[Integer, Integer, Integer]
+
+
+class _Caller(Form):
+    kind: CallerKind
+    principal: str | None
+    groups: list[str]
+
+
+class _Head(Form):
+    """The part of a record that is needed before the run can be made."""
+
+    run: str
+    caller: _Caller
+    counts: tuple[Integer, Integer, Integer, Integer]
+    namespaces: list[str]
+    memory_limit: Integer
+
+
+class _SourceMap(Form):
+    mappings: str
+    lines: Integer
+    before: Integer
+    grown: list[_Grown]
+
+
+class _Positions(Form):
+    language: Language
+    lines: Integer
+    code: str
+    transformed: _SourceMap | None
+    rewritten: _Grown | None
+
+
+class _Completion(Form):
+    """The form of a `Completion`. The parts of an error are its message, name, code and data."""
+
+    id: Integer
+    value: str
+    error: tuple[str, str, str, str] | None
+    call: bool
+
+
+class _Rest(Form):
+    """The other part of a record.
+
+    Attributes:
+        printed: the number of all outputs, whose texts are apart.
+        untold: the number of outputs that no answer has contained yet.
+        timers: for each its id, the time at which it is due, and the time at which it was set.
+        notes: notes that no answer has contained yet.
+        noted: all notes, none of which is given twice.
+    """
+
+    began: Number
+    positions: _Positions | None
+    printed: Integer
+    untold: Integer
+    dropped: Integer
+    timers: list[tuple[Integer, Number, Number]]
+    timer_was_last: bool
+    yields: list[Integer]
+    yield_reason: str | None
+    asked: list[RequestMessage]
+    settled: list[_Completion]
+    last_call: Integer
+    refused: Integer
+    looking_up: Number
+    recent: list[CallForm]
+    total: Integer
+    waits: Integer
+    snapshots: Integer
+    notes: list[str]
+    noted: list[str]
+    approved: list[str]
+    denied: Integer
+    approval_secret: str
+    questions: Integer
+    turned_down: Integer
+
+
+_SAME_IN_RUN = (
+    *("dropped", "timer_was_last", "yields", "yield_reason", "last_call", "refused", "looking_up", "waits"),
+    "snapshots",
+)
+"""Fields of `_Rest` that have the names and values of attributes of `Run`."""
+
+
+class _CallBody(Form):
+    """The form of a call that has not ended. `request` is None if the call must not be sent again."""
+
+    began: Number
+    path: str
+    digest: str
+    request: RequestMessage | None
+
 
 # a run
 
 
 def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
-    """Write all that a later process needs of a run, apart from its snapshot, catalog, calls and outputs.
+    """Return all that a later process needs of a run, apart from its snapshot, catalog, calls and outputs.
 
     `calls_of` has its calls and `printed_of` its outputs; the record has the number of outputs.
 
     Args:
         told: the answer to be given now contains the latest outputs and notes.
     """
-    caller, counts = run.context.caller, run.context.counts
+    caller = run.context.caller
     approved, denied, secret = run.approvals.state
     questions, turned_down = run.questions.state
     notes, noted = run.notes
-    head = {
-        "format": FORMAT,
-        "run": run.id,
-        "caller": {"kind": caller.kind, "principal": caller.principal, "groups": sorted(caller.groups)},
-        "counts": [counts.search, counts.describe, counts.call, counts.by_id],
-        "namespaces": list(run.namespaces.ids),
-        "memoryLimit": run.memory_limit,
-    }
-    rest = {
-        "began": run.began - now + wall,
-        "positions": None if run.positions is None else _of_positions(run.positions),
-        "printed": len(run.history),
-        "untold": 0 if told else len(run.outputs),
-        "dropped": run.dropped,
-        "timers": [
-            [timer, due - now + wall, run.timers_began.get(timer, now) - now + wall]
+    head = _Head(
+        run=run.id,
+        caller=_Caller(caller.kind, caller.principal, sorted(caller.groups)),
+        counts=astuple(run.context.counts),
+        namespaces=list(run.namespaces.ids),
+        memory_limit=run.memory_limit,
+    )
+    rest = fill(
+        _Rest,
+        run,
+        began=run.began - now + wall,
+        positions=None if run.positions is None else _positions_form(run.positions),
+        printed=len(run.history),
+        untold=0 if told else len(run.outputs),
+        timers=[
+            (timer, due - now + wall, run.timers_began.get(timer, now) - now + wall)
             for timer, due in run.timers.items()
         ],
-        "timerWasLast": run.timer_was_last,
-        "yields": run.yields,
-        "yieldReason": run.yield_reason,
-        "asked": [write_request(asked) for asked in run.asked],
-        "settled": [_of_completion(each) for each in run.settled if not each.of_call],
-        "lastCall": run.last_call,
-        "refused": run.refused,
-        "lookingUp": run.looking_up,
-        "recent": [call_record_json(record, run.began) for record in run.recent],
-        "total": run.track.total,
-        "waits": run.waits,
-        "snapshots": run.snapshots,
-        "notes": [] if told else list(notes),
-        "noted": sorted(noted),
-        "approved": sorted(approved),
-        "denied": denied,
-        "approvalSecret": secret,
-        "questions": questions,
-        "turnedDown": turned_down,
-    }
-    return written([head, rest])
+        asked=[message_of(asked) for asked in run.asked],
+        settled=[_completion_form(each) for each in run.settled if not each.of_call],
+        recent=[call_form(record, run.began) for record in run.recent],
+        total=run.track.total,
+        notes=[] if told else list(notes),
+        noted=sorted(noted),
+        approved=sorted(approved),
+        denied=denied,
+        approval_secret=secret,
+        questions=questions,
+        turned_down=turned_down,
+    )
+    return f"[{stored_text(head)},{ascii_json(rest)}]"
 
 
 def printed_of(run: Run) -> str:
-    """Write the outputs of a run since `Run.written`; empty if there are none.
+    """Return the outputs of a run since `Run.written` as text; empty if there are none.
 
     Raises:
-        ProgramError: `snapshot_limit_exceeded`, it is nested too deep.
+        ProgramError: `snapshot_limit_exceeded`, an output is nested too deep.
     """
     new = run.history[run.written :]
-    return written(new) if new else ""
+    return ascii_json(new) if new else ""
 
 
 def caller_in(record: str, owner: str) -> Caller:
-    """Return the caller of a run as of its begin. `owner`: of the run.
+    """Return the caller of a run, as of the beginning of the run.
+
+    Args:
+        owner: the owner of the run.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with strictly(not_restorable):
-        caller = _head(first_of(record)).object("caller")
-        kind, principal = caller.one_of("kind", _KINDS), caller.text_or_none("principal")
-        groups = frozenset(caller.each("groups", text))
-        caller.end()
-        return Caller(None if is_bearer(owner) else owner, kind, principal, groups)
+    caller = _head(record).caller
+    return Caller(None if is_bearer(owner) else owner, caller.kind, caller.principal, frozenset(caller.groups))
 
 
 def counts_in(record: str) -> Counts:
-    """Return the counts of a run's requests. Raises as `caller_in`."""
-    with strictly(not_restorable):
-        return Counts(*map(integer, items(_head(first_of(record)).any("counts"), 4)))
+    """Return the counts of a run's requests. Raise as `caller_in`."""
+    return Counts(*_head(record).counts)
 
 
 def memory_limit_in(record: str) -> int:
-    """Return the bytes that the program could use so far. Raises as `caller_in`."""
-    with strictly(not_restorable):
-        return _head(first_of(record)).integer("memoryLimit")
+    """Return the memory limit of a run so far, in bytes. Raise as `caller_in`."""
+    return _head(record).memory_limit
+
+
+def _head(record: str) -> _Head:
+    return read_stored(record, _Head, first_element)
 
 
 def restore(
@@ -176,66 +270,46 @@ def restore(
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with strictly(not_restorable):
-        first, second = items(parsed(record), 2)
-        head, rest = _head(first), Fields(second)
-        if head.text("run") != context.run_id:
+    with rejecting(not_restorable):
+        first, second = parse_json(record)
+        head, rest = versioned(first, _Head, FORMAT, not_restorable), msgspec.convert(second, _Rest)
+        if head.run != context.run_id:
             raise not_restorable("it is another one")
-        head.any("caller"), head.any("counts"), head.any("namespaces")  # `caller_in` and `counts_in` read these
-        limit = head.integer("memoryLimit")
-        head.end()
-        # After the clock was put back in between, nothing begins later than now.
-        began = min(rest.number("began") - wall, 0.0) + now
-        run = Run(context, manifest, began, ledger, remember, memory_limit=limit)
+        # Nothing begins later than now, even if the clock was put back since.
+        began = min(rest.began - wall, 0.0) + now
+        run = Run(context, manifest, began, ledger, remember, memory_limit=head.memory_limit)
         run.advance("suspend")
-        positions = rest.object_or_none("positions")
-        run.positions = None if positions is None else _positions(positions)
+        for name in _SAME_IN_RUN:
+            setattr(run, name, getattr(rest, name))
+        run.positions = None if rest.positions is None else _positions(rest.positions)
         for each in printed:
-            run.history += map(output_of, items(parsed(each)))
-        run.written = rest.integer("printed")
+            run.history += check_outputs(msgspec.convert(parse_json(each), list[dict[str, Any]]))
+        run.written = rest.printed
         if run.written != len(run.history):
             raise not_restorable("some of what it has printed is missing")
-        untold = rest.integer("untold")
-        if not 0 <= untold <= len(run.history):
+        if not 0 <= rest.untold <= len(run.history):
             raise ValueError
-        run.outputs = run.history[len(run.history) - untold :]
-        run.dropped = rest.integer("dropped")
-        for raw in rest.each("timers", partial(items, count=3)):
-            timer, due, since = integer(raw[0]), number(raw[1]), number(raw[2])
+        run.outputs = run.history[len(run.history) - rest.untold :]
+        for timer, due, since in rest.timers:
             back = max(0.0, since - wall)
             run.timers[timer], run.timers_began[timer] = due - back - wall + now, since - back - wall + now
         run.timer_heap = [(due, timer) for timer, due in run.timers.items()]
         heapq.heapify(run.timer_heap)
-        run.timer_was_last = rest.flag("timerWasLast")
-        run.yields = rest.each("yields", integer)
-        run.yield_reason = rest.text_or_none("yieldReason")
-        run.asked = deque(rest.each("asked", _asked))
-        run.settled = SettledQueue(rest.each("settled", _completion))
-        run.last_call = rest.integer("lastCall")
-        run.refused = rest.integer("refused")
-        run.looking_up = rest.number("lookingUp")
-        recent = rest.each("recent", lambda raw: call_record_of(Fields(raw), run.began))
+        run.asked = deque(map(_asked, rest.asked))
+        run.settled = SettledQueue(map(_completion, rest.settled))
+        recent = [call_record_of(each, run.began) for each in rest.recent]
         run.recent = deque(recent, maxlen=RECENT_CALLS)
-        run.track.restore(rest.integer("total"), recent)
-        run.waits = rest.integer("waits")
-        run.snapshots = rest.integer("snapshots")
-        run.restore_notes(rest.each("notes", text), rest.each("noted", text))
-        run.approvals.restore(rest.each("approved", text), rest.integer("denied"), rest.text("approvalSecret"))
-        run.questions.restore(rest.integer("questions"), rest.integer("turnedDown"))
-        rest.end()
+        run.track.restore(rest.total, recent)
+        run.restore_notes(rest.notes, rest.noted)
+        run.approvals.restore(rest.approved, rest.denied, rest.approval_secret)
+        run.questions.restore(rest.questions, rest.turned_down)
         return run
-
-
-def _head(raw: Any) -> Fields:
-    head = Fields(raw)
-    check_format(head)
-    return head
 
 
 def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
     """Return every call whose end was not delivered to the program, with the ends that have come.
 
-    What a store has of a call already, which may be large, is left out.
+    Texts that the store already has are left out, since they may be large.
     """
     ended = [
         StoredCall(
@@ -259,21 +333,14 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
         return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
     # Nothing may send it again, so its request is not kept.
     sent = record.dispatched and not record.repeatable
-    asked: Request = call if call.through is None or call.through.asked is None else call.through.asked
-    body = {
-        "format": FORMAT,
-        "began": record.began - now + wall,
-        "path": record.path,
-        "digest": digest(call),
-        "request": None if sent else write_request(asked),
-    }
-    return StoredCall(call.id, record.tool, status, record.repeatable, written(body), executor=executor)
+    asked = call if call.through is None or call.through.asked is None else call.through.asked
+    body = _CallBody(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
+    return StoredCall(call.id, record.tool, status, record.repeatable, stored_text(body), executor=executor)
 
 
 def digest(call: ToolCall) -> str:
     """Return a digest of a call's target and arguments."""
-    given = "" if isinstance(call.input, Absent) else call.input
-    whole = f"{call.target}\0{given}".encode("utf-8", "surrogatepass")
+    whole = f"{call.target}\0{call.input or ''}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
@@ -283,38 +350,28 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    _, path, raw = _body(stored, 0.0)
-    if raw is not None:
-        with strictly(not_restorable):
-            asked = read_request(raw)
-            if asked.id != stored.id:
-                raise ValueError
-            match asked:
-                case ToolCall():
+    body = _body(stored)
+    if body is not None and body.request is not None:
+        with rejecting(not_restorable):
+            match asked := request_of(body.request):
+                case ToolCall() if asked.id == stored.id:
                     return asked
-                case NamespaceCall():
+                case NamespaceCall() if asked.id == stored.id:
                     return namespaces.tool_call(asked)
             raise TypeError
+    path = "" if body is None else body.path
     why = f"{escape_line(path or stored.tool)}: the call may have been sent already, and is not sent again"
-    return ToolCall(stored.id, stored.tool, ABSENT, 0, through=Through(path, refusal=why))
+    return ToolCall(stored.id, stored.tool, count=0, through=Through(path, refusal=why))
 
 
 def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
-    """Return the time of the call, monotonic seconds; `now` if it was not kept. Raises as `call_of`."""
-    return _body(stored, wall)[0] - wall + now
+    """Return the time of the call in monotonic seconds; `now` if it was not kept. Raise as `call_of`."""
+    body = _body(stored)
+    return now if body is None else body.began - wall + now
 
 
-def _body(stored: StoredCall, wall: float) -> tuple[float, str, Any]:
-    """Return the time at which it began, its path in a namespace, and its request, if it was kept."""
-    if not stored.body:
-        return wall, "", None
-    with strictly(not_restorable):
-        body = Fields(parsed(stored.body))
-        check_format(body)
-        began, path, raw = body.number("began"), body.text("path"), body.any("request")
-        body.text("digest")
-        body.end()
-        return began, path, raw
+def _body(stored: StoredCall) -> _CallBody | None:
+    return read_stored(stored.body, _CallBody) if stored.body else None
 
 
 def unknown_outcome(stored: StoredCall) -> Completion:
@@ -328,95 +385,56 @@ def unknown_outcome(stored: StoredCall) -> Completion:
 
 
 def completion_text(completion: Completion) -> str:
-    """Write a completion."""
-    return written({"format": FORMAT, **_of_completion(completion)})
+    """Return a completion as text."""
+    return stored_text(_completion_form(completion))
 
 
 def completion_of(text: str) -> Completion:
-    """Read what `completion_text` wrote. Raises `ProgramError`, `snapshot_restore_failed`."""
-    with strictly(not_restorable):
-        raw = parsed(text)
-        check_format(Fields(raw))
-        return _completion({name: value for name, value in raw.items() if name != "format"})
+    """Return the completion of `completion_text`. Raise `ProgramError`, `snapshot_restore_failed`."""
+    with rejecting(not_restorable):
+        return _completion(read_stored(text, _Completion))
 
 
-def _of_completion(completion: Completion) -> dict[str, Any]:
-    error = completion.error
-    return {
-        "id": completion.id,
-        "value": completion.value,
-        "error": None if error is None else [error.message, error.name, error.code, error.data],
-        "call": completion.of_call,
-    }
+# forms
 
 
-def _completion(raw: Any) -> Completion:
-    fields = Fields(raw)
-    number, value, error = fields.integer("id"), fields.text("value"), fields.any("error")
-    of_call = fields.flag("call")
-    fields.end()
-    # Values go into messages to the program without being parsed again.
-    parsed(value)
-    if error is None:
-        return Completion(number, value, of_call=of_call)
-    made = GuestError(*map(text, items(error, 4)))
-    parsed(made.data)
-    return Completion(number, value, made, of_call)
+def _completion_form(completion: Completion) -> _Completion:
+    error = None if completion.error is None else astuple(completion.error)
+    return _Completion(completion.id, completion.value, error, completion.of_call)
 
 
-# parts
+def _completion(form: _Completion) -> Completion:
+    error = None if form.error is None else GuestError(*form.error)
+    for text in (form.value, *(() if error is None else (error.data,))):
+        parse_json(text)  # it becomes part of messages to the program, unparsed
+    return Completion(form.id, form.value, error, form.call)
 
 
-def _of_positions(positions: Positions) -> dict[str, Any]:
-    transformed, rewritten = positions.transformed, positions.rewritten
-    return {
-        "language": positions.language,
-        "lines": positions.lines,
-        "code": positions.code,
-        "transformed": None
-        if transformed is None
-        else {
-            "mappings": transformed.mappings,
-            "lines": transformed.author.lines,
-            "before": transformed.author.before,
-            "grown": [_of_grown(each) for each in transformed.author.grown],
-        },
-        "rewritten": None if rewritten is None else _of_grown(rewritten),
-    }
-
-
-def _positions(fields: Fields) -> Positions:
-    rewritten, transformed = fields.any("rewritten"), fields.object_or_none("transformed")
-    positions = Positions(
-        fields.one_of("language", _LANGUAGES),
-        fields.integer("lines"),
-        fields.text("code"),
-        None if transformed is None else _source_map(transformed),
-        None if rewritten is None else _grown(rewritten),
+def _positions_form(positions: Positions) -> _Positions:
+    made, rewritten = positions.transformed, positions.rewritten
+    transformed = None
+    if made is not None:
+        author = made.author
+        transformed = _SourceMap(made.mappings, author.lines, author.before, [astuple(each) for each in author.grown])
+    return fill(
+        _Positions, positions, transformed=transformed, rewritten=None if rewritten is None else astuple(rewritten)
     )
-    fields.end()
-    return positions
 
 
-def _source_map(fields: Fields) -> SourceMap:
-    mappings, lines, before = fields.text("mappings"), fields.integer("lines"), fields.integer("before")
-    if not are_mappings(mappings):
-        raise ValueError
-    grown = tuple(fields.each("grown", _grown))
-    fields.end()
-    return SourceMap(mappings, Author(lines, before, grown))
+def _positions(form: _Positions) -> Positions:
+    made, rewritten = form.transformed, form.rewritten
+    transformed = None
+    if made is not None:
+        if not are_mappings(made.mappings):
+            raise ValueError
+        author = Author(made.lines, made.before, tuple(Grown(*each) for each in made.grown))
+        transformed = SourceMap(made.mappings, author)
+    return Positions(
+        form.language, form.lines, form.code, transformed, None if rewritten is None else Grown(*rewritten)
+    )
 
 
-def _of_grown(grown: Grown) -> list[int]:
-    return [grown.line, grown.column, grown.growth]
-
-
-def _grown(raw: Any) -> Grown:
-    return Grown(*map(integer, items(raw, 3)))
-
-
-def _asked(raw: Any) -> Lookup | Store | Load:
-    asked = read_request(raw)
-    if not isinstance(asked, _ASKED):
+def _asked(message: RequestMessage) -> Lookup | Store | Load:
+    if not isinstance(message, Lookup | Store | Load):
         raise TypeError
-    return asked
+    return message

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.sandbox.messages import Absent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable
@@ -168,7 +167,7 @@ class Track:
 
     def add(self, call: ToolCall, record: CallRecord) -> None:
         """Remember a call."""
-        text = "" if isinstance(call.input, Absent) else call.input
+        text = call.input or ""
         self.total += 1
         self._keep(call.id, _Kept(record, text if len(text) <= KEPT_INPUT else None, len(text)))
 
@@ -255,7 +254,7 @@ class Track:
         found = self._unpacked() | self._kept
         alive: set[int] = set()
         for call, record in live:
-            text = "" if isinstance(call.input, Absent) else call.input
+            text = call.input or ""
             found[call.id] = _Kept(record, text, len(text))
             alive.add(call.id)
         numbers = sorted(found)

@@ -15,7 +15,7 @@ from codemode_mcp.calls.arguments import MAX_DEPTH, ArgumentChecker
 from codemode_mcp.calls.phrases import path_text, shown_name
 from codemode_mcp.calls.schema_errors import SchemaErrors, _Search
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.sandbox.messages import ABSENT, ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 SIGNATURE = "MCP.s.take(input: {...}): Promise<McpToolResult>"
@@ -24,7 +24,7 @@ OPEN: dict[str, Any] = {"type": "object"}
 
 def prepare(schema: dict[str, Any], text: str | None, *, count: int = 1) -> dict[str, Any]:
     """Return the arguments sent for a call whose first argument is this JSON text; None: it has no argument."""
-    call = ToolCall(1, "mcp:s:take", ABSENT if text is None else text, count)
+    call = ToolCall(1, "mcp:s:take", text, count)
     return ArgumentChecker().prepare(call, "MCP.s.take", schema, lambda: SIGNATURE)
 
 
@@ -921,8 +921,7 @@ def test_a_value_has_problems_exactly_when_it_does_not_fit(schema: dict[str, Any
 
 
 def timeout(options: str | None) -> float | None:
-    given = ABSENT if options is None else options
-    call = ToolCall(1, "mcp:s:take", "{}", 2, options=given)
+    call = ToolCall(1, "mcp:s:take", "{}", 2, options=options)
     return ArgumentChecker.timeout(call, "MCP.s.take", lambda: SIGNATURE)
 
 

@@ -22,7 +22,7 @@ from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
-from codemode_mcp.sandbox.messages import ABSENT, Describe, ToolCall, ToolSearch
+from codemode_mcp.sandbox.messages import Describe, ToolCall, ToolSearch
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
@@ -331,7 +331,7 @@ def test_calls_by_name_and_by_id_take_the_same_path() -> None:
     context = dispatcher.context("run_1", "ada", CALLER, catalog())
 
     def call(target: str, given: str | None, *, by_id: bool) -> tuple[str, str]:
-        made = ToolCall(1, target, ABSENT if given is None else given, by_id=by_id)
+        made = ToolCall(1, target, given, by_id=by_id)
         ended = anyio.run(dispatcher.call, made, context, CallRecord(1, target, time.monotonic()), None)
         return ended.value, "" if ended.error is None else ended.error.message
 

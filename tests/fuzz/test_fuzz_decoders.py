@@ -27,7 +27,7 @@ from codemode_mcp.runs.rendering import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.images import Entries, Image
-from codemode_mcp.sandbox.messages import ABSENT, ToolCall, TurnReport, decode_turn
+from codemode_mcp.sandbox.messages import ToolCall, TurnReport, decode_turn
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 from tests.fuzz.texts import ANY_TEXT, JSON, within
 
@@ -62,6 +62,8 @@ TURN: dict[str, Any] = {
     "droppedSize": 0,
     "rejections": [THROWN],
     "unchecked": [{"id": 1, "text": "x"}],
+    "returning": False,
+    "tooLarge": 0,
 }
 
 
@@ -297,7 +299,7 @@ INPUTS = (
 @example({}, "[" * 100_000, 1)
 @example({}, "9" * 5000, 1)
 def test_arguments_are_an_object_to_send_or_refused(schema: dict[str, Any], text: str | None, count: int) -> None:
-    call = ToolCall(1, "mcp:s:t", ABSENT if text is None else text, count)
+    call = ToolCall(1, "mcp:s:t", text, count)
     with within(2.0):
         try:
             sent = ArgumentChecker().prepare(call, "MCP.s.t", schema, lambda: "signature")

@@ -22,7 +22,7 @@ from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs import namespaces as module
 from codemode_mcp.runs.verdicts import _with_nearest_function
-from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall, Thrown
+from codemode_mcp.sandbox.messages import NamespaceCall, Thrown
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from tests.runs.bench import CALLER, OWNER, bench, texts
 from tests.runs.fake_plugins import FakePlugins
@@ -629,7 +629,7 @@ async def test_arguments_that_are_no_json_end_their_call_alone(engine: Engine) -
         context, opened = await opened_by(it)
         for text in ("NaN", "{", "[" * 100_000, ""):
             for path in ("items.add", "list"):
-                call = opened.tool_call(NamespaceCall(1, "issues", path, (text, ABSENT)))
+                call = opened.tool_call(NamespaceCall(1, "issues", path, (text, None)))
                 completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
                 assert completion.error is not None
                 assert completion.error.code == "nested_tool_failed"

@@ -15,7 +15,7 @@ from codemode_mcp.errors import CodeModeError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs import live
 from codemode_mcp.runs.views import KEPT_INPUT, KEPT_OF_RUN, SHOWN_CALLS, Ledger, Track
-from codemode_mcp.sandbox.messages import ABSENT, ToolCall
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
 from upstream_clients.testing import ScriptedSource, SlowSource, text_result
@@ -224,7 +224,7 @@ def test_the_calls_of_a_run_that_is_over_are_shown_as_before_and_take_far_less_m
             track.add(ToolCall(number, record.tool, f'{{"n":{number % 50}}}'), record)
         failed = CallRecord(900, "mcp:a:b", 901.0, "failed")  # it never began
         track.add(ToolCall(900, "mcp:a:b", "x" * (KEPT_INPUT + 1)), failed)
-        track.add(ToolCall(901, "mcp:a:b", ABSENT), CallRecord(901, "mcp:a:b", 902.0, "failed", 903.0))
+        track.add(ToolCall(901, "mcp:a:b", None), CallRecord(901, "mcp:a:b", 902.0, "failed", 903.0))
         return track
 
     tracemalloc.start()
@@ -312,7 +312,7 @@ def test_calls_that_have_not_ended_are_shown_before_those_that_have() -> None:
 
 def test_a_call_without_arguments_has_none_to_show() -> None:
     track = Track(Ledger(), 0.0)
-    track.add(ToolCall(0, "mcp:a:b", ABSENT), CallRecord(0, "mcp:a:b", 0.5, "failed"))
+    track.add(ToolCall(0, "mcp:a:b", None), CallRecord(0, "mcp:a:b", 0.5, "failed"))
     (view,) = track.views(2.0)
     assert (view.input, view.input_size, view.at_ms, view.ms) == ("", 0, 500, 0)
 

@@ -279,7 +279,7 @@ async def test_a_guest_that_makes_no_sense_ends_its_own_run_alone(
 ) -> None:
     outcome, _ = await outcome_of(engine, monkeypatch, "nonsense")
     assert (outcome.status, outcome.code) == ("failed", "internal_error")
-    assert outcome.error == "the sandbox answered with a message that is not valid (JSONDecodeError)"
+    assert outcome.error == "the sandbox answered with a message that is not valid (DecodeError)"
 
 
 # what is at the limit

@@ -9,7 +9,7 @@ import pytest
 from guest_harness import ok
 
 from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.sandbox.messages import ABSENT, NamespaceCall
+from codemode_mcp.sandbox.messages import NamespaceCall
 from tests.runs.bench import bench
 from tests.runs.fake_plugins import FakePlugins
 from tests.sandbox_escape.reach import WALK
@@ -42,7 +42,7 @@ def calls(told: Any) -> list[tuple[str, str, tuple[Any, ...]]]:
 
 
 def _read(text: Any) -> Any:
-    if text is ABSENT:
+    if text is None:
         return None
     try:
         return json.loads(text)
