@@ -662,7 +662,8 @@ async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
 async def test_a_record_of_another_version_ends_its_run_by_name_with_what_was_pending(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codemode_mcp.runs.records.FORMAT", 99)
+    stored_text = records.stored_text
+    monkeypatch.setattr(records, "stored_text", lambda form: stored_text(form).replace('"format":1', '"format":99', 1))
     async with replica(engine, tmp_path, slow()) as it:
         waiting = await it.execute("await MCP.files.write({n: 1})")
     monkeypatch.undo()
