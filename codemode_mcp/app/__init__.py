@@ -1,1 +1,1 @@
-"""The composition root: everything is opened, wired and closed here."""
+"""The composition root: opens, connects and closes everything."""

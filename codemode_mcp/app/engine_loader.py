@@ -1,4 +1,4 @@
-"""The sandbox's engine, made in a thread of its own when it is first wanted."""
+"""The loader of the JavaScript engine, which takes seconds to compile at first."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.app")
 
 CLOSE_SECONDS = 3.0
-"""Time that everything waits at its end for an engine that is still being compiled."""
+"""Seconds that the end of the process waits for an engine that is still being compiled."""
 
 
 class EngineLoader:
-    """The engine, made in a thread of its own when it is first wanted."""
+    """The loader of the engine, in a thread. A context manager: leaving it closes the engine."""
 
     def __init__(self, max_threads: int) -> None:
         self._max_threads = max_threads
@@ -46,7 +46,7 @@ class EngineLoader:
         self._stack.close()
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start to load the engine, if that was not done before."""
         with self._lock:
             if self._started:
                 return
@@ -54,14 +54,14 @@ class EngineLoader:
         threading.Thread(target=self._open, name="engine", daemon=True).start()
 
     def forget_unused(self) -> bool:
-        """Free what the engine can have again and has not used for a while; tell whether that was anything."""
+        """Free what the engine can make again and has not used for a while. Return True if anything was freed."""
         return self._engine is not None and self._engine.forget_unused()
 
     async def get(self) -> Engine:
-        """Return the engine, once it is there.
+        """Return the engine, after it was loaded.
 
         Raises:
-            RuntimeUnavailable: it cannot be had.
+            RuntimeUnavailable: the engine cannot be loaded.
         """
         if self._engine is None:
             self.start()
@@ -79,7 +79,7 @@ class EngineLoader:
             self._engine = self._stack.enter_context(open_engine(cache_dir(), max_threads=self._max_threads))
             log.info("engine ready in %d ms", round((time.monotonic() - began) * 1000))
         except CodeModeError as error:
-            log.error("%s", error.message)  # the message says it all
+            log.error("%s", error.message)  # a traceback would add nothing
             self._error = error
         except Exception:
             log.exception("the engine did not start")

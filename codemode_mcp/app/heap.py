@@ -1,12 +1,14 @@
-"""Keep the process small in the long run, where the C library does not by itself.
+"""Give freed memory back to the system, which glibc does not do completely.
 
-glibc gives nearly every thread an arena of its own. `malloc_trim` frees the end of the first arena only. What a large
-message or the start leaves at the end of another one stays resident for good: 11 MB after the start, 25 MB after some
-results of a MB. With a single arena all of that goes back to the system. Python's lock lets one thread allocate at a
-time anyway, so threads hardly wait for the arena. Lower thresholds (`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD`) save as
-much, but cost processor time: memory of large results is then given back and taken again for each of them.
+glibc gives nearly every thread its own arena, and `malloc_trim` frees the end of the first arena only. Memory that a
+large message or the start leaves at the end of another arena stays resident: 11 MB after the start, 25 MB after some
+results of 1 MB. With a single arena, all of it goes back to the system. Threads hardly wait for the arena, because
+Python's lock lets only one of them allocate at a time.
 
-On other systems than Linux, and with other C libraries than glibc, nothing is trimmed.
+Lower thresholds (`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD`) were tried. They save as much memory, but cost processor time:
+the memory of each large result is then given back and taken again.
+
+Nothing is trimmed on systems other than Linux, or with other C libraries.
 """
 
 from __future__ import annotations
@@ -23,24 +25,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TRIM_SECONDS = 5.0
+"""Interval between two trims."""
+
 WORTH_CPU_SECONDS = 0.1
-"""Processor time since the last trim from which on a trim is worth it: an idle process has nothing to give back."""
+"""Least processor time between two trims. An idle process has nothing to give back."""
 
 _M_ARENA_MAX = -8
 
 
 def use_one_arena() -> None:
-    """Have all threads allocate from one arena. Threads that were started before keep theirs."""
+    """Make all threads allocate from one arena. Threads that were started before keep theirs."""
     libc = _glibc()
     if libc is not None:
         libc.mallopt(_M_ARENA_MAX, 1)
 
 
 async def keep_small(forget_unused: Callable[[], bool] = lambda: False) -> None:
-    """Give freed memory back from time to time, until cancelled.
+    """Give freed memory back every `TRIM_SECONDS`, until cancelled.
 
     Args:
-        forget_unused: frees what can be had again and was not used for a while; tells whether that was anything.
+        forget_unused: frees caches that were not used for a while. Returns True if anything was freed.
     """
     libc = _glibc()
     use_one_arena()

@@ -1,8 +1,8 @@
-"""The operator's own command that is run when a program waits for a person.
+"""The operator's command that is run when a program waits for a person's approval.
 
-The command gets the id of the run and nothing that a program or a server has written. It runs without a shell, with no
-access to our streams, with the environment that servers get, and in a process group of its own that is ended after
-`LIMIT_SECONDS`. A command that fails is logged; it never fails a call.
+The command gets the id of the run, and no text that a program or a server has written. It runs without a shell, without
+our streams, with the environment that servers get, and in its own process group, which is killed after `LIMIT_SECONDS`.
+A command that fails is logged; it never fails a call.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.notify")
 
 LIMIT_SECONDS = 10.0
-"""Time that one command may take."""
+"""Timeout of one command."""
 
 CONCURRENT = 4
-"""Commands that run at the same time; further notices wait."""
+"""Commands that run at the same time. Further notices wait."""
 
-MOST_WAITING = 32
-"""Notices that may wait; further ones are dropped, with a line in the log."""
+MAX_WAITING = 32
+"""Notices that may run or wait. Further ones are dropped and logged."""
 
-AGAIN_SECONDS = 5.0
-"""Least time between two notices of the same run."""
+MIN_INTERVAL = 5.0
+"""Least seconds between two notices of the same run."""
 
 RUN_VARIABLE = "CODEMODE_MCP_RUN_ID"
 
@@ -47,7 +47,7 @@ class Notifier:
     """Runs the command of `tools.approval.notify`.
 
     Args:
-        command: program and arguments as they are now; empty: no command.
+        command: returns the current program and its arguments; empty if no command is configured.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Notifier:
         return f"<Notifier: {self._pending} pending>"
 
     def __call__(self, run_id: str) -> None:
-        """Start the command for a run whose calls begin to wait for a person. Returns immediately, never raises."""
+        """Start the command for a run whose calls begin to wait for a person. It neither waits nor raises."""
         command = tuple(self._command())
         now = self._clock()
-        self._latest = {run: at for run, at in self._latest.items() if at > now - AGAIN_SECONDS}
+        self._latest = {run: at for run, at in self._latest.items() if at > now - MIN_INTERVAL}
         if not command or run_id in self._latest:
             return
-        if self._pending >= MOST_WAITING:
+        if self._pending >= MAX_WAITING:
             log.warning("tools.approval.notify was not run for run %s: %d others wait", run_id[:12], self._pending)
             return
         self._latest[run_id] = now
@@ -89,7 +89,7 @@ class Notifier:
 
 @asynccontextmanager
 async def open_notifier(command: Callable[[], Sequence[str]]) -> AsyncIterator[Notifier]:
-    """Yield a notifier. Leaving ends the commands that still run."""
+    """Yield a notifier. Leaving kills the commands that still run."""
     async with anyio.create_task_group() as group:
         yield Notifier(group, command)
         group.cancel_scope.cancel()
@@ -123,9 +123,9 @@ async def _run(command: tuple[str, ...], run_id: str) -> None:
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
-    """End a command that still runs, and what it has started."""
+    """Kill a command that still runs, and its process group."""
     if process.returncode is not None:
-        return  # its number may belong to another process by now
+        return  # its process id may belong to another process by now
     with suppress(OSError):
         if sys.platform == "win32":  # pragma: no cover
             process.kill()

@@ -193,7 +193,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listings = tmp_path / "listings"
-    for place in ("codemode_mcp.app.app.listings_dir", "codemode_mcp.cli.doctor.ahead.listings_dir"):
+    for place in ("codemode_mcp.app.lifecycle.listings_dir", "codemode_mcp.cli.doctor.ahead.listings_dir"):
         monkeypatch.setattr(place, lambda: listings)
     servers = {
         "tracker": listing(tmp_path),

@@ -354,7 +354,7 @@ class _Running:
         from codemode_mcp.cli.trace.progress import Progress
 
         def called(tool: str) -> str:
-            entry = self._opened.catalog().get(tool)
+            entry = self._opened.catalog_of(self._opened.operator).get(tool)
             return tool if entry is None else entry.path
 
         progress = self._progress = Progress(called)

@@ -344,7 +344,7 @@ class _Running:
         from codemode_mcp.cli.trace.progress import Progress
 
         def called(tool: str) -> str:
-            entry = opened.catalog().get(tool)
+            entry = opened.catalog_of(opened.operator).get(tool)
             return tool if entry is None else entry.path
 
         progress = Progress(called)

@@ -1,0 +1,399 @@
+"""The parts of the application: opened in the order of their dependencies, reconfigured, and closed.
+
+The first `tools/list` needs neither the JavaScript engine nor connections to upstream servers. `Lifecycle.touch` starts
+these after the first request of a client; a program starts them, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp import __version__
+from codemode_mcp.app.idle_denials import warn_of_idle_denials
+from codemode_mcp.app.terminal_access import answer_terminals, clients_json, terminal_command
+from codemode_mcp.app.visible_servers import VisibleServers
+from codemode_mcp.audit import Auditor, Redactor, set_level
+from codemode_mcp.catalog.caller_topics import CallerTopics
+from codemode_mcp.catalog.topics import MAX_SERVERS
+from codemode_mcp.config import reload
+from codemode_mcp.nesting import one_deeper
+from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
+from codemode_mcp.server.connected import ConnectedClients
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from codemode_mcp.app.engine_loader import EngineLoader
+    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.catalog.per_caller import Catalogs
+    from codemode_mcp.config import Config
+    from codemode_mcp.plugins.host import Plugins
+    from codemode_mcp.policy.approval import RememberFn
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.program.typescript import Transformed
+    from codemode_mcp.runs.manager import RunManager
+    from codemode_mcp.runs.questions import Client
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.settings import StoreKind
+    from codemode_mcp.stores.opening import OpenedStore
+    from upstream_clients.pool import UpstreamPool
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
+
+log = logging.getLogger("codemode_mcp.app")
+
+TOUCH_SECONDS = 0.02
+"""Delay after the first request of a client, so that its answer is written before other work begins."""
+
+TRANSFORM_SECONDS = 30.0
+"""Timeout for the compilation of one TypeScript program."""
+
+ROOTS_SECONDS = 5.0
+"""Timeout for a client to name its folders to a server that is starting."""
+
+_IMPORTED_WHEN_OPENED = (
+    "codemode_mcp.catalog.per_caller",
+    "codemode_mcp.calls.dispatch",
+    "codemode_mcp.app.notify",
+    "codemode_mcp.plugins.bundled",
+    "codemode_mcp.plugins.host",
+    "codemode_mcp.runs.manager",
+    "codemode_mcp.search.semantic",
+    "codemode_mcp.catalog.observed_types",
+    "codemode_mcp.stores.opening",
+    "codemode_mcp.search.warmup",
+)
+
+
+class Lifecycle:
+    """The life of all parts of the application. Implements `runs.services.Upstreams` for the runs.
+
+    Attributes:
+        operator: the user who started this process: the caller over stdio, and from a terminal.
+        code_mode: True for `exec` and `wait`, False for the tools themselves (pass-through). It never changes.
+    """
+
+    def __init__(
+        self, config: Config, operator: Caller, engine: EngineLoader, transport: Literal["stdio", "http"] | None = None
+    ) -> None:
+        self.operator = operator
+        self.code_mode = config.tools.code_mode.enabled
+        self.auditor = Auditor()
+        self.redact = Redactor()
+        self.redact.know(config.secretive)
+        self._config = config
+        self._transport = transport
+        self._engine = engine
+        self._clients = ConnectedClients(time.monotonic)
+        self._visible = VisibleServers(config)
+        self._topics = CallerTopics(self._views)
+        self._roots: RootsFn | None = None
+        self._cached_views: tuple[UpstreamView, ...] = ()
+        self._esbuild: Path | None = None
+        self._touched = anyio.Event()
+        self._program_waits = anyio.Event()
+        self._cache_read = anyio.Event()
+        self._opened = anyio.Event()
+        self._change = anyio.Event()
+        # Parts, from here on: None until they are opened.
+        self._pool: UpstreamPool | None = None
+        self._store: OpenedStore | None = None
+        self._plugins: Plugins | None = None
+        self._catalogs: Catalogs | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._manager: RunManager | None = None
+
+    def touch(self) -> None:
+        """Start the engine and the connections to servers, because a client is connected."""
+        self._touched.set()
+
+    # parts, once everything is open
+
+    async def manager(self) -> RunManager:
+        """Return the manager of the runs, after everything is open."""
+        self.touch()
+        self._program_waits.set()
+        await self._opened.wait()
+        assert self._manager is not None
+        return self._manager
+
+    async def dispatcher(self) -> Dispatcher:
+        """Return the dispatcher, after everything is open."""
+        await self.manager()
+        assert self._dispatcher is not None
+        return self._dispatcher
+
+    async def pool(self) -> UpstreamPool:
+        """Return the pool of upstream servers, after everything is open."""
+        await self.manager()
+        assert self._pool is not None
+        return self._pool
+
+    async def plugins(self) -> Plugins:
+        """Return the plugins, after all configured ones were loaded or refused."""
+        await self.manager()
+        assert self._plugins is not None
+        await self._plugins.ready()
+        return self._plugins
+
+    async def engine(self) -> Engine:
+        """Return the compiled engine. Raises `RuntimeUnavailable`."""
+        return await self._engine.get()
+
+    # for the runs
+
+    async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
+        """Return the catalog of a program of this caller that begins now."""
+        assert self._catalogs is not None
+        return await self._catalogs.of(caller, client)
+
+    def catalog_of(self, caller: Caller) -> Catalog:
+        """Return the current catalog of the caller's MCP tools."""
+        assert self._catalogs is not None
+        return self._catalogs.servers_of(caller)
+
+    def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        """Implement `runs.services.Upstreams`."""
+        return self._visible.named(caller, names)
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        """Implement `runs.services.Upstreams`."""
+        await (await self.pool()).wait_settled(names, seconds)
+
+    def remembers(self) -> RememberFn | None:
+        """Return the function that stores approvals in the configuration file; None without such a file."""
+        return None if self._config.path is None else self._remember
+
+    async def _remember(self, tools: Collection[str], caller: Caller) -> None:
+        from codemode_mcp.config.edit import add_approved
+
+        assert self._config.path is not None
+        context = self._visible.policies.context_of(caller)
+        name = context.name if context is not None and "approved" in context.own else None
+        if await anyio.to_thread.run_sync(add_approved, self._config.path, tuple(tools), name):
+            log.info("%s: approved for ever: %s", self._config.path, ", ".join(tools))
+
+    async def transform(self, source: str) -> Transformed:
+        """Compile TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
+        from codemode_mcp.program.typescript import find_esbuild, transform
+
+        if self._esbuild is None:
+            self._esbuild = await anyio.to_thread.run_sync(
+                lambda: find_esbuild(self._config.tools.esbuild, environ=os.environ, cache_dir=cache_dir())
+            )
+        return await transform(self._esbuild, source, timeout=TRANSFORM_SECONDS)
+
+    def _source(self, entry: Entry, context: CallContext) -> ToolSource:
+        """Return the source of a tool, for the calls of one run. Raises `KeyError` if the source was removed."""
+        match entry.source:
+            case "mcp":
+                assert self._pool is not None
+                return self._pool.source(entry.source_name)
+            case "client":
+                from codemode_mcp.catalog.client_tools import ClientTools
+
+                return ClientTools()
+        assert self._plugins is not None
+        return self._plugins.source(entry.source, entry.source_name, context.caller, context.run_id, context.owner)
+
+    # changes
+
+    def change(self) -> anyio.Event:
+        """Return an event for the next change of the catalog or the configuration."""
+        return self._change
+
+    def apply(self, config: Config) -> None:
+        """Use another configuration. From now on it decides which tools a program may call.
+
+        Runs keep their catalogs. Servers whose entries are unchanged keep their connections.
+        """
+        before, self._config = self._config, config
+        self.redact.know(config.secretive)
+        set_level(config.log.level)
+        for line in reload.differences(before, config):
+            log.info("the configuration has changed: %s", line)
+        for line in reload.needs_restart(before, config):
+            log.warning("the configuration has changed: %s counts after a restart only", line)
+        self._esbuild = None
+        # Policy comes first, so that nothing is called in between that is denied now.
+        self._visible = VisibleServers(config)
+        if self._dispatcher is not None:
+            self._dispatcher.apply(config.tools)
+        if self._catalogs is not None:
+            self._catalogs.apply(config.tools)
+        if self._manager is not None:
+            self._manager.apply(config.tools.code_mode)
+        if self._plugins is not None:
+            self._plugins.apply(config.plugins)
+        if self._pool is not None:
+            self._pool.apply(self._specs())
+        self._topics = CallerTopics(self._views)
+        self._on_change()
+
+    def _on_change(self) -> None:
+        if self._catalogs is not None:
+            self._catalogs.changed()
+        self._change.set()
+        self._change = anyio.Event()
+
+    def _specs(self) -> tuple[UpstreamSpec, ...]:
+        return tuple(map(one_deeper, self._config.upstreams))
+
+    def _views(self) -> Sequence[UpstreamView]:
+        """Return views of the servers. Before the servers are started, the views come from cached listings."""
+        if self._pool is not None:
+            return self._pool.views()
+        names = {spec.name for spec in self._config.upstreams}
+        return [view for view in self._cached_views if view.name in names]
+
+    # opening
+
+    async def run(self) -> None:
+        """Open the parts that the first `tools/list` does not need, and keep them open until cancelled."""
+        if self.code_mode and self._transport is not None and 0 < len(self._config.upstreams) <= MAX_SERVERS:
+            self._cached_views = await anyio.to_thread.run_sync(_cached_views, self._specs())
+        self._cache_read.set()
+        await self._touched.wait()
+        if self._transport is not None:
+            with anyio.move_on_after(TOUCH_SECONDS):
+                await self._program_waits.wait()
+        from upstream_clients.listing_cache import ListingCache
+        from upstream_clients.pool import UpstreamPool
+
+        if self.code_mode:
+            # Imported here, since two threads that import hold each other up. The engine's thread then mostly works
+            # without the lock of the interpreter, beside the other imports.
+            importlib.import_module("codemode_mcp.sandbox.engine")
+            self._engine.start()
+        async with UpstreamPool(
+            self._specs(),
+            client_version=__version__,
+            on_change=self._on_change,
+            cache=ListingCache(listings_dir()),
+            roots=self._list_roots,
+        ) as pool:
+            self._pool = pool
+            if self._transport is None:
+                # Servers start while the rest is imported.
+                async with pool.importing():
+                    for name in _IMPORTED_WHEN_OPENED:
+                        importlib.import_module(name)
+            await self._run_with(pool)
+
+    async def _run_with(self, pool: UpstreamPool) -> None:
+        """Open everything that depends on the upstream servers, and keep it open until cancelled."""
+        from codemode_mcp.app.heap import keep_small
+        from codemode_mcp.app.notify import open_notifier
+        from codemode_mcp.calls.dispatch import Dispatcher
+        from codemode_mcp.catalog.observed_types import ObservedTypes
+        from codemode_mcp.catalog.per_caller import Catalogs
+        from codemode_mcp.plugins.bundled import bundled
+        from codemode_mcp.plugins.host import Plugins
+        from codemode_mcp.runs.manager import Services, open_manager
+        from codemode_mcp.search.semantic import Meaning, available
+        from codemode_mcp.search.warmup import Warmup
+        from codemode_mcp.stores.opening import open_store
+
+        meaning = Meaning(vectors_dir()) if available() else None
+        settings = self._config.tools.code_mode
+        # Runs of a command end with it, and need no durable store.
+        outlives = self._transport is not None and self.code_mode
+        async with open_store(
+            self._config.store if outlives else None,
+            settings,
+            clock=time.monotonic,
+            wall=time.time,
+            folder=state_dir(),
+            prefers_durable=outlives,
+            on_use=self._measure_store if self.auditor.measuring else None,
+        ) as store:
+            self._store = store
+            self._plugins = plugins = Plugins(
+                self._config.plugins,
+                workspace_dir=Path.cwd() if self._config.path is None else self._config.path.parent,
+                bundled=bundled(lambda: self._config.tools, lambda: store.values),
+                on_change=self._on_change,
+                sandboxed=self.code_mode,
+            )
+            self._catalogs = Catalogs(pool.views, self._config.tools, meaning, plugins)
+            observed = ObservedTypes() if self.code_mode else None
+            self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors)
+            async with (
+                open_notifier(lambda: self._config.tools.approval.notify) as notify,
+                open_manager(
+                    Services(
+                        engine=self._engine.get,
+                        dispatcher=self._dispatcher,
+                        store=store.runs,
+                        values=store.values,
+                        upstreams=self,
+                        transform=self.transform,
+                        clock=time.monotonic,
+                        auditor=self.auditor,
+                        registered=plugins,
+                        remember=self.remembers(),
+                        meaning=meaning,
+                        notify=notify,
+                        program=terminal_command(),
+                    ),
+                    settings,
+                ) as manager,
+            ):
+                self._manager = manager
+                self._opened.set()
+                with Warmup(None if meaning is None else meaning.fill) as warmup:
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(plugins.run)  # first, because programs wait for it
+                        group.start_soon(keep_small, self._engine.forget_unused)
+                        group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)
+                        if self._transport is not None:
+                            group.start_soon(self._answer_terminals, self._transport, manager, store)
+                        if self.code_mode:
+                            group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
+
+    async def _answer_terminals(self, transport: Literal["stdio", "http"], manager: RunManager, store: OpenedStore) -> None:
+        await answer_terminals(
+            self._config,
+            transport,
+            "code" if self.code_mode else "pass-through",
+            manager.operator,
+            store,
+            self.redact,
+            serves=self._serves,
+            clients=lambda: clients_json(self._clients, self._config.tools.clients),
+        )
+
+    def _serves(self, owner: str) -> bool:
+        """Return True if this process may resume the runs of an owner without a request of the owner.
+
+        It may for runs of the same user and configuration, or of callers over HTTP. Other runs were started with other
+        servers and rules.
+        """
+        return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
+
+    def _measure_store(self, kind: StoreKind, seconds: float, failed: bool) -> None:
+        self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)
+
+    async def _list_roots(self) -> JsonObject:
+        if self._roots is not None:
+            with anyio.move_on_after(ROOTS_SECONDS):
+                return await self._roots()
+        return {"roots": []}
+
+
+def _cached_views(specs: Sequence[UpstreamSpec]) -> tuple[UpstreamView, ...]:
+    from upstream_clients.listing_cache import ListingCache
+
+    cache = ListingCache(listings_dir())
+    return tuple(cached.view for cached in map(cache.load, specs) if cached is not None)

@@ -1,0 +1,60 @@
+"""The configured servers that each caller may see, as decided by its policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.policy.policy import Policies
+from declarations.names import identifiers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from codemode_mcp.config import Config
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Policy
+
+
+class VisibleServers:
+    """The servers of one configuration that its policies show: configured names by identifier."""
+
+    def __init__(self, config: Config) -> None:
+        self.policies = Policies(config.tools)
+        self._names = [spec.name for spec in config.upstreams]
+        self._by_policy: dict[Policy, dict[str, str]] = {}
+
+    def under(self, policy: Policy) -> dict[str, str]:
+        """Return the servers with a tool, resource or prompt that the policy may admit."""
+        found = self._by_policy.get(policy)
+        if found is None:
+            names = [name for name in self._names if policy.may_admit(f"mcp:{name}:")]
+            identifier_of = identifiers(names, kind="server")
+            found = self._by_policy[policy] = {identifier_of[name]: name for name in names}
+        return found
+
+    def of(self, caller: Caller | None) -> dict[str, str]:
+        """Return the servers that a caller may see.
+
+        Args:
+            caller: None for the servers that every caller may see.
+        """
+        policies = self.policies.all if caller is None else (self.policies.of(caller),)
+        first, *others = map(self.under, policies)
+        return {
+            identifier: name
+            for identifier, name in first.items()
+            if all(each.get(identifier) == name for each in others)
+        }
+
+    def named(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
+        """Return the configured names of servers that a program names; see `runs.services.Upstreams.servers_for`."""
+        visible = self.of(caller)
+        if names is None:
+            return None if len(visible) == len(self._names) else set(visible.values())
+        known = {name: name for name in visible.values()} | visible
+        return {known[name] for name in names if name in known}
+
+    def admits_nothing(self, caller: Caller) -> bool:
+        """Return True if the policy denies the caller every tool of every source."""
+        policy = self.policies.of(caller)
+        return not self.under(policy) and not any(map(policy.may_admit, ("plugin:", "core:", "client:")))
