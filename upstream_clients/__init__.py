@@ -4,11 +4,11 @@ General layout: `tools` has the nouns and the Protocol that every source of tool
 and `errors` has its errors. `pool` keeps all connections; `upstream` is one of them as its callers see it, and
 `connection` is the task that owns it. Under that: `negotiate` and `live_connection` speak the protocol over the SDK's
 dispatcher, `transports`, `http`, `stdio`, `sse`, `stderr` and `line_messages` open and guard transports, `backoff` has
-the delays before new attempts, `liveness` tells hung servers from busy ones, `fair_limiter` and `fair_queue` order waiting calls,
-`listing_cache` keeps listings, `error_mapping` reads foreign exceptions, `questions` brings a server's question to the
-call that it belongs to. Logins: `bearer` uses and renews one, `oauth` and `fetch` make it, `token_store` and `keychain`
-keep it. Pure: `tool_list_repair` (tool lists),
-`results` (tool results), `schemas` (untrusted JSON Schemas), `challenge`, `loopback`. `testing` has the fakes.
+the delays before new attempts, `liveness` tells hung servers from busy ones, `fair_limiter` and `fair_queue` order
+waiting calls, `listing_cache` keeps listings, `error_mapping` reads foreign exceptions, `questions` brings a server's
+question to the call that it belongs to. Logins: `bearer` uses and renews one, `oauth` and `fetch` make it,
+`token_store` and `keychain` keep it. Pure: `tool_list_repair` (tool lists), `results` (tool results), `schemas`
+(untrusted JSON Schemas), `challenge`, `loopback`. `testing` has the fakes.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """

@@ -362,7 +362,9 @@ class Lifecycle:
                         if self.code_mode:
                             group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
 
-    async def _answer_terminals(self, transport: Literal["stdio", "http"], manager: RunManager, store: OpenedStore) -> None:
+    async def _answer_terminals(
+        self, transport: Literal["stdio", "http"], manager: RunManager, store: OpenedStore
+    ) -> None:
         await answer_terminals(
             self._config,
             transport,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from codemode_mcp.errors import PolicyDenied, UpstreamError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.approval import ApprovalRequest
-from codemode_mcp.policy.policy import Ask, Deny, Effects, Policies
+from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.policy import Ask, Deny, Policies
 from upstream_clients.tools import Admission
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select
-from codemode_mcp.policy.policy import Deny, Effects
+from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.policy import Deny
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 

@@ -10,7 +10,7 @@ from declarations.operations import OPERATIONS
 from upstream_clients.tools import Tool
 
 if TYPE_CHECKING:
-    from codemode_mcp.policy.policy import Effects
+    from codemode_mcp.policy.effects import Effects
     from declarations.operations import Operation
 
 Source = Literal["core", "plugin", "mcp", "client"]

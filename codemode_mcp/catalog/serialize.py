@@ -20,7 +20,7 @@ from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Effects
+from codemode_mcp.policy.effects import Effects
 from codemode_mcp.strict_json import Form, fill, rejecting, versioned
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool

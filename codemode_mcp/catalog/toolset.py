@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.policy.policy import Deny, Effects
+from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.policy import Deny
 from declarations.expressions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools

@@ -19,7 +19,7 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
 from codemode_mcp.plugins.running import is_async, run_async, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
-from codemode_mcp.policy.policy import glob_pattern
+from codemode_mcp.policy.rules import glob_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

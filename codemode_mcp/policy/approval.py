@@ -1,7 +1,7 @@
 """A person's approval of nested calls: the question, and the meaning of its answer. Pure.
 
-A question is made by us alone: it shows the real tools and the real arguments, escaped, so that no program text in them
-can look like part of the question.
+Only this module writes the text of a question. It shows the real tools and the real arguments, escaped, so that no text
+of a program can look like part of the question.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import json_text
 from declarations.untrusted_text import escape_misleading, json_escape
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Collection, Sequence
 
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.policy.policy import Effects
+    from codemode_mcp.policy.effects import Effects
     from upstream_clients.tools import JsonObject
 
 Remember = Literal["no", "run", "always"]
-"""Duration of an approval: for these calls, for calls of the same tools in the same run, for ever."""
+"""Extent of an approval: these calls, calls of the same tools in the same run, or calls of these tools for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,11 @@ class ApprovalRequest:
     """One call that waits for a person.
 
     Attributes:
-        call: its number within its run.
-        tool: its id.
+        call: the number of the call within its run.
+        tool: the id of the tool.
         path: the expression that the program wrote.
-        arguments: exactly what is sent once it is approved.
-        reason: why it is asked for, e.g. the rule.
+        arguments: exactly the arguments that are sent after the approval.
+        reason: why an approval is needed, such as the rule.
     """
 
     call: int
@@ -51,8 +53,8 @@ class Verdict:
     """The decision on one call.
 
     Attributes:
-        why: of a denial, for the program: who denied it, or that no person could be asked.
-        by: who has decided.
+        why: the reason of a denial, for the program: who denied it, or why no person could be asked.
+        by: the origin of the decision.
     """
 
     approved: bool
@@ -62,20 +64,41 @@ class Verdict:
 
 
 ApproveFn = Callable[[ApprovalRequest], Awaitable[Verdict]]
-"""Waits for a person as long as it takes; is cancelled when the call ends."""
+"""Return a person's verdict, however long it takes. It is cancelled when the call ends."""
 
 RememberFn = Callable[["Collection[str]", "Caller"], Awaitable[None]]
-"""Have calls of these tools, by their ids, of callers like this one approved from now on, for ever. Raises
-`ConfigError`."""
+"""Approve calls of tools, by their ids, for ever, for callers in the same context. Raises `ConfigError`."""
+
+
+async def remember_approval(
+    remember: RememberFn, tools: Collection[str], caller: Caller, log: logging.Logger, *, otherwise: str
+) -> str | None:
+    """Approve calls of tools for ever. If that fails, log why and return a note for the user.
+
+    Args:
+        otherwise: the extent of the approval if it cannot be remembered, in words.
+    """
+    try:
+        await remember(tools, caller)
+    except CodeModeError as error:
+        log.error("an approval could not be remembered: %s", error.message)
+    except Exception:
+        log.exception("an approval could not be remembered")
+    else:
+        return None
+    return (
+        f"The approval counts for {otherwise} alone: the configuration file could not be changed; "
+        "see the log of codemode-mcp"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalQuestion:
-    """A question of our own to the user; see `upstream_clients.tools.Question`, which is what others ask.
+    """A question of this server to the user. Questions of upstream servers are `upstream_clients.tools.Question`.
 
     Attributes:
-        message: what is shown. It never begins with a bracket, as all that others ask does.
-        remember: what may be chosen of how long an approval counts, apart from "no".
+        message: the text. It never begins with a bracket, as the texts of upstream servers do.
+        remember: the extents that the user can choose, apart from "no".
     """
 
     message: str
@@ -87,7 +110,7 @@ class ApprovalQuestion:
 
     @property
     def params(self) -> JsonObject:
-        """Return the parameters of the MCP request."""
+        """The parameters of the MCP request."""
         properties: dict[str, JsonObject] = {
             "decision": {
                 "type": "string",
@@ -111,9 +134,10 @@ class ApprovalQuestion:
 def ask_for(
     requests: Sequence[ApprovalRequest], *, remember: tuple[Remember, ...] = (), who: str = "a program"
 ) -> tuple[ApprovalQuestion, int]:
-    """Return one question for as many of the calls as it has room for, from the first on, and how many these are.
+    """Return one question for the first calls, and their number. It has room for a limited number of calls.
 
-    `who`: makes the calls, in words.
+    Args:
+        who: the author of the calls, in words.
     """
     blocks: list[str] = []
     size = 0
@@ -141,23 +165,23 @@ def ask_for(
     return ApprovalQuestion("\n".join(lines), remember), count
 
 
-BY_ITSELF: Final = (
-    ' (if the client did so by itself, the operator can set tools.approval.via to "terminal", or list the tool in '
-    "tools.approved)"
+AUTOMATIC_DECLINE: Final = (
+    " (if the client declined without asking the user, the operator can set "
+    'tools.approval.via to "terminal", or list the tool in tools.approved)'
 )
-"""Advice for the user of a client that may have answered without showing the question."""
+"""Advice for clients that may have answered without showing the question to the user."""
 
 
 def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
-    """Return the decision in a client's answer: the MCP result of the question, unchecked so far.
+    """Return the decision in a client's answer, the unchecked MCP result of the question.
 
-    Whatever is not exactly an approval denies.
+    Every answer that is not exactly an approval is a denial.
     """
     if not isinstance(answer, dict):
         return Verdict(approved=False, why="the client's answer was not valid")
     match answer.get("action"):
         case "decline":
-            return Verdict(approved=False, why=f"the user declined{BY_ITSELF}")
+            return Verdict(approved=False, why=f"the user declined{AUTOMATIC_DECLINE}")
         case "cancel":
             return Verdict(approved=False, why="the user dismissed the question")
         case "accept":
@@ -182,44 +206,44 @@ def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
 
 
 def is_cancel(answer: object) -> bool:
-    """Tell if an answer of a client says that the question was dismissed without a decision."""
+    """Return True if a client's answer says that the question was dismissed without a decision."""
     return isinstance(answer, dict) and answer.get("action") == "cancel"
 
 
-def lasts(tool_id: str) -> bool:
-    """Return True if a rule can name this tool and nothing else, so that its approval can be kept for ever."""
+def can_be_remembered(tool_id: str) -> bool:
+    """Return True if a rule can name this tool and no other one, so that its approval can be remembered for ever."""
     return not set(tool_id) & set("*?") and tool_id.isprintable() and len(tool_id) <= MAX_ID
 
 
-# what a person is shown
+# the text of a question
 
 MAX_SHOWN = 20
 """Calls in one question."""
 
 MAX_CHARACTERS = 12_000
-"""Characters of all calls in one question; the first is always shown, and is bounded too."""
+"""Characters of all calls in one question. The first call is always shown; its size is limited, too."""
 
 MAX_ID = 200
 MAX_ARGUMENTS = 24
 """Top-level arguments of one call that are shown."""
 
 MAX_VALUE = 1_200
-"""Characters of the JSON of one argument that are shown whole; of a longer one, its begin and its end."""
+"""Characters of the JSON of one argument. Of a longer one, the beginning and the end are shown."""
 
-_LEAST_VALUE = 200
-"""Characters of one value, where there are many."""
+_MIN_VALUE = 200
+"""Least characters of one value, however many values there are."""
 
 _WIDTH = 100
 QUOTED: Final = "    "
-"""Before every line of a call: clients that read Markdown show such lines as they are."""
+"""Beginning of every line of a call. Clients that render Markdown show indented lines as plain text."""
 _CONTINUED = "      | "
 
 
 def shown(request: ApprovalRequest) -> list[str]:
-    """Return one call for a person's eyes, in lines of printable characters.
+    """Return the lines that show one call to a person. They have printable characters only.
 
-    No text of a program's or a server's can begin a line of its own or be taken for one of ours: it is JSON, between
-    quotes, and a line that is too long continues behind a mark.
+    Text of a program or a server cannot begin a line, nor look like a line of this module: it is quoted as JSON, and
+    the rest of a long line follows a mark.
     """
     lines = [f"call {request.call}: {_quoted(request.tool, MAX_ID)}"]
     if request.arguments:
@@ -235,16 +259,16 @@ def shown(request: ApprovalRequest) -> list[str]:
 def _arguments(arguments: JsonObject) -> list[str]:
     lines: list[str] = []
     items = list(arguments.items())
-    # However large the others are, something is seen of each.
-    most = max(_LEAST_VALUE, min(MAX_VALUE, 4 * MAX_VALUE // len(items)))
+    # A part of each argument is shown, however large the others are.
+    most = max(_MIN_VALUE, min(MAX_VALUE, 4 * MAX_VALUE // len(items)))
     for name, value in items[:MAX_ARGUMENTS]:
         key, text = _quoted(name, MAX_ID), json_text(value)
         if len(text) <= most:
             lines += _wrapped(f"{key}: {visible(text)}")
             continue
-        begin, end = text[: most * 2 // 3], text[-(most // 3) :]
-        left_out = len(text) - len(begin) - len(end)
-        lines += _wrapped(f"{key}: {visible(begin)}")
+        start, end = text[: most * 2 // 3], text[-(most // 3) :]
+        left_out = len(text) - len(start) - len(end)
+        lines += _wrapped(f"{key}: {visible(start)}")
         lines.append(f"    [cut: {left_out:,} characters are not shown here; the whole is {_measure(text)}]")
         lines += _wrapped(visible(end), _CONTINUED)
     left = items[MAX_ARGUMENTS:]
@@ -266,7 +290,7 @@ def _wrapped(text: str, first: str = "    ") -> list[str]:
 
 
 def _quoted(text: str, most: int) -> str:
-    """Return a text as JSON, so that its end is clear."""
+    """Return a text as JSON, which shows where the text ends."""
     if len(text) <= most:
         return visible(json_text(text))
     return f"{visible(json_text(text[:most]))} [cut: {len(text):,} characters, {_measure(text)}]"
@@ -284,10 +308,11 @@ def _effects(effects: Effects) -> str:
 
 
 def visible(text: str) -> str:
-    """Return text, which may be anything, with all that could mislead a reader written as JSON escapes.
+    """Return untrusted text with JSON escapes for every character that could mislead a reader.
 
-    Spaces in a row but the first two are included: no line can be made to break. Marks that take a place of their own
-    count as piled up too, because a decision rests on this text.
+    These are invisible, cursor-moving, right-to-left and stacked characters. Spacing marks count as stacked, too, because
+    a decision depends on this text. Of spaces in a row, all but the first two are escaped, so that a text cannot break a
+    line.
     """
     shown = escape_misleading(text, json_escape, piled=("Mn", "Me", "Mc"))
     return _SPACES.sub(lambda found: "  " + "\\u0020" * (len(found[0]) - 2), shown)

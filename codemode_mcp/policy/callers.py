@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 PEER: Final = "peer "
-"""Begin of a share that belongs to an address."""
+"""Beginning of a share that belongs to an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,11 @@ class Caller:
     Attributes:
         owner: the owner of runs and stored values; None for an unknown caller, whose runs belong to each holder of
             their ids.
-        principal: the name policy knows the caller by. Over HTTP the name of a token of the configuration or the
-            subject of an access token, over stdio the user's login name; None without authentication.
-        groups: that the caller is a member of.
-        share: whose share of the server the request uses, where that is not the owner's: the address of a caller that
-            has not shown who they are. It decides nothing else, so callers are equal without it.
+        principal: the caller's name in policies. Over HTTP it is the name of a token of the configuration, or the
+            subject of an access token. Over stdio it is the user's login name. None without authentication.
+        groups: the groups of the caller.
+        share: the share of the server that the request uses, if it is not the owner's: the address of a caller that
+            is not authenticated. It decides nothing else, so callers are compared without it.
     """
 
     owner: str | None
@@ -31,5 +31,5 @@ class Caller:
 
     @property
     def operates(self) -> bool:
-        """Return True if it is the user whose configuration this is, who may change it."""
+        """Return True for the user of this configuration, who may change it."""
         return self.kind == "stdio"

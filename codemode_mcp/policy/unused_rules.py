@@ -1,7 +1,7 @@
-"""Unused rules, tools that no caller can reach, and contexts without callers. Pure.
+"""Unused rules, tools that no caller can call, and contexts without callers. Pure.
 
-A rule does something where a decision about some tool, for callers of some context, would be another without the whole
-list that it stands in: of two rules that say the same, both do something.
+A rule is unused if the removal of its whole list changes no decision for any known tool and context. So of two equal
+rules, both are used or both are unused.
 """
 
 from __future__ import annotations
@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import (
-    Deny,
-    Effects,
-    Policies,
-    Policy,
-    Rules,
-    belongs,
-    matches,
-    reaches,
-    restricting_ids,
-)
+from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.policy import Deny, Policies, Policy, belongs, restricting_ids
+from codemode_mcp.policy.rules import Rules, matches, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +23,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import HttpSettings, PolicyContext, PolicyRules, ToolSettings
 
 Known = tuple[str, "Effects"]
-"""A tool: its id, and what it is taken to do."""
+"""A tool: its id and its effects."""
 
 Listed = Literal["deny", "approved", "ask", "allow"]
 
@@ -50,11 +42,11 @@ _UNKNOWN = Effects.of(None)
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A rule that does nothing.
+    """An unused rule.
 
     Attributes:
-        key: of the list that it stands in, e.g. `tools.contexts.interns.allow`.
-        why: after "it has no effect:"; None where it matches no tool at all.
+        key: the key of its list, such as `tools.contexts.interns.allow`.
+        why: the rest of a sentence that begins with "it has no effect:"; None if the rule matches no tool.
     """
 
     key: str
@@ -63,42 +55,42 @@ class Idle:
 
 
 def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[str]) -> list[Idle]:
-    """Return the rules that do nothing to any of these tools.
+    """Return the unused rules.
 
     Args:
-        known: all tools that there are, as far as that is known.
-        unknown: beginnings of ids that are not known now, such as `mcp:down:`; a rule that may be about one of them
-            is given the benefit of the doubt, and so is an annotation test.
+        known: all known tools.
+        unknown: prefixes of ids that are not known now, such as `mcp:down:`. If there are any, a rule that may match
+            such an id counts as used, and so does every annotation test.
     """
     found: list[Idle] = []
-    base = _Doing(tools.policy, known)
-    doing = {context.name: _Doing(context.rules, known) for context in tools.contexts}
+    base = _Usage(tools.policy, known)
+    usage = {context.name: _Usage(context.rules, known) for context in tools.contexts}
     for key in _LISTS:
-        inheriting = [base, *(doing[each.name] for each in tools.contexts if key == "deny" or key not in each.own)]
+        inheriting = [base, *(usage[each.name] for each in tools.contexts if key == "deny" or key not in each.own)]
         found += _idle(f"tools.{key}", key, getattr(tools.policy, key) or (), inheriting)
     for context in tools.contexts:
         for key in _LISTS:
             if key in context.own:
                 rules = _own(context, tools.policy, key)
-                found += _idle(f"tools.contexts.{context.name}.{key}", key, rules, [doing[context.name]])
+                found += _idle(f"tools.contexts.{context.name}.{key}", key, rules, [usage[context.name]])
     for server, globs in tools.policy.server_allow:
         matched = _matched(Rules(globs), known)
         found += [Idle(f"mcpServers.{server}.allow", rule, None) for rule in globs if rule not in matched]
 
-    def is_about_the_unknown(rule: str) -> bool:
+    def may_match_unknown(rule: str) -> bool:
         return bool(unknown) and ((":" not in rule and "*" not in rule) or any(reaches(rule, each) for each in unknown))
 
-    return [each for each in dict.fromkeys(found) if not is_about_the_unknown(each.rule)]
+    return [each for each in dict.fromkeys(found) if not may_match_unknown(each.rule)]
 
 
 def idle_denials(tools: ToolSettings, servers: Collection[str], listed: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a sentence for each deny rule about one server that denies nothing, with the nearest name.
 
-    Rules whose server is a glob, annotation tests, and rules about resources and prompts are left to `idle_rules`.
+    Annotation tests, rules with a glob as the server, and rules about resources and prompts are left to `idle_rules`.
 
     Args:
         servers: the names of all configured servers.
-        listed: the names of the tools of those whose tools are known.
+        listed: the names of the tools, by server, as far as they are known.
     """
     lists = [("tools.deny", tools.policy.deny)]
     lists += [(f"tools.contexts.{each.name}.deny", tuple(_own(each, tools.policy, "deny"))) for each in tools.contexts]
@@ -127,8 +119,8 @@ def _own(context: PolicyContext, base: PolicyRules, key: Listed) -> Iterable[str
     return (Counter(rules) - Counter(base.deny)).keys() if key == "deny" else rules
 
 
-class _Doing:
-    """Rules of one policy that match a tool, and those that decide about one; by list."""
+class _Usage:
+    """The rules of one policy that match a known tool, and those that decide about one, by list."""
 
     def __init__(self, rules: PolicyRules, known: Iterable[Known]) -> None:
         self.matching: Mapping[Listed, set[str]] = {key: set() for key in _LISTS}
@@ -159,7 +151,7 @@ def _applying(key: Listed, rules: Rules, tool_id: str, effects: Effects) -> list
     return [rule for each in ids for rule in rules.all(each, effects)]
 
 
-def _idle(key: str, kind: Listed, rules: Iterable[str], where: Sequence[_Doing]) -> Iterable[Idle]:
+def _idle(key: str, kind: Listed, rules: Iterable[str], where: Sequence[_Usage]) -> Iterable[Idle]:
     for rule in rules:
         if not any(rule in each.matching[kind] for each in where):
             yield Idle(key, rule, None)
@@ -182,9 +174,9 @@ def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
 
 
 def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) -> list[tuple[str, str]]:
-    """Return the contexts that no caller can be in, by name, with the reason."""
+    """Return the names of the contexts that no caller can belong to, each with the reason."""
     policies = Policies(tools)
-    callers = list(_possible(tools, http, operator))
+    callers = list(_possible_callers(tools, http, operator))
     inhabited = {context.name for caller in callers if (context := policies.context_of(caller)) is not None}
     found = []
     for context in tools.contexts:
@@ -202,8 +194,8 @@ def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) ->
     return found
 
 
-def _possible(tools: ToolSettings, http: HttpSettings, operator: Caller) -> Iterable[Caller]:
-    """Callers of every kind that there can be. A glob stands for those whom it matches."""
+def _possible_callers(tools: ToolSettings, http: HttpSettings, operator: Caller) -> Iterable[Caller]:
+    """Yield a caller of every possible kind. A glob stands for the callers that it matches."""
     yield operator
     yield Caller(None, "stdio")
     described = [each.partition(":") for context in tools.contexts for each in context.callers]

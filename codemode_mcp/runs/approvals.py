@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.policy.approval import Verdict, ask_for, is_cancel, lasts, verdict_of
+from codemode_mcp.policy.approval import Verdict, ask_for, can_be_remembered, is_cancel, verdict_of
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import QuestionRefused
 
@@ -205,7 +205,7 @@ class Approvals:
         return "approval-" + hmac.new(self._secret.encode(), shown, hashlib.sha256).hexdigest()[:32]
 
     def _remember_of(self, tools: Iterable[str]) -> tuple[Remember, ...]:
-        lasting = self._operated and self._remember is not None and all(map(lasts, tools))
+        lasting = self._operated and self._remember is not None and all(map(can_be_remembered, tools))
         return ("run", "always") if lasting else ("run",)
 
     def _answered(
@@ -240,7 +240,7 @@ class Approvals:
         """
         chosen = [each for call, each in self._waiting.items() if calls is None or call in calls]
         if verdict.remember == "always" and not (
-            self._remember is not None and all(lasts(each.request.tool) for each in chosen)
+            self._remember is not None and all(can_be_remembered(each.request.tool) for each in chosen)
         ):
             raise ValueError("these approvals cannot be remembered for ever")
         self._decide(chosen, verdict, by)

@@ -13,6 +13,7 @@ import anyio
 
 from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
+from codemode_mcp.policy.approval import remember_approval
 from codemode_mcp.program.compile import Program
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.runs.driver import Driver
@@ -271,18 +272,10 @@ class RunManager:
 
     async def _remember_approvals(self, run: Run, tools: Collection[str]) -> None:
         assert self._services.remember is not None
-        try:
-            await self._services.remember(tools, run.context.caller)
-        except CodeModeError as error:
-            log.error("an approval could not be remembered: %s", error.message)
-        except Exception:
-            log.exception("an approval could not be remembered")
-        else:
-            return
-        run.note(
-            "The approval counts for this program alone: the configuration file could not be changed; "
-            "see the log of codemode-mcp"
-        )
+        caller = run.context.caller
+        note = await remember_approval(self._services.remember, tools, caller, log, otherwise="this program")
+        if note is not None:
+            run.note(note)
 
     # in tasks of the group
 

@@ -29,9 +29,8 @@ from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.json_text import joined_halves, json_text
-from codemode_mcp.policy.approval import Verdict, ask_for, lasts, verdict_of
+from codemode_mcp.policy.approval import Verdict, ask_for, can_be_remembered, remember_approval, verdict_of
 from codemode_mcp.runs.questions import WINDOW, Questions
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server import descriptions
@@ -198,7 +197,7 @@ class _Call:
     async def approve(self, request: ApprovalRequest) -> Verdict:
         """Have the client's user decide about the call. A user who cannot be asked has not approved."""
         remember: tuple[Remember, ...] = ()
-        if self.remember is not None and self.caller.operates and lasts(request.tool):
+        if self.remember is not None and self.caller.operates and can_be_remembered(request.tool):
             remember = ("always",)
         question, _ = ask_for([request], remember=remember, who="the client")
         try:
@@ -214,25 +213,10 @@ class _Call:
             return Verdict(approved=False, why=why, by="nobody")
         except QuestionRefused as refusal:
             return Verdict(approved=False, why=str(refusal))
-        if verdict.approved and verdict.remember == "always":
-            await self._keep(request.tool)
+        if verdict.approved and verdict.remember == "always" and self.remember is not None:
+            note = await remember_approval(self.remember, (request.tool,), self.caller, log, otherwise="this call")
+            self.notes += filter(None, (note,))
         return verdict
-
-    async def _keep(self, tool: str) -> None:
-        """Have calls of a tool approved from now on."""
-        assert self.remember is not None
-        try:
-            await self.remember((tool,), self.caller)
-        except CodeModeError as error:
-            log.error("an approval could not be remembered: %s", error.message)
-        except Exception:
-            log.exception("an approval could not be remembered")
-        else:
-            return
-        self.notes.append(
-            "The approval counts for this call alone: the configuration file could not be changed; "
-            "see the log of codemode-mcp"
-        )
 
     async def _put(self, question: Question | ApprovalQuestion) -> JsonObject:
         match self.client.way(question):

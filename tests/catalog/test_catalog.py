@@ -11,7 +11,8 @@ import pytest
 
 from codemode_mcp.catalog.build import build
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.policy.policy import Allow, Ask, Effects, Policy
+from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.policy import Allow, Ask, Policy
 from codemode_mcp.settings import PolicyRules
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool, UpstreamView

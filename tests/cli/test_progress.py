@@ -18,7 +18,7 @@ from codemode_mcp.cli.terminal import Question, Screen
 from codemode_mcp.cli.trace import progress as progress_module
 from codemode_mcp.cli.trace.progress import Progress, Record
 from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
-from codemode_mcp.policy.policy import Effects
+from codemode_mcp.policy.effects import Effects
 
 if TYPE_CHECKING:
     from collections.abc import Callable

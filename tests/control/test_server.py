@@ -21,7 +21,7 @@ from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, dige
 from codemode_mcp.control.server import About, Control, controlled
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.policy.approval import ApprovalRequest
-from codemode_mcp.policy.policy import Effects
+from codemode_mcp.policy.effects import Effects
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import CallView, RunView
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from codemode_mcp.policy.callers import Caller
-from codemode_mcp.policy.policy import Effects
+from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.unused_rules import Idle, empty_contexts, idle_denials, idle_rules, out_of_reach
 from codemode_mcp.settings import HttpSettings, IssuerSettings, PolicyContext, PolicyRules, StaticToken, ToolSettings
 from upstream_clients.tools import Annotations

@@ -69,7 +69,7 @@ def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: st
 
 
 def _grants(plugin: Plugin, name: str, there: There) -> Iterable[Check]:
-    from codemode_mcp.policy.policy import may_overlap
+    from codemode_mcp.policy.rules import may_overlap
 
     own = f"plugin:{plugin.name}:"
     for key, what, wanting, granted in (

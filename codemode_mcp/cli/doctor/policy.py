@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
-    from codemode_mcp.policy.policy import Effects
+    from codemode_mcp.policy.effects import Effects
     from codemode_mcp.policy.unused_rules import Known
     from upstream_clients.tools import UpstreamView
 
@@ -33,7 +33,8 @@ class There:
 
     def has(self, glob: str) -> bool:
         """Return True if there is, or may be, anything that a glob matches. The outer `exec` counts."""
-        from codemode_mcp.policy.policy import Effects, matches, reaches
+        from codemode_mcp.policy.effects import Effects
+        from codemode_mcp.policy.rules import matches, reaches
 
         nothing = Effects.of(None)
         ids = (EXEC_ID, *self.tools)
@@ -64,7 +65,8 @@ async def there(app: App, config: Config) -> There:
     """Return all tools, once the servers are known."""
     from codemode_mcp.catalog import client_tools
     from codemode_mcp.catalog.build import build
-    from codemode_mcp.policy.policy import Effects, Policy
+    from codemode_mcp.policy.effects import Effects
+    from codemode_mcp.policy.policy import Policy
     from codemode_mcp.settings import PolicyRules
 
     views = (await app.pool()).views()

@@ -1,0 +1,61 @@
+"""Effects of tools: what calls of a tool do, as far as its server's annotations say so. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, Protocol
+
+
+class Declared(Protocol):
+    """The annotations of a tool. None: nothing was declared."""
+
+    @property
+    def read_only(self) -> bool | None: ...
+    @property
+    def destructive(self) -> bool | None: ...
+    @property
+    def idempotent(self) -> bool | None: ...
+    @property
+    def open_world(self) -> bool | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Annotations with MCP's defaults filled in: a tool is destructive and open-world unless it declares otherwise."""
+
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool
+
+    @staticmethod
+    def of(declared: Declared | None) -> Effects:
+        """Return the effects for annotations; None for a tool whose annotations are not trusted."""
+        if declared is None:
+            return Effects(read_only=False, destructive=True, idempotent=False, open_world=True)
+        read_only = declared.read_only is True
+        return Effects(
+            read_only=read_only,
+            destructive=not read_only and declared.destructive is not False,
+            idempotent=read_only or declared.idempotent is True,
+            open_world=declared.open_world is not False,
+        )
+
+
+ANNOTATIONS: Final = {
+    "readOnly": "read_only",
+    "destructive": "destructive",
+    "idempotent": "idempotent",
+    "openWorld": "open_world",
+}
+"""The annotation tests that may stand among rules, and the attributes of `Effects` that they test."""
+
+NO_EFFECTS: Final = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)
+"""Effects that pass no annotation test."""
+
+POSSIBLE_EFFECTS: Final = (
+    *(Effects(read_only=True, destructive=False, idempotent=True, open_world=world) for world in (True, False)),
+    *(Effects(False, *each) for each in product((True, False), repeat=3)),
+)
+"""All effects that `Effects.of` may return."""

@@ -1,0 +1,149 @@
+"""Rules about tools: annotation tests, and globs on ids with `*` and `?`. Pure.
+
+A list of rules is indexed when it is read, so that a decision costs the same for a thousand rules as for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from codemode_mcp.policy.effects import ANNOTATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from codemode_mcp.policy.effects import Effects
+
+_GRAM = 3
+"""Characters in a row by which globs are indexed. A glob is tried only for ids that contain its rarest such part."""
+
+
+class Rules:
+    """An indexed list of rules.
+
+    Attributes:
+        rules: all of them, in order.
+        globs: those that are no annotation tests.
+        has_annotations: whether any rule is an annotation test.
+    """
+
+    def __init__(self, rules: Iterable[str]) -> None:
+        self.rules = tuple(rules)
+        self.globs = tuple(rule for rule in self.rules if rule not in ANNOTATIONS)
+        self.has_annotations = len(self.globs) < len(self.rules)
+        self._annotations: list[tuple[int, str]] = []
+        self._exact: dict[str, int] = {}
+        self._prefixes: dict[str, int] = {}
+        self._by_gram: dict[str, list[tuple[int, re.Pattern[str]]]] = {}
+        self._others: list[tuple[int, re.Pattern[str]]] = []
+        floating: list[tuple[int, str]] = []
+        for number, rule in enumerate(self.rules):
+            if rule in ANNOTATIONS:
+                self._annotations.append((number, ANNOTATIONS[rule]))
+            elif "*" not in rule and "?" not in rule:
+                self._exact.setdefault(rule, number)
+            elif "?" not in rule and rule.index("*") == len(rule.rstrip("*")):
+                self._prefixes.setdefault(rule.rstrip("*"), number)
+            else:
+                floating.append((number, rule))
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
+        # Each glob is indexed by the part that the fewest others contain.
+        used = Counter(gram for _, rule in floating for gram in _grams_of(rule))
+        for number, rule in floating:
+            rarest = min(_grams_of(rule), key=lambda gram: (used[gram], gram), default=None)
+            where = self._others if rarest is None else self._by_gram.setdefault(rarest, [])
+            where.append((number, glob_pattern(rule)))
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def first(self, tool_id: str, tool: Effects) -> str | None:
+        """Return the first rule that applies to a tool."""
+        number = min(self._matching(tool_id, tool), default=None)
+        return None if number is None else self.rules[number]
+
+    def all(self, tool_id: str, tool: Effects) -> list[str]:
+        """Return every rule that applies to a tool. Rules that differ only in asterisks at their ends count as one."""
+        return [self.rules[number] for number in sorted(self._matching(tool_id, tool))]
+
+    def test_annotations(self, tool: Effects) -> bool:
+        """Return True if an annotation test among the rules applies to tools with these effects."""
+        return any(getattr(tool, attribute) for _, attribute in self._annotations)
+
+    def _matching(self, tool_id: str, tool: Effects) -> Iterator[int]:
+        for number, attribute in self._annotations:
+            if getattr(tool, attribute):
+                yield number
+        found = self._exact.get(tool_id)
+        if found is not None:
+            yield found
+        for length in self._lengths:
+            if length > len(tool_id):
+                break
+            found = self._prefixes.get(tool_id[:length])
+            if found is not None:
+                yield found
+        for number, pattern in self._others:
+            if pattern.fullmatch(tool_id):
+                yield number
+        if self._by_gram:
+            for gram in self._by_gram.keys() & _grams(tool_id):
+                for number, pattern in self._by_gram[gram]:
+                    if pattern.fullmatch(tool_id):
+                        yield number
+
+
+def matches(rule: str, tool_id: str, tool: Effects) -> bool:
+    """Return True if one rule, an annotation test or a glob on ids (`*` and `?`), applies to a tool."""
+    if rule in ANNOTATIONS:
+        return bool(getattr(tool, ANNOTATIONS[rule]))
+    return glob_pattern(rule).fullmatch(tool_id) is not None
+
+
+def covers(glob: str, other: str) -> bool:
+    """Return True if a glob certainly matches everything that another glob matches."""
+    # The other glob is read as a text, whose asterisks only an asterisk may match.
+    return glob_pattern(glob, "[^*]").fullmatch(other) is not None
+
+
+def reaches(glob: str, prefix: str) -> bool:
+    """Return True if a glob matches any id that begins with `prefix`."""
+    head, star, _ = glob.partition("*")
+    return (bool(star) or len(head) >= len(prefix)) and _agree(head, prefix)
+
+
+def may_overlap(one: str, other: str) -> bool:
+    """Return True if two globs may match the same id, as far as their beginnings and ends tell."""
+    heads, tails = [glob.partition("*")[0] for glob in (one, other)], [glob.rpartition("*")[2] for glob in (one, other)]
+    if "*" not in one and "*" not in other and len(one) != len(other):
+        return False
+    return _agree(*heads) and _agree(tails[0][::-1], tails[1][::-1])
+
+
+def _agree(one: str, other: str) -> bool:
+    return all(a == b or "?" in (a, b) for a, b in zip(one, other, strict=False))
+
+
+@lru_cache(maxsize=16)  # the same id is looked up in one list after another
+def _grams(text: str) -> frozenset[str]:
+    return frozenset(text[start : start + _GRAM] for start in range(len(text) - _GRAM + 1))
+
+
+def _grams_of(rule: str) -> set[str]:
+    return {gram for part in re.split(r"[*?]", rule) for gram in _grams(part)}
+
+
+@lru_cache(maxsize=8192)
+def glob_pattern(rule: str, one: str = ".") -> re.Pattern[str]:
+    """Return the pattern for a glob. `one`: the pattern for a question mark."""
+    # `fnmatch` is no choice: a tool's name may contain brackets, and case matters on every system. Each part is
+    # searched once, at its first place, which is enough for globs. So no name that a server chooses makes this slow.
+    first, *parts = ("".join(one if c == "?" else re.escape(c) for c in part) for part in rule.split("*"))
+    if not parts:
+        return re.compile(first, re.DOTALL)
+    *middle, last = parts
+    between = "".join(f"(?>.*?{part})" for part in middle if part)
+    return re.compile(f"{first}{between}.*{last}", re.DOTALL)
