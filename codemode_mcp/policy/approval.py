@@ -310,9 +310,8 @@ def _effects(effects: Effects) -> str:
 def visible(text: str) -> str:
     """Return untrusted text with JSON escapes for every character that could mislead a reader.
 
-    These are invisible, cursor-moving, right-to-left and stacked characters. Spacing marks count as stacked, too, because
-    a decision depends on this text. Of spaces in a row, all but the first two are escaped, so that a text cannot break a
-    line.
+    These are invisible, cursor-moving, right-to-left and stacked characters. Spacing marks count as stacked, because a
+    decision depends on this text. Of spaces in a row, only the first two stay, so that a text cannot break a line.
     """
     shown = escape_misleading(text, json_escape, piled=("Mn", "Me", "Mc"))
     return _SPACES.sub(lambda found: "  " + "\\u0020" * (len(found[0]) - 2), shown)
