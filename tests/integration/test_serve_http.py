@@ -122,7 +122,7 @@ def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         done = cli("serve", "--transport", "http", "--port", port, "--config", str(write_http_config(tmp_path)))
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: another program listens there, or choose --port 0" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: another program uses this port; choose another one" in done.stderr
     assert "Traceback" not in done.stderr
 
 

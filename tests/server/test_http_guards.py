@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from codemode_mcp.server.http.auth import owner_string, session_owner
-from codemode_mcp.server.http.guards import BodyBudget, RateLimiter, TrustedProxies, Turns, doors, peer, seconds_to_read
+from codemode_mcp.server.http.bodies import BodyBudget, seconds_to_parse
+from codemode_mcp.server.http.guards import RateLimiter, RoundRobin, TrustedProxies, host_rules, peer
 from upstream_clients.fetch import is_local
 from upstream_clients.loopback import is_loopback
 
@@ -40,7 +41,7 @@ def test_what_others_may_reach_is_not_loopback(host: str) -> None:
 
 
 def test_a_listener_on_all_addresses_is_known_by_every_address_but_by_no_name() -> None:
-    found = doors("0.0.0.0", 8808, (), (), None)
+    found = host_rules("0.0.0.0", 8808, (), (), None)
     assert found.admits_host("192.0.2.7:8808")
     assert found.admits_host("[2001:db8::1]:8808")
     assert not found.admits_host("192.0.2.7:80")
@@ -48,14 +49,14 @@ def test_a_listener_on_all_addresses_is_known_by_every_address_but_by_no_name() 
 
 
 def test_a_listener_on_one_address_is_known_by_that_one() -> None:
-    found = doors("192.0.2.7", 8808, (), (), None)
+    found = host_rules("192.0.2.7", 8808, (), (), None)
     assert found.admits_host("192.0.2.7:8808")
     assert not found.admits_host("192.0.2.8:8808")
 
 
 def test_the_port_of_http_need_not_be_said() -> None:
-    assert doors("127.0.0.1", 80, (), (), None).admits_host("localhost")
-    assert not doors("127.0.0.1", 8808, (), (), None).admits_host("localhost")
+    assert host_rules("127.0.0.1", 80, (), (), None).admits_host("localhost")
+    assert not host_rules("127.0.0.1", 8808, (), (), None).admits_host("localhost")
 
 
 @pytest.mark.parametrize(
@@ -63,13 +64,13 @@ def test_the_port_of_http_need_not_be_said() -> None:
     ["", ":", ":8808", "localhost:", "localhost:+8808", "localhost:\uff18\uff18\uff10\uff18", "localhost :1"],
 )
 def test_a_host_that_is_none_is_not_let_in(value: str) -> None:
-    found = doors("127.0.0.1", 8808, (), (), None)
+    found = host_rules("127.0.0.1", 8808, (), (), None)
     assert not found.admits_host(value)
     assert not found.admits_origin("http://" + value, "localhost:8808")
 
 
 def test_behind_another_port_of_our_name_is_the_page_of_another_user() -> None:
-    found = doors("127.0.0.1", 8808, ("mcp.example",), (), None)
+    found = host_rules("127.0.0.1", 8808, ("mcp.example",), (), None)
     assert found.admits_host("mcp.example:9000")
     assert found.admits_origin("https://mcp.example", "127.0.0.1:8808")
     assert found.admits_origin("https://mcp.example:9000", "mcp.example:9000")
@@ -89,8 +90,8 @@ def test_a_bucket_empties_and_fills_again_for_each_key_alone() -> None:
 
 def test_bodies_that_take_long_to_read_wait_for_each_other_by_what_they_hold() -> None:
     large = b'{"arguments":' + json.dumps([[number] for number in range(400_000)]).encode() + b"}"
-    assert 0.3 < seconds_to_read(large) < 2
-    assert seconds_to_read(b'{"text":"' + b"x" * 4_000_000 + b'"}') < 0.001
+    assert 0.3 < seconds_to_parse(large) < 2
+    assert seconds_to_parse(b'{"text":"' + b"x" * 4_000_000 + b'"}') < 0.001
     limiter = RateLimiter(per_second=0.25, burst=0.5)
     assert [limiter.owe("bob", 0, 15, 0.5) for _ in range(3)] == [0, 2, 4]
     assert limiter.owe("alice", 0, 15, 0.5) == 0
@@ -166,11 +167,11 @@ def test_failures_beyond_the_burst_wait_for_each_other_up_to_a_bound() -> None:
 
 @pytest.mark.anyio
 async def test_requests_of_one_principal_wait_for_those_of_another_in_turn() -> None:
-    turns = Turns()
+    starts = RoundRobin()
     begun: list[str] = []
 
     async def request(who: str) -> None:
-        await turns.take(who)
+        await starts.wait(who)
         begun.append(who)
 
     async with anyio.create_task_group() as group:
@@ -186,11 +187,11 @@ async def test_requests_of_one_principal_wait_for_those_of_another_in_turn() -> 
 
 @pytest.mark.anyio
 async def test_one_request_begins_in_each_round_of_the_event_loop() -> None:
-    turns = Turns()
+    starts = RoundRobin()
     rounds, begun = 0, []
 
     async def request() -> None:
-        await turns.take("bob")
+        await starts.wait("bob")
         begun.append(rounds)
 
     async with anyio.create_task_group() as group:

@@ -1,6 +1,6 @@
-"""Serving MCP over HTTP: a listener of our own round the SDK's session manager, for both protocol eras.
+"""MCP over HTTP for both protocol eras: our own listener around the SDK's session manager.
 
-`listener` owns sockets, connections and the time of their end; `connection` is one of them, with limits on what has not
-become a request yet; `front` is every request's way in; `guards` holds its decisions as pure values; `auth` and `oauth`
-say who asks. Nothing here is imported before it is asked for.
+`listener` owns the socket and its connections. `connection` is one of them, with limits on incomplete requests. `front`
+is the ASGI application, `bodies` reads bodies and `responses` sends errors. `guards` has the limits on hosts and rates;
+`auth` and `oauth` identify callers. Only `serve --transport http` imports this package.
 """

@@ -1,4 +1,4 @@
-"""Authentication by bearer tokens of the operator, and challenges for refused requests."""
+"""Authentication by bearer tokens from the configuration, and challenges for refused requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 WHERE = "send the header Authorization: Bearer <token>, set under headers in your client's entry for this server"
-"""Instruction for the person who has set up a client."""
+"""Instruction for the person who configures a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Principal:
     """The principal of a request.
 
     Attributes:
-        owner: whom runs and stored values belong to; stable, and no two principals share one.
-        groups: that policy may name.
-        client: what the SDK tells sessions apart by, beside issuer and subject.
+        owner: the owner of its runs and stored values; stable and unique.
+        client: with issuer and subject, the identity to which the SDK binds sessions.
+        groups: groups that policy may name.
     """
 
     owner: str
@@ -37,18 +37,17 @@ class Principal:
 
     @property
     def name(self) -> str:
-        """Return what policy knows it by: the subject of an access token, else the name of a token of the
-        configuration."""
+        """The name for policy: the subject of an access token, else the name of a configured token."""
         return self.subject or self.client
 
 
 class Refused(Exception):
-    """The credentials do not do.
+    """Credentials that are missing, invalid or insufficient.
 
     Attributes:
-        status: 401 or 403; 503 when it cannot be known now.
-        error: the code of RFC 6750; None where no credentials were given.
-        message: for a person.
+        status: 400, 401 or 403; 503 if they cannot be verified now.
+        error: the code of RFC 6750; None if there were no credentials.
+        message: text for a person.
     """
 
     def __init__(self, status: int, error: str | None, message: str) -> None:
@@ -59,15 +58,14 @@ class Refused(Exception):
 
 
 class Verifier(Protocol):
-    """Knows a principal by a bearer token."""
+    """A verifier of bearer tokens."""
 
     async def principal(self, token: str) -> Principal:
-        """Raises `Refused`."""
-        ...
+        """Return the principal of a token. Raises `Refused`."""
 
 
 class StaticTokens:
-    """Tokens from the configuration, of which only digests are kept."""
+    """The verifier of tokens from the configuration. Only their digests are kept."""
 
     def __init__(self, tokens: Sequence[StaticToken]) -> None:
         self._tokens = tuple(tokens)
@@ -77,21 +75,21 @@ class StaticTokens:
 
     async def principal(self, token: str) -> Principal:
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        # All are compared, so that the time taken says nothing.
-        known = [known for known in self._tokens if hmac.compare_digest(known.digest, digest)]
+        # All are compared, so that the time reveals nothing.
+        known = [each for each in self._tokens if hmac.compare_digest(each.digest, digest)]
         if not known:
             raise Refused(401, "invalid_token", f"the bearer token is not one of this server; {WHERE}")
-        (first, *_) = known
+        first = known[0]
         return Principal(owner_string("token", first.name), first.name, groups=frozenset(first.groups))
 
 
 def owner_string(kind: str, *parts: str | None) -> str:
-    """Return an owner from its parts; injective, whatever they hold."""
+    """Return an owner made of parts. Different parts give different owners."""
     return f"http:{kind}:" + compact_json(parts)
 
 
 def session_owner(session_id: str) -> str:
-    """Return the owner of what a legacy session without authentication does; the id itself is a secret."""
+    """Return the owner for a legacy session without authentication. It has a hash, because the id is a secret."""
     return owner_string("session", hashlib.sha256(session_id.encode("latin-1", "replace")).hexdigest())
 
 

@@ -1,15 +1,15 @@
-"""One connection: uvicorn's, with limits on what has not become a request yet."""
+"""Connections of uvicorn with limits on their number, and on requests that are not complete yet."""
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from codemode_mcp.server.http.guards import peer
+from codemode_mcp.server.http.responses import error_body
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 32 * 1024
 
 WRITE_SECONDS = 60.0
-"""A client that reads nothing for so long has gone."""
+"""Seconds after which a client that reads nothing is disconnected."""
 
 
 ADMITTED: Final = "codemode_mcp.admitted"
-"""Key of an ASGI scope that is set once the request was let in."""
+"""Key of an ASGI scope that is set once the request has passed authentication."""
 
 
 class Connections:
     """The open connections of each peer, up to a limit.
 
-    At the limit a new connection takes the place of one of the peer that has the most, which is the one that has been
-    idle longest. So no peer keeps others out by connections that it does not use, or before it was let in.
+    At the limit a new connection replaces the longest idle connection of the peer that has the most. So no peer can
+    keep others out with unused or unauthenticated connections.
     """
 
     def __init__(self, limit: int) -> None:
@@ -40,15 +40,15 @@ class Connections:
         self._by_peer: dict[str, dict[Connection, None]] = {}
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection; False where there is no room for it."""
-        who = connection.peer
-        self._by_peer.setdefault(who, {})[connection] = None
+        """Add a connection. Return False if there is no room for it."""
+        own = self._by_peer.setdefault(connection.peer, {})
+        own[connection] = None
         self._count += 1
         if self._count <= self._limit:
             return True
         theirs = max(self._by_peer.values(), key=len)
-        if len(theirs) == len(self._by_peer[who]):
-            theirs = self._by_peer[who]
+        if len(theirs) == len(own):
+            theirs = own
         spare = next((each for each in theirs if each is not connection and each.is_spare()), None)
         if spare is None and connection not in theirs and 2 * len(theirs) > self._limit:
             spare = next(iter(theirs))  # more than half of all are in use by one peer
@@ -60,7 +60,7 @@ class Connections:
         return True
 
     def used(self, connection: Connection) -> None:
-        """Note that a connection has just become idle."""
+        """Record that a connection has just become idle."""
         theirs = self._by_peer.get(connection.peer, {})
         if connection in theirs:
             del theirs[connection]
@@ -76,7 +76,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """Closes itself when headers do not come in time, when the client does not read, or when there are too many.
+    """A connection that closes when headers are too slow, the client does not read, or there are too many connections.
 
     Subclasses set `peers` and `read_seconds`.
     """
@@ -86,14 +86,14 @@ class Connection(H11Protocol):
     read_seconds: float
 
     _deadline: asyncio.TimerHandle | None = None
-    _reading: asyncio.TimerHandle | None = None
+    _write_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self.client is not None:
             self.peer = peer(self.client[0])
         if not self.peers.add(self):
-            self._turn_away(503, "too many connections; try again")
+            self._refuse(503, "too many connections; try again")
         else:
             self._deadline = self.loop.call_later(self.read_seconds, self._too_slow)
 
@@ -108,12 +108,12 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.peers.remove(self)
-        self._lift()
-        self._read_again()
+        self._cancel_deadline()
+        self._cancel_write_deadline()
         super().connection_lost(exc)
 
     def is_spare(self) -> bool:
-        """Decide if the connection can be closed without a loss: no request of it that was let in is there whole."""
+        """Return True if closing the connection loses no complete request that was admitted."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or self.conn.their_state is h11.SEND_BODY:
             return True
@@ -121,23 +121,23 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._reading = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+        self._write_deadline = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._read_again()
+        self._cancel_write_deadline()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        # uvicorn calls this where it handles what the parser has refused; only the exception knows which it was.
+        # uvicorn calls this while it handles an error of the parser. Only the exception says which error it was.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.close()  # in the middle of an answer; there is no room for another
+            self.transport.close()  # a response has begun, so no other one can be sent
             return
         status = getattr(sys.exc_info()[1], "error_status_hint", 400)
-        self._turn_away(status, "the headers are too large" if status == 431 else "this is no valid HTTP request")
+        self._refuse(status, "the headers are too large" if status == 431 else "this is not a valid HTTP request")
 
     def _watch(self) -> None:
-        """Run the clock while a part of a head is there, and while the rest of an unwanted body comes."""
+        """Start the deadline of an incomplete head, or of the rest of a body that was refused; else cancel it."""
         if self.transport.is_closing():
             return
         idle = self.conn.their_state is h11.IDLE
@@ -145,7 +145,7 @@ class Connection(H11Protocol):
             if self._deadline is None:
                 self._deadline = self.loop.call_later(self.read_seconds, self._too_slow)
             return
-        self._lift()
+        self._cancel_deadline()
         if idle and self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -155,34 +155,27 @@ class Connection(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and cycle.response_complete and self.conn.their_state is h11.SEND_BODY
 
-    def _lift(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _read_again(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+    def _cancel_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
 
     def _too_slow(self) -> None:
         self._deadline = None
         if self._is_answered_early():
             self.transport.close()
             return
-        self._turn_away(408, "the request did not come in time")
+        self._refuse(408, "the request did not come in time")
 
-    def _turn_away(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, message: str) -> None:
         if self.transport.is_closing():
             return
         body = error_body(status, message)
         head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + body)
         self.transport.close()
-
-
-def error_body(status: int, message: str, **data: Any) -> bytes:
-    """Return a JSON-RPC error that answers no particular request."""
-    code = -32603 if status >= 500 else -32600
-    error = {"code": code, "message": message} | ({"data": data} if data else {})
-    return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}, ensure_ascii=False).encode()

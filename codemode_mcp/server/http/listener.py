@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from codemode_mcp.server.http.auth import StaticTokens
 from codemode_mcp.server.http.connection import MAX_HEADER_BYTES, Connection, Connections
 from codemode_mcp.server.http.front import METADATA_PATH, Front
-from codemode_mcp.server.http.guards import bracketed, doors
+from codemode_mcp.server.http.guards import bracketed, host_rules
 from codemode_mcp.server.http.sessions import FairSessions
 from upstream_clients.loopback import is_loopback
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.http")
 
 KEEP_ALIVE_SECONDS = 75
-"""Seconds for an idle connection: longer than clients keep theirs, so none is closed under a request on its way."""
+"""Seconds for an idle connection. Clients close theirs sooner, so none is closed while a request is on its way."""
 
 BACKLOG = 2048
 
@@ -45,7 +45,7 @@ _FLUSH_SECONDS = 0.5
 
 
 class CannotListen(Exception):
-    """The message says where and why."""
+    """The server cannot listen. The message has the address and the reason."""
 
 
 class Listener:
@@ -58,7 +58,7 @@ class Listener:
         self._over = anyio.Event()
 
     async def serve(self, server: Server[Any]) -> None:
-        """Begin to answer with this server; before, requests are told to try again."""
+        """Begin to answer with this server. Until then, requests are answered with 503."""
         await self._group.start(self._sessions, server)
 
     async def _sessions(self, server: Server[Any], *, task_status: TaskStatus[None]) -> None:
@@ -75,11 +75,11 @@ class Listener:
             await self._over.wait()
 
     def set_ready(self) -> None:
-        """Everything is there."""
+        """Report on `/readyz` that the server is ready."""
         self._front.ready = True
 
     async def drain(self) -> bool:
-        """Take no new requests, and give open ones `shutdownGraceMs` to end; whether they did."""
+        """Refuse new requests and wait up to `shutdownGraceMs` for open ones. Return False if some are left."""
         self._front.draining = True
         log.info("no new calls; %d requests are open", self._front.open)
         with anyio.move_on_after(self._front.settings.shutdown_grace_ms / 1000) as scope:
@@ -88,6 +88,7 @@ class Listener:
         return not scope.cancelled_caught
 
     async def close(self) -> None:
+        """Stop answering, after the responses that are being written."""
         self._front.draining = True
         with anyio.move_on_after(_FLUSH_SECONDS):
             await self._front.drained()
@@ -96,10 +97,10 @@ class Listener:
 
 @asynccontextmanager
 async def listening(settings: HttpSettings, host: str, port: int, path: str) -> AsyncIterator[Listener]:
-    """Listen for the time inside; port 0 takes a free one. Leaving ends all connections.
+    """Listen for the duration of the context, then end all connections. Port 0 stands for any free port.
 
     Raises:
-        CannotListen: the address is not to be had.
+        CannotListen: the address is invalid or in use.
     """
     opened = _open_socket(host, port)
     async with AsyncExitStack() as stack:
@@ -110,7 +111,7 @@ async def listening(settings: HttpSettings, host: str, port: int, path: str) -> 
         front = Front(
             settings,
             path,
-            doors(host, port, settings.allowed_hosts, settings.allowed_origins, resource),
+            host_rules(host, port, settings.allowed_hosts, settings.allowed_origins, resource),
             await _verifier(settings, stack),
             _protected(settings),
         )
@@ -131,7 +132,7 @@ async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier |
     from codemode_mcp.server.http.oauth import FETCH_SECONDS, AccessTokens, Keys
     from upstream_clients.address_guard import ReachClient
 
-    # An issuer may name public addresses for its keys, or those of its own network. `jwksUrl` is the operator's word.
+    # The issuer may name public addresses for its keys, or those of its own network. The operator chooses `jwksUrl`.
     trusted = settings.oauth.jwks_url or settings.oauth.issuer
     client = await stack.enter_async_context(ReachClient(trusted, trust_named_by=True, timeout=FETCH_SECONDS))
     return AccessTokens(settings.oauth, Keys(settings.oauth, client, time.monotonic))
@@ -159,7 +160,7 @@ _UNKNOWN = "this name cannot be resolved; give an address of this machine"
 
 
 def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
-    """Return what a name or an address stands for; empty for nothing."""
+    """Return the addresses of a host; none if it cannot be resolved."""
     try:
         return list(socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
     except (OSError, UnicodeError):
@@ -191,7 +192,7 @@ def _open_socket(host: str, port: int) -> socket.socket:
         opened.close()
         match error.errno:
             case errno.EADDRINUSE:
-                why = "another program listens there, or choose --port 0 for a free one"
+                why = "another program uses this port; choose another one, or --port 0 for any free one"
             case errno.EADDRNOTAVAIL:
                 why = "this machine has no such address"
             case _:
@@ -201,20 +202,20 @@ def _open_socket(host: str, port: int) -> socket.socket:
 
 
 class _Connections:
-    """The open connections of uvicorn, and their end."""
+    """The open connections of uvicorn."""
 
     def __init__(self, server: asyncio.Server, state: ServerState) -> None:
         self._server = server
         self._state = state
 
     def close(self) -> None:
-        """Accept no more; what is idle ends now, what is open with its answer."""
+        """Accept no more connections. Idle ones end now, others after their response."""
         self._server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
 
     async def end(self) -> None:
-        """End what is left."""
+        """End all connections."""
         self.close()
         tasks = list(self._state.tasks)
         if tasks:
@@ -226,12 +227,12 @@ class _Connections:
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self._server.wait_closed()
-        await asyncio.sleep(0)  # connections that were aborted let go of their sockets in the next round
+        await asyncio.sleep(0)  # aborted connections close their sockets in the next round of the event loop
 
 
 @asynccontextmanager
 async def _accepting(front: Front, opened: socket.socket) -> AsyncIterator[_Connections]:
-    # Its records have tracebacks in them, and a line for every piece of junk that arrives.
+    # Its records contain tracebacks, and every invalid request gets a line.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     maximum = _room_for(front.settings.max_connections)
 
@@ -265,8 +266,7 @@ async def _accepting(front: Front, opened: socket.socket) -> AsyncIterator[_Conn
 
 
 def _room_for(connections: int) -> int:
-    """Return how many connections there is room for in the table of open files, which is made larger where it can
-    be."""
+    """Return how many connections the limit of open files allows, after raising it as far as possible."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -280,13 +280,13 @@ def _room_for(connections: int) -> int:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if soft < wanted:
             room = max(1, soft - _SPARE_FILES)
-            log.warning("room for %d connections only: the limit of open files is %d (ulimit -n)", room, soft)
+            log.warning("at most %d connections: the limit of open files is %d (ulimit -n)", room, soft)
             return room
     return connections
 
 
 def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> str | None:
-    """Return why a server is not to be started on this address, if so."""
+    """Return why a server must not be started on this address; None if it may."""
     if settings.authenticates or settings.allow_unauthenticated or allowed or is_loopback(host):
         return None
     if not _addresses(host, 0):
@@ -294,7 +294,7 @@ def refusal_to_listen(settings: HttpSettings, host: str, *, allowed: bool) -> st
     return (
         f"--host {host} can be reached from other machines, and every client there could run programs against all "
         "your servers: there is no authentication. Set http.auth in the configuration, listen on 127.0.0.1, or, if "
-        "something else keeps strangers away, say so with --allow-unauthenticated or http.allowUnauthenticated"
+        "something else keeps strangers away, set --allow-unauthenticated or http.allowUnauthenticated"
     )
 
 
@@ -306,4 +306,4 @@ def notes_for(settings: HttpSettings, host: str) -> list[str]:
         return [
             f"warning: every client that reaches {host} can run programs on all servers; there is no authentication"
         ]
-    return ["note: this is HTTP without TLS; put a proxy with TLS before it, or bearer tokens can be read on their way"]
+    return ["note: this is HTTP without TLS; put a proxy with TLS in front of it, or others can read bearer tokens"]

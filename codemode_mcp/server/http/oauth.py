@@ -1,7 +1,8 @@
-"""Access tokens of an OAuth authorization server: signed JWTs, by issuer, audience, time and scope.
+"""Verification of access tokens of an OAuth authorization server: signed JWTs with issuer, audience, time and scope.
 
-Keys come from the issuer's key set over HTTPS, with bounds on time and size; they are kept, and asked for again when a
-token names a key that is not among them, but not more often than every few seconds, whatever tokens are sent.
+Keys come from the issuer's key set over HTTPS, with bounds on time and size. They are cached, and fetched again for a
+token with an unknown key, at most once every `RETRY_SECONDS`. `jwt.PyJWKClient` is not used: it blocks the event loop,
+and has no bounds on size and on attempts.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,94 +28,90 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.http")
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Asymmetric ones alone: with a symmetric one, who can verify a token can make one."""
+"""Asymmetric algorithms only: with a symmetric one, this server could also make tokens."""
 
 LEEWAY_SECONDS = 30
-"""Seconds by which clocks may differ."""
+"""Largest difference between clocks in seconds."""
 
 FRESH_SECONDS = 3600.0
-"""After which the keys are fetched again."""
+"""Seconds after which the keys are fetched again."""
 
 STALE_SECONDS = 86_400.0
-"""Seconds for which old keys are used while the authorization server is away."""
+"""Seconds for which old keys are used while the authorization server does not answer."""
 
 RETRY_SECONDS = 10.0
-"""Least time between two attempts."""
+"""Seconds between two attempts to fetch keys."""
 
 FETCH_SECONDS = 10.0
 MAX_DOCUMENT = 512 * 1024
 MAX_KEYS = 100
 
 MIN_RSA_BITS = 2048
-"""Length of an RSA key (RFC 7518, 3.3)."""
+"""Shortest RSA key that is used (RFC 7518, 3.3)."""
 
 MAX_GROUPS = 1000
-"""Groups in a token."""
+"""Most groups in a token."""
 
-_WITHOUT_ID = 8
-"""Keys that are tried for a token that names none."""
+_MAX_CANDIDATES = 8
+"""Keys that are tried for one token; a token that names no key may be signed with any."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """A public key, and what its entry says of it."""
-
-    key: Any
-    family: str
-    key_id: str | None
-    algorithm: str | None
+_FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+"""Key types by the first letters of an algorithm."""
 
 
 class Keys:
-    """The keys of one issuer."""
+    """The cached keys of one issuer. Each key has the algorithm that its entry declares, if any."""
 
     def __init__(self, settings: IssuerSettings, client: httpx2.AsyncClient, clock: Callable[[], float]) -> None:
         self._settings = settings
         self._client = client
         self._clock = clock
         self._lock = anyio.Lock()
-        self._keys: tuple[_Key, ...] = ()
+        self._keys: list[tuple[jwt.PyJWK, str | None]] = []
         self._fetched = self._tried = float("-inf")
 
     async def candidates(self, key_id: str | None, algorithm: str) -> list[Any]:
-        """Return the keys that may have signed a token. Raises `Refused` when there are no keys at all."""
+        """Return the keys that may have signed a token. Raises `Refused` if the issuer's keys are not available."""
         if self._clock() - self._fetched > FRESH_SECONDS:
             await self._refresh()
         if self._clock() - self._fetched > STALE_SECONDS:
-            self._keys = ()
+            self._keys = []
         found = self._matching(key_id, algorithm)
         if not found and key_id is not None:
             await self._refresh()
             found = self._matching(key_id, algorithm)
         if not self._keys:
-            raise Refused(503, None, "the keys of the authorization server cannot be had now; try again")
+            raise Refused(503, None, "the keys of the authorization server are not available now; try again")
         return found
 
     def _matching(self, key_id: str | None, algorithm: str) -> list[Any]:
-        family = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}[algorithm[:2]]
         return [
             key.key
-            for key in self._keys
-            if key.family == family and (key_id is None or key.key_id == key_id) and key.algorithm in (None, algorithm)
-        ][:_WITHOUT_ID]
+            for key, declared in self._keys
+            if key.key_type == _FAMILIES[algorithm[:2]]
+            and (key_id is None or key.key_id == key_id)
+            and declared in (None, algorithm)
+        ][:_MAX_CANDIDATES]
 
     async def _refresh(self) -> None:
         seen = self._tried
         async with self._lock:
             if self._tried != seen or self._clock() - self._tried < RETRY_SECONDS:
-                return  # another request has just done so
+                return  # another request has just tried
             self._tried = self._clock()
             try:
                 with anyio.fail_after(FETCH_SECONDS):
                     document = await self._document(self._settings.jwks_url or await self._discover())
                 self._keys = _usable(document)
             except (OSError, TimeoutError, ValueError, httpx2.HTTPError, httpx2.InvalidURL) as error:
-                log.warning("the keys of %s cannot be had: %s", self._settings.issuer, error or type(error).__name__)
+                log.warning(
+                    "the keys of %s cannot be fetched: %s", self._settings.issuer, error or type(error).__name__
+                )
                 return
             self._fetched = self._clock()
 
     async def _discover(self) -> str:
-        """Return where the issuer says its keys are (RFC 8414, OpenID Connect Discovery)."""
+        """Return the URL of the key set from the issuer's metadata (RFC 8414, OpenID Connect Discovery)."""
         issuer = self._settings.issuer
         parts = urlsplit(issuer)
         origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
@@ -149,17 +145,14 @@ class Keys:
                 body += chunk
                 if len(body) > MAX_DOCUMENT:
                     raise ValueError(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
-        try:
-            found = json.loads(bytes(body))
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(f"{url} is no JSON object")
-        return found
+        with suppress(ValueError, RecursionError):
+            if isinstance(found := json.loads(body), dict):
+                return found
+        raise ValueError(f"{url} is not a JSON object")
 
 
 class AccessTokens:
-    """Verifies the tokens of one issuer for this server."""
+    """The verifier of one issuer's tokens for this server."""
 
     def __init__(self, settings: IssuerSettings, keys: Keys) -> None:
         self._settings = settings
@@ -169,12 +162,12 @@ class AccessTokens:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise Refused(401, "invalid_token", "the bearer token is no signed JWT") from None
+            raise Refused(401, "invalid_token", "the bearer token is not a signed JWT") from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
             raise Refused(401, "invalid_token", "the token is not signed with an algorithm that is allowed here")
         if key_id is not None and not isinstance(key_id, str):
-            raise Refused(401, "invalid_token", "the token names its key in a wrong way")
+            raise Refused(401, "invalid_token", "the key id (kid) of the token is not a string")
         claims = self._claims(token, algorithm, await self._keys.candidates(key_id, algorithm))
         missing = [scope for scope in self._settings.scopes if scope not in _scopes(claims)]
         if missing:
@@ -207,58 +200,58 @@ class AccessTokens:
         raise Refused(401, "invalid_token", problem)
 
     def _named(self, claims: Mapping[str, Any]) -> Principal:
-        subject = claims.get("sub")
-        client = claims.get("client_id", claims.get("azp"))
-        subject = subject if isinstance(subject, str) and subject else None
-        client = client if isinstance(client, str) and client else None
+        subject = _text(claims.get("sub"))
+        client = _text(claims.get("client_id", claims.get("azp")))
         issuer = self._settings.issuer
         if subject is None and client is None:
             raise Refused(401, "invalid_token", "the token names neither a subject nor a client")
-        if subject is None:
-            return Principal(owner_string("client", issuer, client), client or "", issuer, None, self._groups(claims))
-        return Principal(owner_string("subject", issuer, subject), client or "", issuer, subject, self._groups(claims))
+        kind, name = ("client", client) if subject is None else ("subject", subject)
+        return Principal(owner_string(kind, issuer, name), client or "", issuer, subject, self._groups(claims))
 
     def _groups(self, claims: Mapping[str, Any]) -> frozenset[str]:
-        """Return what policy knows the subject as a member of. Raises `Refused` where that cannot be told: rules for a
-        group would otherwise be left out."""
+        """Return the groups of the subject, for policy.
+
+        Raises:
+            Refused: the groups are incomplete or invalid. Rules for a group would otherwise be skipped.
+        """
         name = self._settings.groups_claim
-        elsewhere = claims.get("_claim_names")  # OpenID Connect Core 5.6.2; what is too much for a token
-        if isinstance(elsewhere, dict) and name in elsewhere:
-            problem = "the token says that its user is in more groups than are in it; put fewer into it"
+        distributed = claims.get("_claim_names")  # claims that are not in the token (OpenID Connect Core 5.6.2)
+        if isinstance(distributed, dict) and name in distributed:
+            problem = f"the token does not contain the groups of its user ({name}), which are too many; send fewer"
             raise Refused(401, "invalid_token", problem)
         given = claims.get(name)
         if given is None:
             return frozenset()
         values = given if isinstance(given, list) else [given]
-        # RFC 9068, 2.2.3.1: also as RFC 7643 has them.
+        # A group is a string or an object (RFC 9068, 2.2.3.1, and RFC 7643).
         groups: list[Any] = [
             value.get("value") if isinstance(value, dict) else value for value in values[: MAX_GROUPS + 1]
         ]
         if len(groups) > MAX_GROUPS or not all(isinstance(group, str) for group in groups):
-            raise Refused(401, "invalid_token", f"the groups of the token are no list of up to {MAX_GROUPS} names")
+            raise Refused(401, "invalid_token", f"the groups of the token are not a list of at most {MAX_GROUPS} names")
         return frozenset(groups)
 
 
-def _usable(document: Mapping[str, Any]) -> tuple[_Key, ...]:
-    """Return the keys for signatures that a set holds. Raises `ValueError` when there are none."""
+def _usable(document: Mapping[str, Any]) -> list[tuple[jwt.PyJWK, str | None]]:
+    """Return the signature keys of a key set. Raises `ValueError` if there are none."""
     entries = document.get("keys")
     found = []
     for entry in entries[:MAX_KEYS] if isinstance(entries, list) else ():
-        if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC", "OKP") or entry.get("use") == "enc":
+        if not isinstance(entry, dict) or entry.get("kty") not in _FAMILIES.values() or entry.get("use") == "enc":
             continue
-        with suppress(jwt.PyJWTError, ValueError, TypeError):  # another's mistake in one key does not cost the others
-            key = jwt.PyJWK(entry).key
-            if entry["kty"] == "RSA" and key.key_size < MIN_RSA_BITS:
-                log.warning("a key of %d bits in the key set is not used; RSA takes %d", key.key_size, MIN_RSA_BITS)
+        with suppress(jwt.PyJWTError, ValueError, TypeError):  # an invalid key does not affect the others
+            key = jwt.PyJWK(entry)
+            if key.key_type == "RSA" and key.key.key_size < MIN_RSA_BITS:
+                log.warning("an RSA key of %d bits is ignored: %d are required", key.key.key_size, MIN_RSA_BITS)
                 continue
-            found.append(_Key(key, entry["kty"], entry.get("kid"), entry.get("alg")))
+            found.append((key, entry.get("alg")))
     if not found:
         raise ValueError("the key set has no usable key")
-    return tuple(found)
+    return found
 
 
 def is_safe_url(url: str) -> bool:
-    """Return True if keys may come from there: HTTPS, or this very machine."""
+    """Return True if keys may be fetched from a URL: with HTTPS, or from this machine."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
@@ -267,7 +260,7 @@ def is_safe_url(url: str) -> bool:
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """`scope` of RFC 9068; some servers call it `scp`, or make it a list."""
+    """Return the scopes of a token: `scope` of RFC 9068, or `scp` of some servers, as text or as a list."""
     found: set[str] = set()
     for key in ("scope", "scp"):
         value = claims.get(key)
@@ -276,3 +269,7 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
         elif isinstance(value, list):
             found.update(item for item in value if isinstance(item, str))
     return frozenset(found)
+
+
+def _text(claim: object) -> str | None:
+    return claim if isinstance(claim, str) and claim else None

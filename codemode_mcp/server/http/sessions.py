@@ -1,7 +1,7 @@
-"""Sessions of legacy clients, of which no principal or peer keeps others from theirs.
+"""Sessions of clients of the handshake revisions, shared fairly between principals or peers.
 
-At the limit a new session takes the place of another one. It is the longest idle session of the principal or peer
-that has the most. A client whose session has ended gets 404 and opens a new one, as MCP has it.
+At the limit a new session replaces the longest idle session of the principal or peer that has the most. The client of
+a session that has ended gets 404 and opens a new one, as MCP requires.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 SHARE: Final = "codemode_mcp.share"
-"""Key of an ASGI scope: whose share of the server the request uses."""
+"""Key of an ASGI scope: the principal or peer whose share of the server the request uses."""
 
-_WHO: ContextVar[str] = ContextVar("codemode_mcp.server.http.who", default="")
+_CALLER: ContextVar[str] = ContextVar("codemode_mcp.server.http.caller", default="")
 
 
 class FairSessions(StreamableHTTPSessionManager):
-    """The SDK's manager with shares. Scopes of requests need `SHARE`."""
+    """The SDK's session manager with a share for each caller. The scope of a request needs `SHARE`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._whose: dict[str, str] = {}
+        self._callers: dict[str, str] = {}
 
     async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        _WHO.set(scope.get(SHARE, ""))
+        _CALLER.set(scope.get(SHARE, ""))
         await super()._handle_stateful_request(scope, receive, send)
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        who = _WHO.get()
+        caller = _CALLER.get()
         if self.max_sessions is not None and len(self._server_instances) >= self.max_sessions:
-            self._make_room(who)
+            self._make_room(caller)
         made = super()._admit_session(requestor)
         if made is not None:
             assert made.mcp_session_id is not None
-            self._whose[made.mcp_session_id] = who
+            self._callers[made.mcp_session_id] = caller
         return made
 
-    def _make_room(self, who: str) -> None:
-        counts = Counter(self._whose.values())
+    def _make_room(self, caller: str) -> None:
+        counts = Counter(self._callers.values())
         ((most, count),) = counts.most_common(1)
-        if counts[who] == count:
-            most = who
-        session = min((each for each, whose in self._whose.items() if whose == most), key=self._unused_since)
-        if most == who and self._unused_since(session) == math.inf:
+        if counts[caller] == count:
+            most = caller
+        session = min((each for each, its in self._callers.items() if its == most), key=self._unused_since)
+        if most == caller and self._unused_since(session) == math.inf:
             return  # all are in use
         transport = self._server_instances.pop(session)
-        del self._whose[session]
+        del self._callers[session]
         group: Any = self._task_group
         group.start_soon(self._discard_session, session, transport)
 
     def _unused_since(self, session: str) -> float:
-        """Return when a session was last used, on a clock of its own; infinity while it is in use."""
+        """Return the deadline of an idle session, which grows with its last use; infinity while it is in use."""
         scope = self._server_instances[session].idle_scope
         return math.inf if scope is None else scope.deadline
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-        self._whose.pop(session_id, None)
+        self._callers.pop(session_id, None)
         await super()._discard_session(session_id, transport)

@@ -1,0 +1,134 @@
+"""Bodies of requests, read within limits on their size, their time, and the share of each caller."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from codemode_mcp.server.http.guards import RateLimiter
+from codemode_mcp.server.http.responses import Headers, Refusal, header, too_many_requests
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+    from codemode_mcp.server.http.guards import RoundRobin
+    from codemode_mcp.settings import HttpSettings
+
+FREE_BODY_BYTES: Final = 64 * 1024
+"""Bytes of each body that no budget counts: small requests are always taken."""
+
+MIN_BUDGET: Final = 64 * 1024 * 1024
+"""Least bytes of incomplete bodies that the process takes."""
+
+SECONDS_PER_VALUE: Final = 7e-7
+"""Seconds of the event loop for one JSON value of a request: to parse it and to make a message of it."""
+
+
+class BodyReader:
+    """A reader of bodies for one listener.
+
+    Args:
+        starts: decides whose body is read next.
+    """
+
+    def __init__(self, settings: HttpSettings, starts: RoundRobin) -> None:
+        self._limit = settings.max_request_bytes
+        self._seconds = settings.request_read_ms / 1000
+        self._starts = starts
+        self._budget = BodyBudget.for_bodies_of(self._limit)
+        # In seconds of the event loop, which all callers share: one of them gets a quarter of it.
+        self._parsing = RateLimiter(0.25, 0.5)
+
+    async def read(self, headers: Headers, receive: Receive, caller: str) -> bytes:
+        """Return the whole body. `caller`: the principal or peer whose share it uses.
+
+        Raises:
+            Refusal: the body is too large or too slow, or the caller sends too much.
+        """
+        too_large = Refusal(
+            413, f"the body is larger than {self._limit} bytes (http.maxRequestBytes)", {"connection": "close"}
+        )
+        declared = header(headers, b"content-length")
+        if declared is not None and declared.isdecimal() and int(declared) > self._limit:
+            raise too_large
+        body, counted = bytearray(), 0
+        try:
+            with anyio.move_on_after(self._seconds) as scope:
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise Refusal(400, "the request ended before its body")  # the peer has disconnected
+                    body += message.get("body", b"")
+                    if len(body) > self._limit:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        scope.deadline = math.inf
+                        await self._wait_to_parse(caller, body)
+                        return bytes(body)
+                    more = max(0, len(body) - FREE_BODY_BYTES) - counted
+                    if not self._budget.admits(caller, more):
+                        raise Refusal(
+                            503,
+                            "too many large bodies are being sent at the same time; send this request again later",
+                            {"retry-after": "1", "connection": "close"},
+                        )
+                    counted += more
+                    await self._starts.wait(caller)  # until then the connection is not read
+        finally:
+            self._budget.release(caller, counted)
+        raise Refusal(408, "the body did not come in time", {"connection": "close"})
+
+    async def _wait_to_parse(self, caller: str, body: bytearray) -> None:
+        """Wait until a caller may have another body parsed, after one that took long. Raises `Refusal`."""
+        wait = self._parsing.owe(caller, time.monotonic(), self._seconds, seconds_to_parse(body))
+        if wait >= self._seconds:
+            raise too_many_requests(wait)
+        if wait:
+            await anyio.sleep(wait)
+
+
+def seconds_to_parse(body: bytes | bytearray) -> float:
+    """Return the seconds of the event loop that a body of JSON takes at most. Commas in strings count too."""
+    return (body.count(b",") + body.count(b"[") + body.count(b"{")) * SECONDS_PER_VALUE
+
+
+@dataclass(slots=True)
+class BodyBudget:
+    """Bytes of incomplete bodies: of the process, and of each principal or peer.
+
+    Attributes:
+        total: bytes of all.
+        share: bytes of one principal or peer.
+    """
+
+    total: int
+    share: int
+    _held: dict[str, int] = field(default_factory=dict)
+    _sum: int = 0
+
+    @staticmethod
+    def for_bodies_of(largest: int) -> BodyBudget:
+        """Return a budget for bodies of up to so many bytes. One body of the largest size fits into a share."""
+        total = max(MIN_BUDGET, 4 * largest)
+        return BodyBudget(total, total // 4)
+
+    def admits(self, caller: str, size: int) -> bool:
+        """Take `size` more bytes, if there is room for them."""
+        held = self._held.get(caller, 0) + size
+        if held > self.share or self._sum + size > self.total:
+            return False
+        self._sum += size
+        self._held[caller] = held
+        return True
+
+    def release(self, caller: str, size: int) -> None:
+        """Give back bytes that were taken."""
+        if size:
+            self._sum -= size
+            self._held[caller] -= size
+            if not self._held[caller]:
+                del self._held[caller]
