@@ -34,7 +34,6 @@ class AskedClient(Protocol):
     @property
     def supported(self) -> frozenset[QuestionMethod]:
         """The questions that it can answer."""
-        ...
 
 
 class Offers(Protocol):
@@ -42,11 +41,9 @@ class Offers(Protocol):
 
     async def offered(self, caller: Caller) -> Sequence[Offered]:
         """Return the tools offered to this caller. An unchanged offer is the same object."""
-        ...
 
     def namespaces(self) -> Sequence[OfferedNamespace]:
         """Return the namespaces of all plugins."""
-        ...
 
 
 class Catalogs:

@@ -82,7 +82,6 @@ class Compared(Protocol):
 
     def similarities(self, request: str) -> Sequence[float] | None:
         """Cosines, one per text; None while they are not known."""
-        ...
 
 
 class Meaning(Protocol):
@@ -90,7 +89,6 @@ class Meaning(Protocol):
 
     def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
         """Return these texts, which it asks for when it comes to them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ class Searched(Protocol):
 
     def prepare_search(self) -> None:
         """Make the index, so that the first search does not wait for it."""
-        ...
 
 
 class Warmup:

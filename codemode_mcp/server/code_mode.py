@@ -53,7 +53,6 @@ class Runs(Protocol):
         self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
     ) -> Outcome:
         """`request`: its id in events."""
-        ...
 
     async def observe(
         self,
@@ -69,73 +68,56 @@ class Runs(Protocol):
 
     async def offload(self, owner: str, text: str) -> str | None:
         """Keep a text for an owner, as `rendering.Offload` says."""
-        ...
 
     def late_notes(self, owner: str | None) -> Sequence[str]:
         """Return notes about calls that failed after their run; see `RunManager.late_notes`."""
-        ...
 
     async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
         """Return how many tools the caller's catalog has, and how many from each kind of source."""
-        ...
 
     async def state_keys(self) -> Sequence[bytes]:
         """Return the keys that seal what clients bring back; see `sdk_server.guard_state`."""
-        ...
 
     def servers(self, caller: Caller | None) -> Mapping[str, str]:
         """Configured names by identifier, of the servers that the caller may see; None: that every caller may see."""
-        ...
 
     def topics(self, caller: Caller) -> Sequence[str]:
         """Topics of the caller's servers, the most telling first."""
-        ...
 
     def all_topics(self) -> Hashable:
         """Topics of all callers: never to be shown."""
-        ...
 
     async def ready_to_list(self) -> None:
         """Wait, for a bounded time, for what the tool list shows."""
-        ...
 
     def configured(self) -> Sequence[str]:
         """Return all servers, for any caller: never to be shown."""
-        ...
 
     def has_nothing(self) -> bool:
         """Tell whether neither a server nor a plugin is configured."""
-        ...
 
     def admits_nothing(self, caller: Caller) -> bool: ...
 
     def namespaces(self) -> Hashable:
         """Return all registered namespaces, for any caller: never to be shown."""
-        ...
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
         """Global name, description and prompt of each namespace that the caller sees, as far as they are known."""
-        ...
 
     def settings(self) -> ToolSettings:
         """Return the newest: a changed configuration file makes others."""
-        ...
 
     def change(self) -> anyio.Event:
         """Return an event for the next change of any of these."""
-        ...
 
     def offer_roots(self, roots: RootsFn | None) -> None:
         """The folders of the one client there is, for servers that ask for them outside any call."""
-        ...
 
     def touch(self) -> None:
         """A client is there: whatever was put off until then may begin."""
-        ...
 
     def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
         """Count a request of a client."""
-        ...
 
 
 class Surface:

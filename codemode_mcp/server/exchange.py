@@ -21,7 +21,6 @@ class Session(Protocol):
     @property
     def client_name(self) -> str | None:
         """`clientInfo.name`; None if the client has not said it."""
-        ...
 
     @property
     def client_version(self) -> str | None: ...
@@ -29,17 +28,14 @@ class Session(Protocol):
     @property
     def protocol_version(self) -> str:
         """Revision of MCP, such as `2025-11-25`."""
-        ...
 
     @property
     def modern(self) -> bool:
         """Tell whether the revision is 2026-07-28 or later: no request goes from server to client."""
-        ...
 
     @property
     def capabilities(self) -> Mapping[str, Any] | None:
         """The client's capabilities as JSON; None while they are not known."""
-        ...
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         """Send a request to the client and return the result it answers with.
@@ -51,7 +47,6 @@ class Session(Protocol):
         Raises:
             QuestionRefused: the client answered with an error or with an invalid result, or it is gone.
         """
-        ...
 
 
 class Exchange(Protocol):
@@ -63,7 +58,6 @@ class Exchange(Protocol):
     @property
     def caller(self) -> Caller:
         """The principal that sent it."""
-        ...
 
     @property
     def request_id(self) -> RequestId: ...
@@ -71,13 +65,10 @@ class Exchange(Protocol):
     @property
     def params(self) -> Mapping[str, Any]:
         """Valid for the request's method."""
-        ...
 
     @property
     def wants_progress(self) -> bool:
         """Tell whether it has a progress token."""
-        ...
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send `notifications/progress`. Does nothing where the client has gone."""
-        ...

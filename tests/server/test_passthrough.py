@@ -17,7 +17,7 @@ from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.server import exposed_tools
 from codemode_mcp.server.exposed_tools import MAX_NAME, Listing, exposed_name
-from codemode_mcp.server.passthrough import MAX_OWN_CALLS, no_room
+from codemode_mcp.server.forwarded_call import MAX_OWN_CALLS, no_room
 from codemode_mcp.server.protocol_fit import MAX_PARTS, MAX_VALUES, result_for
 from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Annotations, Tool, UpstreamView

@@ -1,0 +1,157 @@
+"""The tool lists of all callers in pass-through mode, and their changes.
+
+Callers with the same rules share a list. Tools of plugins are loaded later than those of servers, so a list without
+them is kept too: changes are announced by comparing that one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.server.exposed_tools import Listing
+from codemode_mcp.server.list_changed import Announcer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable
+
+    import anyio
+
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.settings import ToolSettings
+
+
+class Tools(Protocol):
+    """The part of the composition root that tool lists are made from."""
+
+    def settings(self) -> ToolSettings: ...
+
+    def catalog_of(self, caller: Caller) -> Catalog:
+        """Return the caller's MCP tools."""
+
+    async def catalog_for(self, caller: Caller, client: None) -> Catalog:
+        """Return the caller's tools, those of plugins included, once plugins are loaded."""
+
+    async def plugins_loaded(self) -> bool:
+        """Wait, for a bounded time, for plugins to load. Return False if some are still loading."""
+
+    def plugin_tools(self) -> Hashable:
+        """Return what plugins have registered; equal while no plugin is loaded, changed or removed."""
+
+    def change(self) -> anyio.Event:
+        """Return an event for the next change of the catalog."""
+
+    async def dispatcher(self) -> Dispatcher:
+        """Return the dispatcher once everything is open."""
+
+    async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
+        """Wait until servers have listed their tools; None stands for all servers."""
+
+
+class CallerListings:
+    """The tool lists of all callers.
+
+    Args:
+        on_change: called when a list may have changed.
+
+    Attributes:
+        announcer: reports changes of the lists to clients.
+    """
+
+    def __init__(self, tools: Tools, on_change: Callable[[], None]) -> None:
+        self._tools = tools
+        self._on_change = on_change
+        # The lists without plugins that clients have got, each with one of its callers.
+        self._listings: dict[Catalog, tuple[Caller, Listing]] = {}
+        self._with_plugins: WeakKeyDictionary[Catalog, Listing] = WeakKeyDictionary()
+        self._incomplete = False
+        self._deadline: float | None = None
+        self.announcer = Announcer(self._fingerprint, tools.change)
+
+    async def listed(self, caller: Caller) -> Listing:
+        """Return the list for an answer to `tools/list`."""
+        await self._settled()
+        loaded = await self._tools.plugins_loaded()
+        listing = await self._whole(caller) if loaded else self._without_plugins(caller)
+        self._incomplete = not loaded
+        self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
+        self._incomplete = False
+        return listing
+
+    async def find(self, name: str, caller: Caller) -> tuple[Listing, Entry]:
+        """Return a tool that the caller may see, and the list that has it.
+
+        Raises:
+            MCPError: there is no such tool. The message has the nearest names.
+        """
+        await self._tools.dispatcher()
+        listing = self._without_plugins(caller)
+        if name not in listing.entries:
+            await self._tools.plugins_loaded()
+            listing = await self._whole(caller)
+        if name not in listing.entries:
+            await self._settled()
+            listing = await self._whole(caller)
+        entry = listing.entries.get(name)
+        if entry is None:
+            near = nearest(name, listing.entries)
+            hint = f" Nearest: {', '.join(near)}." if near else ""
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
+        return listing, entry
+
+    async def _settled(self) -> None:
+        """Wait for servers whose tools are unknown; all requests together wait no longer than `connectWaitMs`."""
+        await self._tools.dispatcher()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._tools.settings().code_mode.connect_wait_ms / 1000
+        await self._tools.wait_settled(None, max(0.0, self._deadline - time.monotonic()))
+
+    async def _whole(self, caller: Caller) -> Listing:
+        """Return the caller's list, with the tools of plugins."""
+        catalog = await self._tools.catalog_for(caller, None)
+        listing = self._without_plugins(caller)
+        if not any(entry.source == "plugin" for entry in catalog.toolset.entries):
+            return listing
+        found = self._with_plugins.get(catalog)
+        if found is None:
+            found = self._with_plugins[catalog] = self._listing(catalog)
+        return found
+
+    def _without_plugins(self, caller: Caller) -> Listing:
+        catalog = self._tools.catalog_of(caller)
+        if catalog not in self._listings:
+            before = self._fingerprint()
+            if catalog not in self._listings:
+                self._listings[catalog] = caller, self._listing(catalog)
+                if len(self._listings) > 1:
+                    # There is one more list, and the lists before it have not changed.
+                    self.announcer.describe_again(before, self._fingerprint())
+            self._on_change()
+        return self._listings[catalog][1]
+
+    def _listing(self, catalog: Catalog) -> Listing:
+        return Listing(catalog, self._tools.settings().policy)
+
+    def _fingerprint(self) -> Hashable:
+        """Return the fingerprint of all lists that clients have got, as they are now; empty before the first."""
+        current: dict[Catalog, tuple[Caller, Listing]] = {}
+        for before, (caller, listing) in self._listings.items():
+            catalog = self._tools.catalog_of(caller)
+            if catalog not in current:
+                current[catalog] = caller, listing if catalog is before else self._listing(catalog)
+        self._listings = current
+        tools = self._tools.settings()
+        # With other rules for callers, each caller may have got another one of these lists.
+        rules = (tools.policy, tools.contexts) if tools.contexts else ()
+        plugins = None if self._incomplete else self._tools.plugin_tools()
+        self._on_change()
+        return rules, frozenset(listing.fingerprint for _, listing in current.values()), plugins

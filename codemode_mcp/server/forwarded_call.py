@@ -1,0 +1,168 @@
+"""One call of pass-through mode: the questions of its tool's server, its approval, and its progress."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from codemode_mcp.policy.approval import Verdict, ask_for, can_be_remembered, remember_approval, verdict_of
+from codemode_mcp.runs.questions import Questions
+from codemode_mcp.server.client import MAX_ROUNDS
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, Remember, RememberFn
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.sandbox.messages import Completion
+    from codemode_mcp.server.client import LatestProgress, McpClient
+    from upstream_clients.tools import JsonObject, Question
+
+log = logging.getLogger("codemode_mcp.server")
+
+MAX_CALLS: Final = 4096
+"""Calls in flight, those included whose clients have questions to answer."""
+
+MAX_OWN_CALLS: Final = 1024
+"""Calls in flight of one of several callers."""
+
+_ASKED: Final = {
+    "elicitation/create": ("the user a question", "elicitation"),
+    "sampling/createMessage": ("the client's model for an answer", "sampling"),
+    "roots/list": ("for the client's folders", "roots"),
+}
+"""A question as words that follow "asked", and the client's capability for it."""
+
+
+class _CannotBeAsked(Exception):
+    """The client does not take such questions, or no more of them."""
+
+
+class _TooLate(QuestionRefused):
+    """The client did not answer before its own request had to be answered."""
+
+
+@dataclass(eq=False)
+class ForwardedCall:
+    """A call in flight. It can outlive the request that began it: the client repeats the request with answers.
+
+    Attributes:
+        id: unguessable.
+        conversation: the same for all calls of one client. A server of the handshake revisions does not say which call
+            its question belongs to, so any call of the conversation may take it.
+        client, reporter: those of the latest request. The reporter takes the tool's progress.
+        patience: seconds after which a request is answered even if its client has not answered a question.
+        deadline: time at which that is for the latest request, in monotonic seconds.
+        plain: the tool's result is data, not an MCP result, because the tool is a plugin's.
+        remember: keeps an approval for later calls; see `App.remembers`.
+        observed: a request waits for the call.
+        notes: texts of hooks for the client, beside the result.
+    """
+
+    id: str
+    conversation: str
+    caller: Caller
+    client: McpClient
+    reporter: LatestProgress | None
+    patience: float
+    deadline: float
+    plain: bool
+    remember: RememberFn | None
+    # The mutable state.
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    completion: Completion | None = None
+    observed: bool = False
+    notes: list[str] = field(default_factory=list)
+    questions: Questions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.questions = Questions(self.change)
+
+    def change(self) -> None:
+        """Wake those who wait for `changed`."""
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    def unanswered(self) -> dict[str, Question | ApprovalQuestion]:
+        """Return the open questions that have no answer yet, by their keys."""
+        return {opened.key: opened.question for opened in self.questions.open if opened.answer is None}
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report the tool's progress to the client."""
+        if self.reporter is not None:
+            self.reporter.put(self.id, (progress, total, message))
+
+    async def ask(self, question: Question) -> JsonObject:
+        """Put a question of the tool's server to the client and return the answer.
+
+        Raises:
+            QuestionRefused: the client does not answer.
+        """
+        try:
+            return await self._put(question)
+        except _CannotBeAsked:
+            pass
+        except QuestionRefused:
+            raise
+        except Exception as error:
+            log.exception("a question of server %r could not be put", question.server)
+            raise QuestionRefused("the question could not be put to the client") from error
+        asked, capability = _ASKED[question.method]
+        but = f"this client does not support {capability}"
+        if self.client.supports(question):
+            but = f"it has asked in {MAX_ROUNDS} rounds already"
+        raise QuestionRefused(f"server {question.server!r} asked {asked}, but {but}")
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        """Have the client's user decide about the call. It is denied if the user cannot be asked."""
+        remember: tuple[Remember, ...] = ()
+        if self.remember is not None and self.caller.operates and can_be_remembered(request.tool):
+            remember = ("always",)
+        question, _ = ask_for([request], remember=remember, who="the client")
+        try:
+            verdict = verdict_of(await self._put(question), remember)
+        except _CannotBeAsked:
+            why = "this client does not support elicitation, so its user cannot be asked"
+            return Verdict(approved=False, why=why, by="nobody")
+        except _TooLate:
+            why = (
+                f"the user has not answered within {self.patience:g} s (maxRequestMs), and nothing was sent; call "
+                "again when the user is there, or have the operator name the tool in tools.approved"
+            )
+            return Verdict(approved=False, why=why, by="nobody")
+        except QuestionRefused as refusal:
+            return Verdict(approved=False, why=str(refusal))
+        if verdict.approved and verdict.remember == "always" and self.remember is not None:
+            note = await remember_approval(self.remember, (request.tool,), self.caller, log, otherwise="this call")
+            self.notes += filter(None, (note,))
+        return verdict
+
+    async def _put(self, question: Question | ApprovalQuestion) -> JsonObject:
+        match self.client.way(question):
+            case "ask":
+                with anyio.move_on_after(max(0.0, self.deadline - time.monotonic())):
+                    return await self.client.ask(question)
+                raise _TooLate(f"the client did not answer within {self.patience:g} s (maxRequestMs)")
+            case "return":
+                return await self.questions.put(1, question, time.monotonic())
+        raise _CannotBeAsked
+
+
+def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
+    """Return why a caller must not begin another call while `callers` have theirs in flight; None if it may."""
+    if len(callers) >= MAX_CALLS:
+        return f"{MAX_CALLS} calls are in flight already; try again when one has ended"
+    share = caller.share or caller.owner
+    if caller.kind == "stdio" or share is None or len(callers) < MAX_OWN_CALLS:
+        return None
+    # Calls with a question that the client never answers stay in flight for long.
+    if sum((each.share or each.owner) == share for each in callers) < MAX_OWN_CALLS:
+        return None
+    whose = "of yours" if caller.share is None else "from your address"
+    return f"{MAX_OWN_CALLS} calls {whose} are in flight already; try again when one has ended"
