@@ -1,4 +1,4 @@
-"""Results and tools as a client's protocol revision can say them, within bounds on their size. Pure."""
+"""Results and tools in the form of a client's protocol revision, within bounds on their size. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
 
 from codemode_mcp.json_text import joined_halves, json_text
 
@@ -20,17 +21,18 @@ MAX_PARTS: Final = 10_000
 
 
 MAX_VALUES: Final = 100_000
-"""JSON values in a result. The SDK looks at each of them several times, and blocks all clients meanwhile."""
+"""JSON values in a result. The SDK validates each of them several times, and blocks all clients meanwhile."""
 
 
 MAX_DEPTH: Final = 200
-"""Levels of JSON within a result; the SDK fails to write 250 of them."""
+"""Levels of JSON within a part of a result. The SDK cannot serialize 250."""
 
 
 TOOL = types.Tool.model_validate
 
 
 def fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
+    """Return a tool, if need be without its schemas, so that it is valid in a revision; None if it cannot be."""
     without_output = {key: value for key, value in tool.items() if key != "outputSchema"}
     any_object = {**without_output, "inputSchema": {"type": "object"}}
     for form in (tool, without_output, any_object):
@@ -40,10 +42,10 @@ def fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
 
 
 def result_for(name: str, text: str, version: str) -> dict[str, Any]:
-    """Return a tool's result as the client's protocol revision can say it, from its JSON.
+    """Return a tool's result, given as JSON, in the form of the client's protocol revision.
 
-    A part that no revision knows is shown as text, so that nothing is lost. All of this blocks the event loop,
-    so its size is bounded.
+    A part that no revision knows becomes text, so that nothing is lost. The work blocks the event loop, so the size of
+    the result is bounded.
     """
     if (count := _values(text)) > MAX_VALUES:
         return failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_LESS}", version)
@@ -59,7 +61,7 @@ def result_for(name: str, text: str, version: str) -> dict[str, Any]:
         fitted["_meta"] = result["_meta"]
     structured = result.get("structuredContent")
     if structured is not None:
-        # Up to 2025-11-25 it is an object.
+        # Until 2025-11-25, structured content is an object.
         if (isinstance(structured, dict) or version in MODERN_PROTOCOL_VERSIONS) and not _is_deep(structured):
             fitted["structuredContent"] = structured
         elif not content:
@@ -68,7 +70,7 @@ def result_for(name: str, text: str, version: str) -> dict[str, Any]:
 
 
 def result_of(value: str) -> str:
-    """Return data as a tool's result, both as JSON text: the data itself, and a text that says the same."""
+    """Return data as a tool's result with structured content and text. Both are JSON."""
     shown = json.loads(value)
     text = shown if isinstance(shown, str) else value
     return f'{{"content":[{{"type":"text","text":{json_text(text)}}}],"structuredContent":{value}}}'
@@ -78,11 +80,11 @@ _LESS = "ask the tool for less at a time"
 
 
 def _values(text: str) -> int:
-    """Return how many values JSON text holds, all that are in others included; where it is short, at most so many."""
+    """Return the number of JSON values in a text, nested ones included, or an upper bound that is within the limit."""
     at_most = 1 + sum(map(text.count, ",[{"))
     if at_most <= MAX_VALUES:
         return at_most
-    # Without what is in strings.
+    # Ignore the contents of strings.
     outside = '"'.join(text.replace(r"\\", "").replace(r"\"", "").split('"')[::2])
     return 1 + sum(map(outside.count, ",[{")) - outside.count("[]") - outside.count("{}")
 
@@ -102,65 +104,28 @@ def _is_deep(value: Any) -> bool:
 
 
 def _is_known(block: Any) -> bool:
-    """Return True if the SDK sends a content block; it does not tell the revisions apart here. To ask the SDK itself
-    takes long where it refuses."""
-    match block:
-        case {"type": "text", "text": str()}:
-            pass
-        case {"type": "image" | "audio", "data": str(), "mimeType": str()}:
-            pass
-        case {"type": "resource_link", "name": str(), "uri": str()}:
-            if not (
-                _all_are(str, block, "description", "mimeType", "title")
-                and (_is_absent(block, "size") or type(block["size"]) is int)
-                and (_is_absent(block, "icons") or _are_icons(block["icons"]))
-            ):
-                return False
-        case {"type": "resource", "resource": {"uri": str()} as contents}:
-            if not (
-                any(isinstance(contents.get(key), str) for key in ("text", "blob"))
-                and _all_are(str, contents, "mimeType")
-                and (_is_absent(contents, "_meta") or _is_meta(contents["_meta"]))
-            ):
-                return False
-        case _:
-            return False
-    return (_is_absent(block, "_meta") or _is_meta(block["_meta"])) and (
-        _is_absent(block, "annotations") or _are_annotations(block["annotations"])
-    )
+    """Return True if a content block is valid MCP. Each model judges alone: their union is slow where all refuse."""
+    model = _BLOCKS.get(str(block.get("type"))) if isinstance(block, dict) else None
+    if model is None or _is_deep(block):
+        return False
+    try:
+        model.model_validate(block, by_name=False)
+    except ValidationError:
+        return False
+    return True
 
 
-def _is_absent(value: Mapping[str, Any], key: str) -> bool:
-    return value.get(key) is None
-
-
-def _all_are(kind: type, value: Mapping[str, Any], *keys: str) -> bool:
-    return all(_is_absent(value, key) or isinstance(value[key], kind) for key in keys)
+_BLOCKS: Final[Mapping[str, type[BaseModel]]] = {
+    "text": types.TextContent,
+    "image": types.ImageContent,
+    "audio": types.AudioContent,
+    "resource_link": types.ResourceLink,
+    "resource": types.EmbeddedResource,
+}
 
 
 def _is_meta(value: Any) -> bool:
     return isinstance(value, dict) and not _is_deep(value)
-
-
-def _are_annotations(value: Any) -> bool:
-    if not isinstance(value, dict) or not _all_are(str, value, "lastModified") or not _all_are(list, value, "audience"):
-        return False
-    priority = value.get("priority")
-    return (priority is None or (type(priority) in (int, float) and 0 <= priority <= 1)) and all(
-        role in ("user", "assistant") for role in value.get("audience") or ()
-    )
-
-
-def _are_icons(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(icon, dict)
-        and isinstance(icon.get("src"), str)
-        and _all_are(str, icon, "mimeType")
-        and _all_are(list, icon, "sizes")
-        and all(isinstance(size, str) for size in icon.get("sizes") or ())
-        and icon.get("theme") in (None, "dark", "light")
-        for icon in value
-    )
 
 
 def _fits(method: str, result: Mapping[str, Any], version: str) -> bool:
@@ -176,6 +141,7 @@ def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 
 def failure(message: str, version: str) -> dict[str, Any]:
+    """Return a result with `isError` and a text."""
     return _complete({"content": [text_block(joined_halves(message))], "isError": True}, version)
 
 
