@@ -1,7 +1,7 @@
-"""The MCP surface: exactly `exec` and `wait`, both protocol eras, whatever carries them.
+"""The MCP surface of code mode: `exec` and `wait`, for both protocol eras and any transport.
 
-Arguments are validated here, because the SDK does not. Every answer is a tool result: a failure is `isError`, never a
-protocol error, and no exception text leaves.
+Arguments are validated here, because the SDK does not validate them. Every answer is a tool result: a failure has
+`isError`, it is never a protocol error, and the texts of unexpected exceptions go to the log alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
-from codemode_mcp.policy.policy import Policies
 from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.list_changed import Announcer
-from codemode_mcp.server.profiles import Profile, profile_of
+from codemode_mcp.server.profiles import profile_of
+from codemode_mcp.server.tool_list import tool_list
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.server.profiles import Profile
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.tools import RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
-
-_ANY_CLIENT = Profile()
 
 
 class Runs(Protocol):
@@ -52,7 +51,7 @@ class Runs(Protocol):
     async def execute(
         self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
     ) -> Outcome:
-        """`request`: its id in events."""
+        """Run a program. `request`: the id of its request in events."""
 
     async def observe(
         self,
@@ -67,54 +66,55 @@ class Runs(Protocol):
     ) -> Outcome: ...
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """Keep a text for an owner, as `rendering.Offload` says."""
+        """Store a text for an owner; see `rendering.Offload`."""
 
     def late_notes(self, owner: str | None) -> Sequence[str]:
-        """Return notes about calls that failed after their run; see `RunManager.late_notes`."""
+        """Return notes about calls that failed after their run had ended."""
 
     async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
         """Return how many tools the caller's catalog has, and how many from each kind of source."""
 
     async def state_keys(self) -> Sequence[bytes]:
-        """Return the keys that seal what clients bring back; see `sdk_server.guard_state`."""
+        """Return the keys that seal request state; see `sdk_server.guard_state`."""
 
     def servers(self, caller: Caller | None) -> Mapping[str, str]:
-        """Configured names by identifier, of the servers that the caller may see; None: that every caller may see."""
+        """Return the configured names, by identifier, of the servers that the caller may see. None: every caller."""
 
     def topics(self, caller: Caller) -> Sequence[str]:
-        """Topics of the caller's servers, the most telling first."""
+        """Return the topics of the caller's servers, the most telling first."""
 
     def all_topics(self) -> Hashable:
-        """Topics of all callers: never to be shown."""
+        """Return the topics of all callers, to be compared and never shown."""
 
     async def ready_to_list(self) -> None:
         """Wait, for a bounded time, for what the tool list shows."""
 
     def configured(self) -> Sequence[str]:
-        """Return all servers, for any caller: never to be shown."""
+        """Return the servers of all callers, to be compared and never shown."""
 
     def has_nothing(self) -> bool:
-        """Tell whether neither a server nor a plugin is configured."""
+        """Return True if neither a server nor a plugin is configured."""
 
-    def admits_nothing(self, caller: Caller) -> bool: ...
+    def admits_nothing(self, caller: Caller) -> bool:
+        """Return True if policy allows the caller no tools."""
 
     def namespaces(self) -> Hashable:
-        """Return all registered namespaces, for any caller: never to be shown."""
+        """Return the namespaces of all callers, to be compared and never shown."""
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
-        """Global name, description and prompt of each namespace that the caller sees, as far as they are known."""
+        """Return global name, description and prompt of each known namespace that the caller sees."""
 
     def settings(self) -> ToolSettings:
-        """Return the newest: a changed configuration file makes others."""
+        """Return the current settings. They change with the configuration file."""
 
     def change(self) -> anyio.Event:
         """Return an event for the next change of any of these."""
 
     def offer_roots(self, roots: RootsFn | None) -> None:
-        """The folders of the one client there is, for servers that ask for them outside any call."""
+        """Take the folders of the only client, for servers that ask for them outside a call."""
 
     def touch(self) -> None:
-        """A client is there: whatever was put off until then may begin."""
+        """Begin the work that waits for the first client."""
 
     def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
         """Count a request of a client."""
@@ -124,8 +124,11 @@ class Surface:
     """Answers to `tools/list` and `tools/call`, whatever carries the requests.
 
     Args:
-        user: who makes all requests; None where they come from many.
-        lasting: one client makes them all, on one connection for as long as this lasts.
+        user: the caller of all requests; None if they come from several.
+        lasting: there is one client on one connection, for as long as the server runs.
+
+    Attributes:
+        on_change: called when `instructions` may have changed.
     """
 
     name: Final = "codemode-mcp"
@@ -139,7 +142,6 @@ class Surface:
         self.state_keys = runs.state_keys
         self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
         self.on_change: Callable[[], None] | None = None
-        """Called when `instructions` may have become others."""
         self.announcer = Announcer(self._shown, runs.change)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
@@ -150,7 +152,7 @@ class Surface:
         caller = exchange.caller
         await self._runs.ready_to_list()
         namespaces = await self._runs.namespace_texts(caller)
-        self.announcer.listed()  # nothing is awaited from here on: what is noted is what is answered
+        self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
         if self._runs.has_nothing() or self._runs.admits_nothing(caller):
             return []
         tools = tool_list(
@@ -162,7 +164,7 @@ class Surface:
             caller,
         )
         if tuple(tool["name"] for tool in tools) != VISIBLE_TOOLS:
-            raise RuntimeError("the tool list is not what it has to be")  # fails closed
+            raise RuntimeError("the tool list is not exec and wait")  # fails closed
         debugging.log_listing(tools)
         return tools
 
@@ -180,19 +182,14 @@ class Surface:
         self._record_client(exchange)
         continued = Continued.of(exchange.params)
         request, began = request_id(), time.monotonic()
-        told: dict[str, Any] = {"status": "cancelled"}
-        self._tell_request(request, exchange, continued)
+        fields: dict[str, Any] = {"status": "cancelled"}
+        self._report_request(request, exchange, continued)
         try:
-            return await self._carry_out(exchange, continued, request, told)
+            return await self._carry_out(exchange, continued, request, fields)
         finally:
-            self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **told)
+            self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **fields)
 
-    def _tell_request(
-        self,
-        request: str,
-        exchange: Exchange,
-        continued: Continued,
-    ) -> None:
+    def _report_request(self, request: str, exchange: Exchange, continued: Continued) -> None:
         auditor, (name, arguments) = self._runs.auditor, _called(exchange)
         if not auditor.listening or name not in ("exec", "wait"):
             return
@@ -210,9 +207,9 @@ class Surface:
         )
 
     async def _carry_out(
-        self, exchange: Exchange, continued: Continued, request: str, told: dict[str, Any]
+        self, exchange: Exchange, continued: Continued, request: str, fields: dict[str, Any]
     ) -> dict[str, Any]:
-        """Answer a call. `told`: the fields of the event about the answer, to be filled in."""
+        """Return the result of a call. `fields`: takes the fields of the event about it."""
         profile = self._profile(exchange)
         name, arguments = _called(exchange)
         if profile.adds_arguments:
@@ -221,13 +218,13 @@ class Surface:
         async with open_client(exchange, rounds=continued.round, lasting=self._lasting) as client:
             try:
                 outcome = await self._answer(exchange, name, arguments, continued, client, request)
-                told["run"] = outcome.run_id
+                fields["run"] = outcome.run_id
                 if outcome.questions:
-                    told["status"] = "asks"
+                    fields["status"] = "asks"
                     return continued.asks_again(outcome.run_id, outcome.questions)
                 if notes:
                     outcome = replace(outcome, notes=(*outcome.notes, *notes))
-                if not outcome.usage.sources:  # its program could not be restored
+                if not outcome.usage.sources:  # the program could not be restored
                     outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
                 rendered = await render(
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
@@ -241,16 +238,16 @@ class Surface:
                 log.exception("a request failed in an unexpected way")
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
-        told.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
+        fields.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
         result = _tool_result(rendered, exchange.session.protocol_version, profile)
         structured = result.get("structuredContent")
         debugging.log_answer(escape_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
-            told.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
+            fields.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
         return result
 
     async def _counted(self, usage: Usage, exchange: Exchange, client: Client) -> Usage:
-        """Return the usage of a request whose program has not run, with the catalog that it would have seen."""
+        """Return the usage of a request whose program did not run, with the catalog it would have seen."""
         if self._runs.settings().code_mode.telemetry == "off":
             return usage
         size, sources = await self._runs.catalog_counts(exchange.caller, client)
@@ -276,7 +273,7 @@ class Surface:
             )
         owner = caller.owner
         if continued.run_id:
-            # The same request again, with the answers to what the last one came back with (revision 2026-07-28).
+            # The client repeats its request with answers to the questions of the last result (revision 2026-07-28).
             return await self._runs.observe(
                 continued.run_id, owner, client=client, answers=continued.answers, caller=caller
             )
@@ -291,17 +288,16 @@ class Surface:
                 )
         raise ProgramError(
             "invalid_input",
-            f"there is no tool {name[:100]!r} here; the tools are exec and wait, and others are called inside exec",
+            f"there is no tool {name[:100]!r} here; call exec or wait. Programs in exec call all other tools",
         )
 
     def _shown(self) -> tuple[object, ...]:
-        """Return all that the two tools and the instructions depend on, for any caller."""
+        """Return everything that the two tools and the instructions depend on, for all callers."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
         if self.on_change is not None:
             self.on_change()
-        languages, policies = tools.code_mode.languages, (tools.policy, tools.contexts)
-        there = (names, self._runs.has_nothing(), self._runs.namespaces(), self._runs.all_topics())
-        return there, languages, policies, tools.clients
+        offered = (names, self._runs.has_nothing(), self._runs.namespaces(), self._runs.all_topics())
+        return offered, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients
 
     def instructions(self) -> str:
         """Return the instructions for clients that connect."""
@@ -315,60 +311,8 @@ def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
     return exchange.params["name"], exchange.params.get("arguments") or {}
 
 
-_META: Final = {"anthropic/alwaysLoad": True}
-"""Clients of Anthropic put a tool with this into each prompt, and not behind their tool search."""
-
-
-def tool_list(
-    servers: Mapping[str, str],
-    settings: ToolSettings,
-    namespaces: Sequence[tuple[str, str, str]] = (),
-    topics: Sequence[str] = (),
-    profile: Profile = _ANY_CLIENT,
-    caller: Caller | None = None,
-) -> list[dict[str, Any]]:
-    """Return the two tools as a client of this profile gets them, as JSON.
-
-    They are read-only where policy admits only tools that are read-only by trusted annotations. Values of `store()` are
-    no change in this sense: they are the caller's own scratch memory in codemode-mcp.
-
-    Args:
-        caller: decides which rules apply; None for the default rules. The other arguments are those of
-            `descriptions.exec_description`.
-    """
-    policies = Policies(settings)
-    read_only = (policies.default if caller is None else policies.of(caller)).rules.read_only
-    languages = settings.code_mode.languages
-    output_schema = {} if profile.shows_structured else {"outputSchema": descriptions.OUTPUT_SCHEMA}
-    return [
-        {
-            "name": name,
-            "title": title,
-            "description": description,
-            "inputSchema": input_schema,
-            **output_schema,
-            "annotations": {
-                "title": title,
-                "readOnlyHint": read_only,
-                "destructiveHint": not read_only,
-                "openWorldHint": True,
-            },
-            "_meta": _META,
-        }
-        for name, title, description, input_schema in (
-            (
-                "exec",
-                "Run a program",
-                descriptions.exec_description(servers, languages, namespaces, topics),
-                descriptions.exec_schema(languages),
-            ),
-            ("wait", "Resume a suspended program", descriptions.wait_description(), descriptions.WAIT_SCHEMA),
-        )
-    ]
-
-
 def _without_added(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    """Return the arguments of a call without those that its client adds to every tool."""
+    """Return the arguments of a call without those that the client adds to every call."""
     own = ARGUMENTS.get(tool, ())
     return {name: value for name, value in given.items() if name in own or name not in profile.adds_arguments}
 
@@ -388,16 +332,11 @@ def _tool_result(rendered: Rendered, version: str, profile: Profile) -> dict[str
 
 
 def _content_block(block: dict[str, Any], *, has_audio: bool) -> dict[str, Any]:
-    match block["type"]:
-        case "text":
-            return {"type": "text", "text": block["text"]}
-        case "image":
-            return {"type": "image", "data": block["data"], "mimeType": block["mimeType"]}
-        case "audio" if has_audio:
-            return {"type": "audio", "data": block["data"], "mimeType": block["mimeType"]}
-        case "audio":
-            resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
-        case _:
-            resource = block["resource"]
+    if block["type"] == "resource":
+        resource = block["resource"]
+    elif block["type"] != "audio" or has_audio:
+        return {name: block[name] for name in ("type", "text", "data", "mimeType") if name in block}
+    else:
+        resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
     contents = {name: resource[name] for name in ("uri", "mimeType", "blob", "_meta") if resource.get(name) is not None}
     return {"type": "resource", "resource": contents}

@@ -12,7 +12,7 @@ import pytest
 
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.server import descriptions
-from codemode_mcp.server.code_mode import tool_list
+from codemode_mcp.server.tool_list import tool_list
 from codemode_mcp.settings import CodeModeSettings, PolicyContext, PolicyRules, ToolSettings
 from declarations.names import identifiers
 

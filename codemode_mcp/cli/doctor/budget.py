@@ -19,8 +19,8 @@ _CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
 
 
 async def check(app: App, config: Config) -> Iterable[Check]:
-    from codemode_mcp.server.code_mode import tool_list
     from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
+    from codemode_mcp.server.tool_list import tool_list
 
     if not config.tools.code_mode.enabled:
         advice = 'codemode-mcp savings compares; "tools.codeMode": true puts two tools in their place'

@@ -39,8 +39,8 @@ async def exposure_of(config: Config) -> Exposure:
 
 async def _own(app: App) -> Weight:
     """Return the two tools, as `server` lists them for this user."""
-    from codemode_mcp.server.code_mode import tool_list
     from codemode_mcp.server.descriptions import instructions
+    from codemode_mcp.server.tool_list import tool_list
 
     servers, settings = app.servers(app.operator), app.settings()
     tools = tool_list(servers, settings, await app.namespace_texts(app.operator), app.topics(app.operator))
