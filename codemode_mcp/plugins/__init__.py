@@ -1,4 +1,4 @@
-"""Plugins: what they are written against is here, what loads them is in `host`."""
+"""Plugins. This package exports the interface that plugins are written against; `host` loads them."""
 
 from codemode_mcp.plugins.api import (
     EXEC_ID,

@@ -1,4 +1,4 @@
-"""The interface for plugins: `register(api)` gets a `PluginApi`. `codemode_mcp.plugins` exports all of it."""
+"""The interface for plugins, whose `register(api)` receives a `PluginApi`. `codemode_mcp.plugins` exports it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class ToolError(Exception):
-    """Raised by a tool, a hook or a middleware to say what is wrong, in words fit for the program that called.
+    """Raised by a tool, a hook or a middleware with a message for the calling program.
 
-    Anything else that they raise is logged, and the program learns only that the plugin has failed.
+    Other exceptions are logged, and the program learns only that the plugin has failed.
     """
 
 
@@ -26,13 +26,14 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """The caller for whom a factory makes tools.
+    """The caller for whom a factory returns tools.
 
     Attributes:
-        config: the plugin's own, of the configuration file.
-        workspace_dir: the folder of the configuration file, else the working directory.
-        owner: the owner of runs; stable, and no two callers share one. Empty for an unknown caller.
-        principal: the caller's name, where there is one.
+        config: the configuration of the plugin.
+        workspace_dir: the folder of the configuration file, or else the working directory.
+        owner: the owner of the caller's runs, stable and unique to the caller. Empty for an unknown caller.
+        principal: the caller's name, if it has one.
+        groups: the groups of the caller.
         sandboxed: whether calls come from a program in the sandbox; false in pass-through.
     """
 
@@ -45,17 +46,22 @@ class ToolContext:
 
 
 class Progress(Protocol):
-    """`await progress(1, 3, "message")` reaches the client while its request is open; for tools that are async."""
+    """Reports progress to the client while its request is open, as in `await progress(1, 3, "message")`.
+
+    Only async tools can report progress.
+    """
 
     async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CallInfo:
-    """The call that a tool is run for.
+    """The call that runs a tool.
 
     Attributes:
+        run_id: the id of the run that made the call.
         owner: the owner of the run; empty for an unknown caller, whose run belongs to each holder of its id.
+        progress: reports progress to the client.
     """
 
     run_id: str
@@ -68,14 +74,16 @@ class PluginTool:
     """One tool.
 
     Attributes:
-        description: programs find the tool by it.
-        run: called with the input, a model's instance or the plain object, and with a `CallInfo` if it takes a second
-            parameter that has no default. Functions that are not async are run in threads. What it returns is the value
-            that the program gets: JSON, or a model.
-        input, output: a pydantic model or a JSON Schema, the input that of an object. What does not fit fails the call.
-        label: for people; None: made from the name.
-        annotations: what policy goes by. What is not said is taken for the worst: destructive, open world.
-        timeout: seconds. A program may ask for less.
+        name: up to 128 letters, digits and `_ . -`; unique within the plugin.
+        description: the text by which programs find the tool.
+        run: the function to call with the input, which is an instance of the input model or a plain object. If it has a
+            second parameter without a default, it gets a `CallInfo` too. Functions that are not async run in threads.
+            The program gets the result: JSON, or a model.
+        input: a pydantic model or the JSON Schema of an object. A call with another input fails.
+        output: a pydantic model or a JSON Schema. A call with another result fails.
+        label: a title for people; None to derive it from the name.
+        annotations: hints for policy. Missing ones count as the worst case: destructive, open world.
+        timeout: seconds for one call. A program may set a shorter time.
     """
 
     name: str
@@ -88,10 +96,10 @@ class PluginTool:
     timeout: float = 30.0
 
 
-Made = PluginTool | Sequence[PluginTool] | None
+FactoryTools = PluginTool | Sequence[PluginTool] | None
 
-ToolFactory = Callable[[ToolContext], Made | Awaitable[Made]]
-"""Returns the tools for one owner, or nothing."""
+ToolFactory = Callable[[ToolContext], FactoryTools | Awaitable[FactoryTools]]
+"""A function that returns the tools for one caller, or None."""
 
 
 # hooks and middleware
@@ -99,15 +107,18 @@ ToolFactory = Callable[[ToolContext], Made | Awaitable[Made]]
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEvent:
-    """A call, right before it is sent or right after.
+    """A call right before it is sent, or right after its result has arrived.
 
     Attributes:
-        tool_id: e.g. `mcp:github:create_issue`; `core:code_mode:exec` for the outer `exec`.
-        tool_kind: what the tool comes from; `code_mode_exec` for the outer `exec`.
-        tool_input_kind: what `input` is: arguments, or of the outer `exec` the language of `input["code"]`.
-        input: the arguments, checked; of the outer `exec` `{"code": ...}`.
-        read_only, destructive, idempotent, open_world: its annotations, MCP's defaults filled in.
-        call: the number of the call within its run, from 1; 0 of the outer `exec`.
+        tool_id: an id such as `mcp:github:create_issue`; `core:code_mode:exec` for the outer `exec`.
+        tool_kind: the source of the tool; `code_mode_exec` for the outer `exec`.
+        tool_input_kind: `json` for arguments; the language of `input["code"]` for the outer `exec`.
+        input: the checked arguments; `{"code": ...}` for the outer `exec`.
+        run_id: the id of the run that makes the call.
+        owner: the owner of the run; empty for an unknown caller.
+        principal: the caller's name, if it has one.
+        read_only, destructive, idempotent, open_world: the annotations of the tool, with MCP's defaults filled in.
+        call: the number of the call within its run, from 1; 0 for the outer `exec`.
     """
 
     tool_id: str
@@ -125,26 +136,26 @@ class ToolCallEvent:
 
 
 EXEC_ID = "core:code_mode:exec"
-"""Id of the outer `exec` in hooks."""
+"""The id of the outer `exec` in hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeInput:
-    """Call with this input instead; it is checked against the tool's schema again."""
+    """An answer that changes the input, which is checked against the tool's schema again."""
 
     input: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class DenyCall:
-    """Do not call. `reason` is what the program is told."""
+    """An answer that denies the call. The program gets `reason` in the error."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoteCall:
-    """Call, and tell the reader of the program's result."""
+    """An answer that allows the call, and adds `text` to the program's result for its reader."""
 
     text: str
 
@@ -154,7 +165,10 @@ HookAnswer = ChangeInput | DenyCall | NoteCall | None
 BeforeToolCall = Callable[[ToolCallEvent], HookAnswer | Awaitable[HookAnswer]]
 
 Middleware = Callable[[ToolCallEvent, Any], Awaitable[Any]]
-"""Returns the result that the program gets: the one it was given, or another. JSON: of an MCP tool the MCP result."""
+"""A function that returns the result for the program: the given one or another, as JSON.
+
+For an MCP tool, this is the whole result of `tools/call`.
+"""
 
 
 # namespaces
@@ -162,11 +176,12 @@ Middleware = Callable[[ToolCallEvent, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class NamespaceTool:
-    """A place in a scope that is a function for programs. Made by `namespace_tool`.
+    """A function in a scope, as `namespace_tool` returns it.
 
     Attributes:
-        input_mapper: called with the arguments as the program gave them; returns the tool's input. None: the first
-            argument, or `{}`.
+        name: the plugin's own tool that the function calls.
+        input_mapper: converts the arguments of the program to the input of the tool; None to pass the first argument,
+            or `{}`.
     """
 
     name: str
@@ -180,10 +195,13 @@ def namespace_tool(name: str, input_mapper: Callable[..., JsonObject] | None = N
 
 @dataclass(frozen=True, slots=True)
 class NamespaceContext:
-    """The run for which a scope is made.
+    """The run for which a scope is created.
 
     Attributes:
-        aborted: whether the run has been given up meanwhile.
+        owner: the owner of the run; empty for an unknown caller.
+        run_id: the id of the run.
+        config: the configuration of the plugin.
+        aborted: returns True if the run was cancelled in the meantime.
     """
 
     owner: str
@@ -196,36 +214,41 @@ CreateScope = Callable[[NamespaceContext], Mapping[str, Any] | Awaitable[Mapping
 
 
 class PluginApi(Protocol):
-    """The object with which a plugin registers. A method raises `ValueError` for a wrong value; the plugin fails."""
+    """The object by which a plugin registers.
+
+    A method raises `ValueError` for an invalid value, and the plugin is then refused.
+    """
 
     @property
     def name(self) -> str:
-        """The plugin's, as configured."""
+        """The name of the plugin in the configuration."""
         ...
 
     @property
     def config(self) -> JsonObject:
-        """A copy, variables expanded. What is wrong in it is best told by a `ValueError`."""
+        """A copy of the plugin's configuration, with variables expanded. Raise `ValueError` if it is not valid."""
         ...
 
     def tool(self, tool: PluginTool, *, optional: bool = False) -> None:
-        """Add a tool that is the same for everybody; an `optional` one is there only where a rule names it."""
+        """Add a tool that is the same for all callers. An `optional` one exists only where a rule names it."""
         ...
 
     def tools(self, names: Sequence[str], factory: ToolFactory, *, optional: bool = False) -> None:
-        """Add tools that a factory makes for each caller, from among these names: all of them, some or none.
+        """Add tools that a factory returns for each caller, with some or all of these names.
 
-        It is called once for each caller, again when its plugin is configured again, or after it has failed.
+        The factory is called once for each caller, and again after it has failed or its configuration has changed.
         """
         ...
 
     def before_tool_call(self, hook: BeforeToolCall, *, tools: Sequence[str] = ()) -> None:
-        """Have a hook called before calls of these tools (ids or globs), as far as the operator grants it; without any:
-        of the plugin's own."""
+        """Register a hook to be called before calls of these tools (ids or globs), as far as the operator grants it.
+
+        Without `tools`, the hook sees calls of the plugin's own tools.
+        """
         ...
 
     def tool_result_middleware(self, middleware: Middleware, *, tools: Sequence[str] = ()) -> None:
-        """Register a middleware for results, in the same way."""
+        """Register a middleware for results of these tools, as `before_tool_call` registers a hook."""
         ...
 
     def namespace(
@@ -238,9 +261,9 @@ class PluginApi(Protocol):
         create_scope: CreateScope,
         prompt: str = "",
     ) -> None:
-        """Add a namespace: an object for programs, with data and functions that are the plugin's own tools."""
+        """Add a namespace: an object for programs, with data and with functions that call the plugin's own tools."""
         ...
 
     def on_unload(self, callback: Callable[[], object]) -> None:
-        """Have this called when the plugin is removed, or when its loading fails later on."""
+        """Register a callback for when the plugin is removed, or fails to load after this call."""
         ...

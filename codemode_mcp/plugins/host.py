@@ -1,7 +1,7 @@
-"""The plugins of this process: loaded in the order of the configuration, changed while everything runs.
+"""The plugins of this process, loaded in the order of the configuration and changed while the server runs.
 
-Nothing is imported before `run`; callers that need the plugins wait for that. A plugin that is configured again stays
-as it was until the new one is loaded, so that there is no moment without its hooks.
+Nothing is imported before `run`; callers that need the plugins wait for it. A plugin whose configuration changes stays
+in use until its successor is loaded, so that its hooks are never missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from codemode_mcp.plugins.api import ToolContext, ToolError
 from codemode_mcp.plugins.interception import Interceptors, Registered
 from codemode_mcp.plugins.loading import LoadError, find_register, load, unload
 from codemode_mcp.plugins.running import described, run_code
-from codemode_mcp.plugins.tools import BadTool, MadeTool, PluginSource, make_all
+from codemode_mcp.plugins.sources import PluginSource
+from codemode_mcp.plugins.tools import BadTool, CheckedTool, check_tools
 from codemode_mcp.settings import PluginSettings
 
 if TYPE_CHECKING:
@@ -39,45 +40,46 @@ LOAD_SECONDS: Final = 10.0
 """Seconds to import and register one plugin."""
 
 LOAD_ALL_SECONDS: Final = 25.0
-"""Seconds to load all plugins; those that are left then have `LEAST_SECONDS` each."""
-LEAST_SECONDS: Final = 1.0
+"""Seconds to load all plugins. After them, each one left has `MIN_LOAD_SECONDS`."""
+MIN_LOAD_SECONDS: Final = 1.0
 
 FACTORY_SECONDS: Final = 5.0
+"""Seconds for one call of a factory."""
 
 CHECK_SECONDS: Final = 20.0
-"""Seconds to check the tools of a factory: there may be thousands."""
+"""Seconds to check the tools of a factory, of which there may be thousands."""
 
 RETRY_SECONDS: Final = 30.0
-"""After a factory has failed for a caller, until it is asked again."""
+"""Seconds until a factory that has failed for a caller is called again."""
 
 MAX_CALLERS: Final = 1024
-"""Callers whose tools are kept; those of the caller not seen for longest are made again."""
+"""Maximum number of callers whose tools are cached. The least recently used caller is dropped first."""
 
 CLOSE_SECONDS: Final = 1.0
-"""Seconds at the end for the functions that plugins have registered for it."""
+"""Seconds for the `on_unload` callbacks of each plugin when the process ends."""
 
 _Key = tuple[str, str]
-"""Source and name."""
+"""Source and name of a plugin."""
 
 
 @dataclass(eq=False)
-class _ForCaller:
-    """Tools that factories have made for one caller.
+class _CallerTools:
+    """The tools that factories have returned for one caller.
 
     Attributes:
-        failed_until: monotonic seconds, of groups whose factory has failed.
-        faults: why each of these factories has failed.
+        failed_until: the time, in monotonic seconds, until which each failed factory is not called again.
+        faults: the error of each failed factory.
     """
 
-    made: dict[ToolGroup, tuple[_Made, ...]] = field(default_factory=dict)
+    tools: dict[ToolGroup, tuple[_OfferedTool, ...]] = field(default_factory=dict)
     failed_until: dict[ToolGroup, float] = field(default_factory=dict)
     faults: dict[ToolGroup, str] = field(default_factory=dict)
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Made:
-    tool: MadeTool
+class _OfferedTool:
+    tool: CheckedTool
     offered: Offered
 
 
@@ -85,14 +87,14 @@ class Plugins:
     """The plugins of this process. Satisfies `per_caller.Offers` and `runs.namespaces.Scopes`.
 
     Args:
-        workspace_dir: the folder of the configuration file, else the working directory.
-        bundled: what comes with this product, by name.
-        on_change: called when what is offered may be another.
-        sandboxed: whether programs in the sandbox call; false in pass-through.
+        workspace_dir: the folder of the configuration file, or else the working directory.
+        bundled: the `register` functions of plugins that come with this product, by name.
+        on_change: called when the offered tools or namespaces may have changed.
+        sandboxed: whether calls come from programs in the sandbox; false in pass-through.
         clock: monotonic seconds.
 
     Attributes:
-        interceptors: the hooks and the middleware of all of them.
+        interceptors: the hooks and the middleware of all plugins.
     """
 
     def __init__(
@@ -112,16 +114,16 @@ class Plugins:
         self._clock = clock
         self.interceptors = Interceptors()
         # The mutable state.
-        self._wanted = [each for each in settings if each.enabled]
+        self._settings = [each for each in settings if each.enabled]
         self._loaded: dict[_Key, Plugin] = {}
         self._loaded_with: dict[str, PluginSettings] = {}
         self._refused: dict[str, str] = {}
-        self._gone: list[Plugin] = []
-        self._asked = anyio.Event()
-        self._asked.set()
+        self._removed: list[Plugin] = []
+        self._applied = anyio.Event()
+        self._applied.set()
         self._settled = anyio.Event()
-        self._fixed: dict[ToolGroup, tuple[_Made, ...]] = {}
-        self._callers: OrderedDict[Caller, _ForCaller] = OrderedDict()
+        self._fixed: dict[ToolGroup, tuple[_OfferedTool, ...]] = {}
+        self._callers: OrderedDict[Caller, _CallerTools] = OrderedDict()
         self._offers: dict[tuple[int, ...], tuple[Offered, ...]] = {}
         self._namespaces: tuple[OfferedNamespace, ...] = ()
 
@@ -130,31 +132,31 @@ class Plugins:
 
     @property
     def loaded(self) -> tuple[Plugin, ...]:
-        """Those that come with this product, then in the order of the configuration."""
+        """The loaded plugins: those that come with this product, then the others in the order of the configuration."""
         return tuple(self._loaded.values())
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Return why plugins are not there that are configured, by name, for the operator."""
+        """The reason why each refused plugin is not loaded, by name, for the operator."""
         return self._refused
 
     async def ready(self) -> None:
-        """Return once everything that is configured now has been loaded or refused."""
+        """Wait until every configured plugin is loaded or refused."""
         while not self._settled.is_set():
             await self._settled.wait()
 
-    # what they offer
+    # tools and namespaces
 
     async def offered(self, caller: Caller) -> tuple[Offered, ...]:
         """Return the tools for a caller; the same object while nothing has changed."""
         await self.ready()
         found = [
-            made.offered
+            tool.offered
             for plugin in self.loaded
             for group in plugin.groups
-            for made in await self._tools(plugin, group, caller)
+            for tool in await self._tools(plugin, group, caller)
         ]
-        # Callers who are offered the same get the same object: of that a catalog is made once.
+        # Callers with the same tools get the same object, so that one catalog is built for all of them.
         key = tuple(map(id, found))
         if key not in self._offers:
             if len(self._offers) >= MAX_CALLERS:
@@ -163,89 +165,89 @@ class Plugins:
         return self._offers[key]
 
     def registered_tools(self) -> Hashable:
-        """Return a value that is equal while no plugin of the operator's is loaded, changed or removed."""
+        """Return a value that changes whenever a configured plugin is loaded, changed or removed."""
         return tuple(plugin.groups for plugin in self.loaded if plugin.source == "plugin")
 
     def namespaces(self) -> tuple[OfferedNamespace, ...]:
-        """Return all that are registered."""
+        """Return all registered namespaces."""
         return self._namespaces
 
     def namespace(self, namespace_id: str) -> Namespace | None:
-        """Return a namespace as it is registered now."""
+        """Return the current registration of a namespace."""
         found = (each for plugin in self.loaded for each in plugin.namespaces)
         return next((each for each in found if each.id == namespace_id), None)
 
     def find(self, name: str) -> Plugin | None:
-        """Return one of those that the operator has configured."""
+        """Return a plugin that the operator has configured."""
         return self._loaded.get(("plugin", name))
 
     def source(self, source: str, source_name: str, caller: Caller, run_id: str, owner: str) -> PluginSource:
-        """Return what offers a plugin's tools to the calls of a run.
+        """Return the source of a plugin's tools for the calls of a run.
 
         Raises:
-            KeyError: there is no such plugin any more.
+            KeyError: the plugin was removed.
         """
         plugin = self._loaded[source, source_name]
 
-        async def find(tool: str) -> MadeTool | None:
+        async def find(name: str) -> CheckedTool | None:
             for group in plugin.groups:
-                if tool in group.names:
-                    found = (made.tool for made in await self._tools(plugin, group, caller))
-                    return next((made for made in found if made.tool.name == tool), None)
+                if name in group.names:
+                    found = (each.tool for each in await self._tools(plugin, group, caller))
+                    return next((tool for tool in found if tool.tool.name == name), None)
             return None
 
         return PluginSource(plugin, run_id, owner, find)
 
     def failed_factories(self, plugin: Plugin, caller: Caller) -> list[tuple[tuple[str, ...], str]]:
-        """Return the tools of each factory that has failed for a caller lately, and why it failed."""
-        kept = self._callers.get(caller)
-        if kept is None:
+        """Return the tool names and the error of each factory that has recently failed for a caller."""
+        cached = self._callers.get(caller)
+        if cached is None:
             return []
-        return [(group.names, kept.faults[group]) for group in plugin.groups if group in kept.failed_until]
+        return [(group.names, cached.faults[group]) for group in plugin.groups if group in cached.failed_until]
 
-    async def _tools(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_Made, ...]:
-        """Return what a group has for a caller: made once, and again some time after a failure."""
+    async def _tools(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_OfferedTool, ...]:
+        """Return the tools of a group for a caller, from the cache or the factory."""
         fixed = self._fixed.get(group)
         if fixed is not None:
             return fixed
         if group.fixed is not None:
             fixed = (_offer(plugin, group, group.fixed),)
-            if self._has(plugin):
+            if self._is_loaded(plugin):
                 self._fixed[group] = fixed
             return fixed
-        kept = self._callers.get(caller)
-        if kept is None:
-            kept = self._callers[caller] = _ForCaller()
+        cached = self._callers.get(caller)
+        if cached is None:
+            cached = self._callers[caller] = _CallerTools()
             if len(self._callers) > MAX_CALLERS:
                 self._callers.popitem(last=False)
         self._callers.move_to_end(caller)
-        if group in kept.made:
-            return kept.made[group]
-        async with kept.lock:
-            if group not in kept.made and kept.failed_until.get(group, 0.0) <= self._clock():
+        if group in cached.tools:
+            return cached.tools[group]
+        async with cached.lock:
+            if group not in cached.tools and cached.failed_until.get(group, 0.0) <= self._clock():
                 try:
-                    made = await self._make(plugin, group, caller)
-                    if not self._has(plugin):
-                        return made
-                    kept.made[group] = made
-                    kept.failed_until.pop(group, None)
+                    tools = await self._call_factory(plugin, group, caller)
+                    if not self._is_loaded(plugin):
+                        return tools
+                    cached.tools[group] = tools
+                    cached.failed_until.pop(group, None)
                 except Exception as error:
                     cause = error.__cause__ if isinstance(error, PluginError) and error.__cause__ else error
-                    told = isinstance(cause, BadTool | ToolError | PluginError)
-                    text = str(cause) if told else described(cause)
-                    if not isinstance(error, PluginError):  # that is in the log
+                    is_clear = isinstance(cause, BadTool | ToolError | PluginError)
+                    text = str(cause) if is_clear else described(cause)
+                    if not isinstance(error, PluginError):  # a PluginError is logged already
                         log.error("plugin %r: its factory of %s: %s", plugin.name, ", ".join(group.names), text)
-                    if self._has(plugin):
-                        kept.failed_until[group] = self._clock() + RETRY_SECONDS
-                        kept.faults[group] = text
-        return kept.made.get(group, ())
+                    if self._is_loaded(plugin):
+                        cached.failed_until[group] = self._clock() + RETRY_SECONDS
+                        cached.faults[group] = text
+        return cached.tools.get(group, ())
 
-    def _has(self, plugin: Plugin) -> bool:
-        """Return True if it is still there: a call that has begun before outlives it, and nothing is kept of that."""
-        there = self._loaded.get((plugin.source, plugin.name))
-        return there is not None and there.groups is plugin.groups
+    def _is_loaded(self, plugin: Plugin) -> bool:
+        """Return True if a plugin was not removed. A call may outlive its plugin, and then nothing is cached of it."""
+        current = self._loaded.get((plugin.source, plugin.name))
+        return current is not None and current.groups is plugin.groups
 
-    async def _make(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_Made, ...]:
+    async def _call_factory(self, plugin: Plugin, group: ToolGroup, caller: Caller) -> tuple[_OfferedTool, ...]:
         context = ToolContext(
             config=plugin.config,
             workspace_dir=self._workspace_dir,
@@ -257,13 +259,13 @@ class Plugins:
         what = f"its factory of {', '.join(group.names)}"
         made = await run_code(plugin, what, FACTORY_SECONDS, group.factory, context)
 
-        def check() -> list[MadeTool] | BadTool:
+        def check() -> list[CheckedTool] | BadTool:
             try:
-                return make_all(made, group.names, ours=plugin.source == "core")
+                return check_tools(made, group.names, bundled=plugin.source == "core")
             except BadTool as error:
                 return error
 
-        # In a thread: thousands of schemas take long to compile, and models are code of the plugin's.
+        # In a thread, since thousands of schemas take long to compile, and models are code of the plugin.
         checked = await run_code(plugin, what, CHECK_SECONDS, check)
         if isinstance(checked, BadTool):
             raise checked
@@ -272,43 +274,43 @@ class Plugins:
     # loading and removing
 
     def apply(self, settings: Sequence[PluginSettings]) -> None:
-        """Replace the settings: removed plugins and grants are gone, and `run` loads new, changed and refused ones."""
-        self._wanted = [each for each in settings if each.enabled]
-        wanted = {each.name: each for each in self._wanted}
+        """Replace the settings. Plugins and grants are removed immediately; `run` loads the others."""
+        self._settings = [each for each in settings if each.enabled]
+        by_name = {each.name: each for each in self._settings}
         for plugin in self.loaded:
             if plugin.source == "core":
                 continue
-            granted = wanted.get(plugin.name)
+            granted = by_name.get(plugin.name)
             if granted is None:
                 self._remove(plugin)
             else:
                 self._loaded["plugin", plugin.name] = replace(
                     plugin, hook_grants=granted.hooks, middleware_grants=granted.middleware
                 )
-        self._refused = {name: why for name, why in self._refused.items() if name in wanted}
+        self._refused = {name: why for name, why in self._refused.items() if name in by_name}
         if self._settled.is_set():
             self._settled = anyio.Event()
         if self.interceptors.is_ready:
             self._publish()
-        self._asked.set()
+        self._applied.set()
 
     async def run(self) -> None:
-        """Load what is configured, now and later, until cancelled."""
+        """Load the configured plugins, now and after each `apply`, until cancelled."""
         try:
             while True:
-                await self._asked.wait()
-                self._asked = anyio.Event()
+                await self._applied.wait()
+                self._applied = anyio.Event()
                 await self._load_all()
-                if not self._asked.is_set():
+                if not self._applied.is_set():
                     self._publish()
                     self._settled.set()
-                gone, self._gone = self._gone, []
-                for plugin in gone:
+                removed, self._removed = self._removed, []
+                for plugin in removed:
                     await unload(plugin, plugin.unload)
         finally:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as group:
-                    for plugin in (*self._gone, *self.loaded):
+                    for plugin in (*self._removed, *self.loaded):
                         group.start_soon(unload, plugin, plugin.unload, CLOSE_SECONDS)
             self.interceptors.close()
 
@@ -318,12 +320,12 @@ class Plugins:
                 everything = PluginSettings(name, hooks=("*",), middleware=("*",))
                 await self._load(everything, lambda register=register: register, LOAD_SECONDS, "core")  # type: ignore[misc]
         until = self._clock() + LOAD_ALL_SECONDS
-        for each in self._wanted:
-            if ("plugin", each.name) in self._loaded and _same(self._loaded_with[each.name], each):
+        for each in self._settings:
+            if ("plugin", each.name) in self._loaded and _differ_in_grants_only(self._loaded_with[each.name], each):
                 continue
-            seconds = max(LEAST_SECONDS, min(LOAD_SECONDS, until - self._clock()))
+            seconds = max(MIN_LOAD_SECONDS, min(LOAD_SECONDS, until - self._clock()))
             await self._load(each, partial(find_register, each, self._workspace_dir), seconds, "plugin")
-        order = [("core", name) for name in self._bundled] + [("plugin", each.name) for each in self._wanted]
+        order = [("core", name) for name in self._bundled] + [("plugin", each.name) for each in self._settings]
         self._loaded = {key: self._loaded[key] for key in order if key in self._loaded}
 
     async def _load(
@@ -348,10 +350,10 @@ class Plugins:
             self._refused.pop(name, None)
             log.info("plugin %r loaded in %d ms", name, round((self._clock() - began) * 1000))
         before = self._loaded.get((source, name))
-        if source == "plugin" and not any(each is settings for each in self._wanted):
-            # Configured in another way meanwhile, or not at all.
+        if source == "plugin" and not any(each is settings for each in self._settings):
+            # The configuration of the plugin has changed while it was loaded.
             if plugin is not None:
-                self._gone.append(plugin)
+                self._removed.append(plugin)
             return
         if before is not None:
             self._remove(before)
@@ -361,18 +363,18 @@ class Plugins:
 
     def _remove(self, plugin: Plugin) -> None:
         del self._loaded[plugin.source, plugin.name]
-        self._gone.append(plugin)
+        self._removed.append(plugin)
         for group in plugin.groups:
             self._fixed.pop(group, None)
-            for kept in self._callers.values():
-                kept.made.pop(group, None)
-                kept.failed_until.pop(group, None)
+            for cached in self._callers.values():
+                cached.tools.pop(group, None)
+                cached.failed_until.pop(group, None)
 
     def _publish(self) -> None:
-        """Tell everybody what there is now."""
+        """Publish the current tools, namespaces, hooks and middleware."""
         self._offers.clear()
         self._namespaces = tuple(each.offered for plugin in self.loaded for each in plugin.namespaces)
-        granted = {each.name: (*each.hooks, *each.middleware) for each in self._wanted}
+        granted = {each.name: (*each.hooks, *each.middleware) for each in self._settings}
         self.interceptors.apply(
             [_registered(plugin, each, plugin.hook_grants) for plugin in self.loaded for each in plugin.hooks],
             [
@@ -385,14 +387,13 @@ class Plugins:
         self._on_change()
 
 
-def _offer(plugin: Plugin, group: ToolGroup, made: MadeTool) -> _Made:
-    return _Made(made, Offered(plugin.source, plugin.name, made.tool, made.label, group.optional))
+def _offer(plugin: Plugin, group: ToolGroup, tool: CheckedTool) -> _OfferedTool:
+    return _OfferedTool(tool, Offered(plugin.source, plugin.name, tool.tool, tool.label, group.optional))
 
 
 def _registered(plugin: Plugin, intercept: Intercept, granted: tuple[str, ...]) -> Registered:
     return Registered(plugin.name, intercept.callback, intercept.tools, granted, core=plugin.source == "core")
 
 
-def _same(before: PluginSettings, after: PluginSettings) -> bool:
-    """Return True if nothing has changed but what is granted."""
+def _differ_in_grants_only(before: PluginSettings, after: PluginSettings) -> bool:
     return (before.module, before.config) == (after.module, after.config)

@@ -1,7 +1,7 @@
-"""Hooks of plugins, before a call is sent, and their middleware, after its result has come.
+"""Hooks of plugins, which run before a call is sent, and middleware, which runs on its result.
 
-They run in the order of their registration, each on what those before it have left. What raises, hangs or answers
-nonsense fails the call that it was asked about, by the plugin's name, and nothing else.
+They run in the order of their registration, each on the output of the one before. If one raises, hangs or returns an
+invalid value, only that call fails, with an error that names the plugin.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ HOOK_SECONDS: Final = 5.0
 """Seconds for a hook or a middleware, unless its plugin's entry in the configuration says otherwise."""
 
 THREADS: Final = 4
-"""Threads in which the sync hooks of one plugin run."""
+"""Number of threads for the hooks of one plugin that are not async."""
 
 MAX_TEXT: Final = 2_000
-"""Characters of a reason or a note."""
+"""Maximum number of characters of a reason or a note."""
 
-_MAX_REMEMBERED = 20_000
-"""Tools of which it is remembered who wants to see their calls."""
+_MAX_CACHED = 20_000
+"""Maximum number of tools whose hooks and middleware are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Registered:
     """A hook or a middleware.
 
     Attributes:
-        declared: ids, or globs of them, whose calls it wants to see; none: those of the plugin's own tools.
-        granted: those that the operator lets it see. The plugin's own tools need no grant.
-        core: a part of this product: called after those of plugins, without a thread and without a time limit.
-        timeout: seconds.
+        declared: ids or globs of the tools whose calls it wants to see; empty for the plugin's own tools.
+        granted: ids or globs of the tools that the operator lets it see. The plugin's own tools need no grant.
+        core: whether it is a part of this product: it runs after those of plugins, without thread and time limit.
+        timeout: seconds for one call.
     """
 
     plugin: str
@@ -64,9 +64,9 @@ class Registered:
         object.__setattr__(self, "is_async", is_async(self.callback))
 
     def sees(self, tool_id: str) -> bool:
-        """Tell whether calls of this tool are shown to it."""
+        """Return True if it sees calls of this tool."""
         if self.core and tool_id == EXEC_ID:
-            return False  # hooks of this product judge calls, never programs
+            return False  # hooks of this product see calls, never programs
         own = tool_id.startswith(f"{'core' if self.core else 'plugin'}:{self.plugin}:")
         if not self.declared:
             return own
@@ -74,14 +74,18 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seers:
-    """Hooks and middleware for the calls of one tool."""
+class _ToolInterceptors:
+    """The hooks and middleware for the calls of one tool.
+
+    Attributes:
+        missing: plugins that may see these calls and could not be loaded.
+        waits: whether code of a plugin runs, or is missing, so that a call takes time.
+    """
 
     hooks: tuple[Registered, ...]
     middleware: tuple[Registered, ...]
     missing: tuple[str, ...]
     waits: bool = field(init=False)
-    """A plugin is asked, or missing."""
 
     def __post_init__(self) -> None:
         waits = bool(self.middleware or self.missing) or not all(each.core for each in self.hooks)
@@ -90,14 +94,14 @@ class _Seers:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The owner of code that runs; see `running.Owner`."""
+    """The plugin whose hook runs, as a `running.Owner`."""
 
     name: str
     threads: Threads
 
 
 class Interceptors:
-    """All hooks and middleware there are. Satisfies `dispatch.Interception`.
+    """The hooks and middleware of all plugins. Satisfies `dispatch.Interception`.
 
     Until the first `apply` the hooks are unknown, and calls wait.
     """
@@ -107,7 +111,7 @@ class Interceptors:
         self._hooks: tuple[Registered, ...] = ()
         self._middleware: tuple[Registered, ...] = ()
         self._missing: Mapping[str, tuple[str, ...]] = {}
-        self._seers: dict[str, _Seers] = {}
+        self._by_tool: dict[str, _ToolInterceptors] = {}
         self._owners: dict[str, _Owner] = {}
         self._applied = anyio.Event()
         self.is_ready = False
@@ -121,17 +125,17 @@ class Interceptors:
         middleware: Sequence[Registered],
         missing: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Ask these from now on, in this order.
+        """Use these hooks and middleware from now on, in this order.
 
         Args:
-            missing: plugins that are configured and could not be loaded, with the ids or globs that the operator
-                grants their hooks and middleware. Calls of these tools are refused: what was to be guarded is not
-                called without its guard.
+            missing: the configured plugins that could not be loaded, with the ids or globs that the operator grants
+                their hooks and middleware. Calls of these tools are refused, since a plugin that may guard them is
+                missing.
         """
         self._hooks = tuple(sorted(hooks, key=lambda each: each.core))
         self._middleware = tuple(middleware)
         self._missing = dict(missing or {})
-        self._seers.clear()
+        self._by_tool.clear()
         present = {each.plugin for each in (*hooks, *middleware)}
         for plugin in [name for name in self._owners if name not in present]:
             self._owners.pop(plugin).threads.close()
@@ -139,22 +143,22 @@ class Interceptors:
         self._applied.set()
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Close the threads."""
         for owner in self._owners.values():
             owner.threads.close()
         self._owners.clear()
 
     async def ready(self) -> None:
-        """Return once it is known who wants to see calls."""
+        """Wait for the first `apply`."""
         await self._applied.wait()
 
     def hooks(self, tool_id: str) -> bool:
-        """Return True if any hook wants to see calls of this tool."""
-        seers = self._of(tool_id)
-        return bool(seers.hooks or seers.missing)
+        """Return True if a hook sees calls of this tool."""
+        interceptors = self._of(tool_id)
+        return bool(interceptors.hooks or interceptors.missing)
 
     def middleware(self, tool_id: str) -> bool:
-        """Return True if any middleware wants to see results of this tool."""
+        """Return True if a middleware sees results of this tool."""
         return bool(self._of(tool_id).middleware)
 
     async def before(
@@ -165,19 +169,19 @@ class Interceptors:
         accept: Callable[[str], JsonObject],
     ) -> JsonObject:
         """Implement `dispatch.Interception`."""
-        seers = self._of(event.tool_id)
-        for plugin in seers.missing:
+        interceptors = self._of(event.tool_id)
+        for plugin in interceptors.missing:
             raise PluginError(
-                f"{called}: plugin {plugin!r}, which has to see its calls, could not be loaded; "
+                f"{called}: plugin {plugin!r}, which must see its calls, could not be loaded; "
                 "`codemode-mcp doctor` says why"
             )
-        for each in seers.hooks:
+        for each in interceptors.hooks:
             if each.core:
                 answer = each.callback(event)
             else:
-                # Of its own: nothing that it does to the object reaches the call but as an answer.
+                # The hook gets a copy: it changes the call only through its answer.
                 answer = await self._ask(each, called, "its hook", _with_input(event, _copy(event.input)))
-            event = _follow(each, answer, event, called, note, accept)
+            event = _apply_answer(each, answer, event, called, note, accept)
         return event.input
 
     def before_now(
@@ -189,11 +193,11 @@ class Interceptors:
     ) -> JsonObject:
         """Implement `dispatch.Interception`."""
         for each in self._of(event.tool_id).hooks:
-            event = _follow(each, each.callback(event), event, called, note, accept)
+            event = _apply_answer(each, each.callback(event), event, called, note, accept)
         return event.input
 
     def waits(self, tool_id: str) -> bool:
-        """Tell whether a call of this tool, or its result, is shown to a plugin, which takes time."""
+        """Return True if code of a plugin sees calls or results of this tool, which takes time."""
         return self._of(tool_id).waits
 
     async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
@@ -201,25 +205,30 @@ class Interceptors:
         text: str | None = None
         for each in self._of(event.tool_id).middleware:
             if text is not None:
-                result = json.loads(text)  # plain JSON, whatever the one before has made it of
+                result = json.loads(text)  # the middleware before may have returned any objects
             answer = await self._ask(each, called, "its middleware", event, result)
             try:
                 text = json_text(answer)
-            except BaseException as error:  # as there
-                _fail(each, called, "its middleware returned what is not JSON", text_of(error))
+            except BaseException as error:  # the answer may hold objects whose code raises anything
+                _fail(each, called, "its middleware returned a value that is not JSON", text_of(error))
             if event.tool_kind == "mcp" and not _is_mcp_result(answer):
-                _fail(each, called, "its middleware returned what is no result of an MCP tool", type(answer).__name__)
+                _fail(
+                    each,
+                    called,
+                    "its middleware returned a value that is not a result of an MCP tool",
+                    type(answer).__name__,
+                )
             size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
             if size > limit:
                 _fail(each, called, f"its middleware returned {size} bytes, more than maxToolResultBytes ({limit})")
         return json_text(result) if text is None else text
 
-    def _of(self, tool_id: str) -> _Seers:
-        found = self._seers.get(tool_id)
+    def _of(self, tool_id: str) -> _ToolInterceptors:
+        found = self._by_tool.get(tool_id)
         if found is None:
-            if len(self._seers) >= _MAX_REMEMBERED:
-                self._seers.clear()
-            found = self._seers[tool_id] = _Seers(
+            if len(self._by_tool) >= _MAX_CACHED:
+                self._by_tool.clear()
+            found = self._by_tool[tool_id] = _ToolInterceptors(
                 tuple(each for each in self._hooks if each.sees(tool_id)),
                 tuple(each for each in self._middleware if each.sees(tool_id)),
                 tuple(plugin for plugin, granted in self._missing.items() if _any_matches(granted, tool_id)),
@@ -227,10 +236,10 @@ class Interceptors:
         return found
 
     async def _ask(self, each: Registered, called: str, what: str, *arguments: Any) -> Any:
-        """Return what a plugin's function answers. Raises `PluginError` when it does not."""
+        """Return the answer of a plugin's function. Raises `PluginError` if it fails."""
         owner = self._owners.get(each.plugin)
         if owner is None:
-            # Not the threads that its tools run in: these may take long.
+            # Hooks have threads of their own, since tools may take long.
             owner = self._owners[each.plugin] = _Owner(each.plugin, Threads(THREADS, f"hooks of {each.plugin}"))
         try:
             run = run_async if each.is_async else run_code
@@ -241,7 +250,7 @@ class Interceptors:
             raise PluginError(f"{called}: {error.message}") from None
 
 
-def _follow(
+def _apply_answer(
     each: Registered,
     answer: Any,
     event: ToolCallEvent,
@@ -249,7 +258,7 @@ def _follow(
     note: Callable[[str], None],
     accept: Callable[[str], JsonObject],
 ) -> ToolCallEvent:
-    """Do what a hook has answered, and return the call as it is from then on."""
+    """Apply the answer of a hook, and return the call after it."""
     match answer:
         case None:
             pass
@@ -261,7 +270,7 @@ def _follow(
         case NoteCall(text=str(text)):
             note(_cut(text) if each.core else f"Plugin {each.plugin!r}: {_cut(text)}")
         case _:
-            _fail(each, called, "its hook answered with something that is no answer", type(answer).__name__)
+            _fail(each, called, "its hook returned a value that is not an answer", type(answer).__name__)
     return event
 
 
@@ -272,16 +281,16 @@ def _fail(each: Registered, called: str, what: str, detail: str = "") -> NoRetur
 
 def _accepted(each: Registered, called: str, changed: Any, accept: Callable[[str], JsonObject]) -> JsonObject:
     if not isinstance(changed, Mapping):
-        _fail(each, called, "its hook changed the input to what is no JSON object", type(changed).__name__)
+        _fail(each, called, "its hook changed the input to a value that is not a JSON object", type(changed).__name__)
     try:
         text = json.dumps(dict(changed), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except BaseException as error:  # objects of the plugin's may do anything when they are looked at
-        _fail(each, called, "its hook changed the input to what is no JSON object", text_of(error))
+    except BaseException as error:  # the input may hold objects whose code raises anything
+        _fail(each, called, "its hook changed the input to a value that is not a JSON object", text_of(error))
     try:
         return accept(text)
     except ProgramError as error:
         raise PluginError(
-            f"{called}: plugin {each.plugin!r} changed the input to what does not fit: {error.message}"
+            f"{called}: plugin {each.plugin!r} changed the input to an invalid one: {error.message}"
         ) from error
 
 
@@ -290,7 +299,7 @@ def _is_mcp_result(result: Any) -> bool:
 
 
 def _with_input(event: ToolCallEvent, given: JsonObject) -> ToolCallEvent:
-    # Not dataclasses.replace, which takes three times as long.
+    # dataclasses.replace takes three times as long.
     return ToolCallEvent(
         event.tool_id,
         event.tool_kind,
@@ -308,7 +317,7 @@ def _with_input(event: ToolCallEvent, given: JsonObject) -> ToolCallEvent:
 
 
 def _copy(value: Any) -> Any:
-    """JSON of its own."""
+    """Copy a JSON value."""
     if isinstance(value, dict):
         return {key: _copy(item) if isinstance(item, dict | list) else item for key, item in value.items()}
     if isinstance(value, list):
@@ -317,7 +326,7 @@ def _copy(value: Any) -> Any:
 
 
 def _cut(text: str) -> str:
-    # What a plugin repeats of a server's words begins no line of its own.
+    # A plugin may repeat words of a server, which must not begin a line.
     return (text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…").replace("\n", "\n  ")
 
 

@@ -1,4 +1,4 @@
-"""Finds the `register` function of a plugin and calls it: all that it registers counts, or nothing of it."""
+"""Loading of plugins: finds the `register` function and calls it. A plugin is loaded as a whole, or refused."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.plugins")
 
 GROUP: Final = "codemode_mcp.plugins"
-"""Group of the entry points."""
+"""Group of the entry points of plugins."""
 
 UNLOAD_SECONDS: Final = 2.0
-"""Seconds for the functions that a plugin has registered for its removal."""
+"""Seconds for the `on_unload` callbacks of a plugin."""
 
 
 class LoadError(Exception):
-    """A plugin is refused; the text says why, for the operator."""
+    """A plugin is refused. The message tells the operator why."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Half:
-    """A plugin that is not there yet."""
+class _PartialPlugin:
+    """A plugin that failed to load, as the owner of its `on_unload` callbacks."""
 
     name: str
     threads: Threads
 
 
 def installed() -> dict[str, list[str]]:
-    """Return the entry points of the group by name, each with the distributions that have it."""
+    """Return the names of installed entry points, each with the distributions that define it."""
     from importlib import metadata  # takes 12 ms, and most servers have no plugins
 
     found: dict[str, list[str]] = {}
@@ -62,13 +62,13 @@ def installed() -> dict[str, list[str]]:
 
 
 def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi], object]:
-    """Return the function of a plugin. Imports its module, whatever that does.
+    """Import the module of a plugin, and return its `register` function.
 
     Args:
-        folder: what the path of a file is relative to.
+        folder: the folder that the path of a file is relative to.
 
     Raises:
-        LoadError: there is no such thing.
+        LoadError: the entry point, module, file or function does not exist. Importing may raise anything.
     """
     if settings.module is not None:
         return _from_module(settings.name, settings.module, folder)
@@ -78,14 +78,14 @@ def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi
     if not entries:
         known = ", ".join(sorted(installed())) or "none"
         raise LoadError(
-            f"no installed package has an entry point {settings.name!r} in the group {GROUP!r} (there: {known}); "
-            'install it beside codemode-mcp, or name its "module"'
+            f"no installed package has an entry point {settings.name!r} in the group {GROUP!r} (found: {known}); "
+            'install the plugin beside codemode-mcp, or set its "module"'
         )
-    # A package that is on the path twice, as when it is installed for development, is one.
+    # A package may be on the path twice, for example when it is installed for development.
     values = {entry.value for entry in entries}
     if len(values) > 1:
         owners = ", ".join(sorted({"?" if entry.dist is None else entry.dist.name for entry in entries}))
-        raise LoadError(f'several packages have an entry point of this name: {owners}; name the "module" of one')
+        raise LoadError(f'several packages have an entry point of this name: {owners}; set the "module" of one')
     entry = entries[0]
     return _attribute(importlib.import_module(entry.module), entry.module, entry.attr or "register")
 
@@ -103,7 +103,7 @@ def _from_module(name: str, module: str, folder: Path) -> Callable[[PluginApi], 
         raise LoadError(f"the file {path} cannot be imported")
     loaded = importlib.util.module_from_spec(spec)
     before = sys.modules.get(module_name)
-    sys.modules[module_name] = loaded  # what models and dataclasses in it are looked up by
+    sys.modules[module_name] = loaded  # models and dataclasses look their module up there
     try:
         spec.loader.exec_module(loaded)
     except BaseException:
@@ -123,7 +123,7 @@ def _attribute(module: object, where: str, path: str) -> Callable[[PluginApi], o
         except AttributeError:
             raise LoadError(f"{where} has no {path!r}") from None
     if not callable(found):
-        raise LoadError(f"{where}:{path} is no function")
+        raise LoadError(f"{where}:{path} is not a function")
     return found  # type: ignore[no-any-return]
 
 
@@ -135,15 +135,15 @@ async def load(
     *,
     source: Literal["plugin", "core"] = "plugin",
 ) -> Plugin:
-    """Return a plugin with all that it has registered.
+    """Load a plugin, and return it with its registrations.
 
     Args:
-        find: gives its `register`.
-        taken: namespaces of the plugins that are there.
-        seconds: it has for importing and registering.
+        find: returns the `register` function.
+        taken: the namespaces of other plugins.
+        seconds: time limit for importing and registering.
 
     Raises:
-        LoadError: it is refused. Nothing of it is left but what its module has done itself.
+        LoadError: the plugin is refused. Only effects of its module itself remain.
     """
     threads = Threads(THREADS, f"plugin {settings.name}")
     registration = Registration(settings.name, settings.config, taken)
@@ -152,7 +152,7 @@ async def load(
         registration.check()
     except BaseException as error:
         registration.close()
-        await unload(_Half(settings.name, threads), registration.unload)
+        await unload(_PartialPlugin(settings.name, threads), registration.unload)
         if isinstance(error, LoadError | asyncio.CancelledError):
             raise
         if isinstance(error, ValueError):
@@ -180,34 +180,34 @@ async def _register(
         try:
             function = find()
             if inspect.iscoroutinefunction(function):
-                raise LoadError("its register is async; it has to be a plain function")
+                raise LoadError("its register is async; it must be a plain function")
             function(registration)
         except LoadError:
             raise
         except ValueError as error:
-            # It was too late: its caller has given up, or has said so already.
+            # The error says what could not be registered, unless the plugin has raised it itself.
             if registration.refused(error) or registration.is_closed:
                 raise LoadError(text_of(error)) from None
             raise _failed(error) from None
-        except BaseException as error:  # also what would end the process
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too
             raise _failed(error) from None
         finally:
             registration.close()
 
-    with anyio.move_on_after(seconds), redirect_stdout(sys.stderr):  # stdout belongs to MCP, and to what commands print
+    with anyio.move_on_after(seconds), redirect_stdout(sys.stderr):  # stdout is for MCP and for the output of commands
         await threads.run(register)
         return
     raise LoadError(f"importing and registering took longer than {seconds:g} s")
 
 
 def _failed(error: BaseException) -> LoadError:
-    log.debug("the whole stack", exc_info=error)
+    log.debug("full stack trace", exc_info=error)
     return LoadError(f"it raised {described(error)}")
 
 
 async def unload(plugin: Owner, callbacks: Iterable[Callable[[], object]], seconds: float = UNLOAD_SECONDS) -> None:
-    """Call what a plugin wants to be called in the end, the latest first, within `seconds`. Failures are logged."""
-    what = "what it wants called when it is removed"
+    """Call the `on_unload` callbacks of a plugin, the latest first, within `seconds`. Failures are logged."""
+    what = "its on_unload callback"
     with anyio.move_on_after(seconds, shield=True) as scope:
         for callback in reversed(list(callbacks)):
             with suppress(ToolError, PluginError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.plugins.api import PluginApi
 from codemode_mcp.plugins.namespaces import Namespace, check_namespace
-from codemode_mcp.plugins.tools import BadTool, MadeTool, check_name, make
+from codemode_mcp.plugins.tools import BadTool, CheckedTool, check_name, check_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 MAX_TOOLS = 10_000
-"""Tools of one plugin."""
+"""Maximum number of tools of one plugin."""
 
 MAX_PATTERNS = 1_000
-"""Patterns of one hook or middleware."""
+"""Maximum number of patterns of one hook or middleware."""
 
 _PATTERN = re.compile(r"[^\s\x00-\x1f]{1,500}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolGroup:
-    """Tools that one factory makes.
+    """The tools of one factory.
 
     Attributes:
-        names: all that it may ever return.
-        fixed: the one tool that is the same for everybody; None: the factory is asked for each caller.
+        names: the names of all tools that the factory may return.
+        fixed: the one tool that is the same for all callers; None if the factory is called for each caller.
     """
 
     names: tuple[str, ...]
     factory: ToolFactory
     optional: bool = False
-    fixed: MadeTool | None = None
+    fixed: CheckedTool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Intercept:
     """A hook or a middleware.
 
     Attributes:
-        tools: ids or globs that it wants to see; empty: the plugin's own.
+        tools: ids or globs of the tools whose calls it sees; empty for the plugin's own tools.
     """
 
     callback: BeforeToolCall | Middleware
@@ -60,12 +60,13 @@ class Intercept:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
-    """One plugin that has been loaded.
+    """A loaded plugin.
 
     Attributes:
-        source: `core` of what comes with this product.
-        hook_grants, middleware_grants: ids or globs of other plugins' and servers' tools that the operator lets it see.
-        threads: for what of its code is not async.
+        source: `core` for a plugin that comes with this product.
+        threads: threads for its code that is not async.
+        hook_grants: ids or globs of other tools whose calls the operator lets its hooks see.
+        middleware_grants: the same for its middleware.
     """
 
     name: str
@@ -83,17 +84,17 @@ class Plugin:
 
 @dataclass(eq=False)
 class Registration:
-    """The `PluginApi` of one plugin, until `close`: what is registered later is refused.
+    """The `PluginApi` of one plugin. It refuses registrations after `close`.
 
     A `register` that takes too long still runs in its thread when `close` is called, so both take a lock.
 
     Attributes:
-        given: the plugin's configuration.
-        taken: the namespaces of plugins that are there.
+        settings: the configuration of the plugin.
+        taken: the namespaces of other plugins.
     """
 
     name: str
-    given: JsonObject
+    settings: JsonObject
     taken: tuple[Namespace, ...] = ()
     groups: list[ToolGroup] = field(default_factory=list)
     hooks: list[Intercept] = field(default_factory=list)
@@ -107,29 +108,29 @@ class Registration:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self.config = copy.deepcopy(dict(self.given))  # a plugin may do with it what it likes
+        self.config = copy.deepcopy(dict(self.settings))  # a plugin may change its copy
 
     def __getattr__(self, name: str) -> Any:
         known = ("name", "config", *(each for each in vars(PluginApi) if not each.startswith("_")))
         near = next(iter(nearest(name, known, count=1)), None)
-        hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(sorted(set(known)))}"
+        hint = f"did you mean {near!r}?" if near else f"it has: {', '.join(sorted(set(known)))}"
         raise AttributeError(f"the plugin API has no {name!r}; {hint}")
 
     # what a plugin calls
 
     def tool(self, tool: PluginTool, *, optional: bool = False) -> None:
         with self._registering("tool()"):
-            made = make(tool)
-            name = made.tool.name
-            self._take([name])
-            self.groups.append(ToolGroup((name,), lambda _: tool, optional is True, made))
+            checked = check_tool(tool)
+            name = checked.tool.name
+            self._add_names([name])
+            self.groups.append(ToolGroup((name,), lambda _: tool, optional is True, checked))
 
     def tools(self, names: Sequence[str], factory: ToolFactory, *, optional: bool = False) -> None:
         with self._registering("tools()"):
             if not _is_list(names) or not names:
-                raise ValueError(f"names are a list with the name of one tool at least, not {names!r:.100}")
+                raise ValueError(f"names must be a list of at least one tool name, not {names!r:.100}")
             _need_callable("the factory", factory)
-            self._take(names)
+            self._add_names(names)
             self.groups.append(ToolGroup(tuple(names), factory, optional is True))
 
     def before_tool_call(self, hook: BeforeToolCall, *, tools: Sequence[str] = ()) -> None:
@@ -153,7 +154,7 @@ class Registration:
         prompt: str = "",
     ) -> None:
         with self._registering("namespace()"):
-            made = Namespace(
+            namespace = Namespace(
                 id=namespace_id,
                 plugin=self.name,
                 global_name=global_name,
@@ -163,7 +164,7 @@ class Registration:
                 prompt=prompt,
                 config=self.config,
             )
-            self.namespaces.append(made)
+            self.namespaces.append(namespace)
 
     def on_unload(self, callback: Callable[[], object]) -> None:
         with self._registering("on_unload()"):
@@ -173,12 +174,12 @@ class Registration:
     # what the host calls
 
     def close(self) -> None:
-        """Nothing more can be registered."""
+        """Refuse registrations from now on."""
         with self._lock:
             self._closed = True
 
     def refused(self, error: ValueError) -> bool:
-        """Return True if this says what cannot be registered, and is no fault of the plugin's own."""
+        """Return True if this object raised the error, and not other code of the plugin."""
         return error is self._problem
 
     @property
@@ -186,10 +187,11 @@ class Registration:
         return self._closed
 
     def check(self) -> None:
-        """Check all registrations. A plugin may have caught the error of a refused one.
+        """Check all registrations together.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: a registration was refused, even if the plugin has caught the error, or a namespace is not
+                valid.
         """
         if self._problem is not None:
             raise self._problem
@@ -202,7 +204,9 @@ class Registration:
     def _registering(self, method: str) -> Iterator[None]:
         with self._lock:
             if self._closed:
-                raise ValueError(f"{method}: register(api) has ended, or has taken too long; it is too late")
+                raise ValueError(
+                    f"{method}: it is too late to register, since register(api) has ended or taken too long"
+                )
             try:
                 yield
             except (BadTool, ValueError, TypeError) as error:
@@ -210,13 +214,13 @@ class Registration:
                 self._problem = self._problem or problem
                 raise problem from None
 
-    def _take(self, names: Sequence[str]) -> None:
+    def _add_names(self, names: Sequence[str]) -> None:
         for name in names:
             if check_name(name) in self._names:
-                raise ValueError(f"there is a tool {name!r} already")
+                raise ValueError(f"the tool {name!r} is registered already")
             self._names[name] = None
         if len(self._names) > MAX_TOOLS:
-            raise ValueError(f"a plugin has at most {MAX_TOOLS} tools")
+            raise ValueError(f"a plugin may have at most {MAX_TOOLS} tools")
 
 
 def _is_list(value: object) -> bool:
@@ -225,13 +229,13 @@ def _is_list(value: object) -> bool:
 
 def _need_callable(what: str, value: object) -> None:
     if not callable(value):
-        raise ValueError(f"{what} is a function, not {value!r:.100}")
+        raise ValueError(f"{what} must be a function, not {value!r:.100}")
 
 
-def _patterns(tools: object) -> tuple[str, ...]:
-    if isinstance(tools, str) or not isinstance(tools, Sequence) or len(tools) > MAX_PATTERNS:
-        raise ValueError(f"tools are a list of at most {MAX_PATTERNS} ids or globs of ids, not {tools!r:.100}")
+def _patterns(tools: Any) -> tuple[str, ...]:
+    if not _is_list(tools) or len(tools) > MAX_PATTERNS:
+        raise ValueError(f"tools must be a list of at most {MAX_PATTERNS} ids or globs, not {tools!r:.100}")
     for each in tools:
         if not isinstance(each, str) or not _PATTERN.fullmatch(each) or ("*" not in each and each.count(":") < 2):
-            raise ValueError(f"{each!r:.100} is no id like 'mcp:github:create_issue' and no glob of ids")
+            raise ValueError(f"{each!r:.100} is neither a tool id such as 'mcp:github:create_issue' nor a glob of ids")
     return tuple(tools)

@@ -1,4 +1,4 @@
-"""Runs a plugin's code so that whatever it does ends this one thing alone: it may raise, hang or end the process."""
+"""Execution of plugin code that may raise, hang or try to end the process. Only the call that ran it fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import anyio
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolError
 from codemode_mcp.plugins.threads import ThreadsClosedError
-from codemode_mcp.plugins.timing import TimeIsUpError, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -26,66 +25,69 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.plugins")
 
-LET_GO_SECONDS = 3.0
+CLEANUP_SECONDS = 3.0
 """Seconds for cancelled code to end."""
 
-MAX_TOLD = 4_000
-"""Characters of what a `ToolError` says."""
-
+MAX_ERROR_TEXT = 4_000
+"""Maximum number of characters of a `ToolError`."""
 
 _API = str(Path(__file__).with_name("registry.py"))
 
 
+class TimedOutError(Exception):
+    """The time limit has passed, and the code was cancelled."""
+
+
 class Owner(Protocol):
-    """The owner of code, such as a `registry.Plugin`."""
+    """The plugin whose code runs, such as a `registry.Plugin`."""
 
     @property
     def name(self) -> str: ...
     @property
     def threads(self) -> Threads:
-        """Return the threads for code that is not async."""
+        """Threads for code that is not async."""
         ...
 
 
 async def run_code(plugin: Owner, what: str, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of a plugin, async or in one of the plugin's threads, and await what it returns.
+    """Call a function of a plugin and return its result. A function that is not async runs in a thread.
 
     Args:
-        what: for messages, e.g. `its tool 'list'`.
+        what: a description for messages, such as `its tool 'list'`.
 
     Raises:
-        ToolError: with the text of the one that the function raised, cut.
-        PluginError: it took longer than `seconds`, or raised anything else, which is logged.
+        ToolError: the function raised one; its text is cut to `MAX_ERROR_TEXT`.
+        PluginError: the function took longer than `seconds`, or raised another error, which is logged.
     """
     return await run_async(plugin, what, seconds, _run, plugin, function, *args)
 
 
 async def run_async(plugin: Owner, what: str, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
-    """Return the same for what is known to be async."""
+    """Call an async function of a plugin as `run_code` does."""
     try:
         awaitable = function(*args)
         coroutine: Any = awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)
         try:
             waits_for = coroutine.send(None)
         except StopIteration as ended:
-            return ended.value  # it had nothing to wait for, and a limit of time costs more than most hooks do
-        return await within(seconds, _let_go, coroutine, waits_for)
-    except TimeIsUpError:
+            return ended.value  # most hooks wait for nothing, and a time limit costs more than they do
+        return await within(seconds, _run_bounded, coroutine, waits_for)
+    except TimedOutError:
         log.error("plugin %r failed: %s took longer than %g s", plugin.name, what, seconds)
         message = f"plugin {plugin.name!r} failed: {what} took longer than {seconds:g} s"
         raise PluginError(message) from None
     except ToolError as error:
         text = text_of(error)
-        if len(text) > MAX_TOLD:
-            text = f"{text[:MAX_TOLD]}… ({len(text) - MAX_TOLD} more characters)"
+        if len(text) > MAX_ERROR_TEXT:
+            text = f"{text[:MAX_ERROR_TEXT]}… ({len(text) - MAX_ERROR_TEXT} more characters)"
         raise ToolError(text) from None
     except ThreadsClosedError:
         raise PluginError(removed(plugin.name)) from None
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        fault: BaseException = error  # of something that the plugin itself awaits
-    except BaseException as error:  # also what would end the process
+        fault: BaseException = error  # the plugin awaited something that was cancelled
+    except BaseException as error:  # SystemExit and KeyboardInterrupt too
         fault = error
     log_fault(plugin.name, what, fault)
     message = f"plugin {plugin.name!r} failed: {what} raised an error; it is in the log of codemode-mcp"
@@ -103,14 +105,34 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
+async def within(seconds: float, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Return the result of an async function.
+
+    Raises:
+        TimedOutError: it took longer than `seconds`, even if it ended by itself after its cancellation.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            value = await function(*arguments)
+    except asyncio.CancelledError:
+        raise  # cancelled from outside
+    except BaseException as error:
+        if limit.expired():
+            raise TimedOutError from error
+        raise
+    if limit.expired():
+        raise TimedOutError
+    return value
+
+
 @types.coroutine
-def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
-    """Await a coroutine that may continue after its cancellation: some seconds later it is closed where it stands.
+def _run_bounded(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
+    """Run a coroutine, and close it if it is still running `CLEANUP_SECONDS` after its cancellation.
 
     Otherwise a plugin could keep a call, or the whole process, from ending.
 
     Args:
-        waits_for: what it has yielded to the event loop.
+        waits_for: the first value that the coroutine has yielded to the event loop.
     """
     task: Any = None
     timer: asyncio.TimerHandle | None = None
@@ -124,7 +146,7 @@ def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
             is_over = True
             task.cancel()
         else:
-            cancelled = None  # it was a timeout of its own
+            cancelled = None  # the plugin's own timeout has cancelled it
 
     try:
         while True:
@@ -136,7 +158,7 @@ def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
                 if cancelled is None and isinstance(thrown, asyncio.CancelledError):
                     cancelled, task = thrown, asyncio.current_task()
                     pending = task.cancelling()
-                    timer = task.get_loop().call_later(LET_GO_SECONDS, end)
+                    timer = task.get_loop().call_later(CLEANUP_SECONDS, end)
             if is_over:
                 break
             try:
@@ -146,7 +168,7 @@ def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
     finally:
         if timer is not None:
             timer.cancel()
-    task.uncancel()  # what `end` has added
+    task.uncancel()  # the cancellation that `end` has added
     with suppress(BaseException):
         coroutine.close()
     assert cancelled is not None
@@ -154,37 +176,37 @@ def _let_go(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
 
 
 def removed(name: str) -> str:
-    """Return the message for a call that came too late for its plugin."""
+    """Return the message for a call of a plugin that was removed or replaced."""
     return (
-        f"plugin {name!r} was removed or loaded again while this program ran; do without it, or run a new program, "
-        "which sees the tools that are there now"
+        f"plugin {name!r} was removed or loaded again while this program ran; run a new program, which sees the "
+        "current tools"
     )
 
 
 def log_fault(name: str, what: str, error: BaseException) -> None:
-    """Say in one line what was raised and where; at level debug with the whole stack."""
+    """Log an error of a plugin and its location in one line, and the whole stack at level debug."""
     log.error("plugin %r failed: %s raised %s", name, what, described(error))
-    log.debug("plugin %r: the whole stack", name, exc_info=error)
+    log.debug("plugin %r: full stack trace", name, exc_info=error)
 
 
 def described(error: BaseException) -> str:
-    """`ValueError: no such thing (plugin.py:12)`."""
+    """Describe an error with its location, as in `ValueError: not found (plugin.py:12)`."""
     text = " ".join(text_of(error)[:1000].split())
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.startswith("<frozen "):
-        frames.clear()  # an import that failed; the place in Python's own code is no help
+        frames.clear()  # a failed import; a location in Python's own code does not help
     while len(frames) > 1 and frames[-1].filename == _API:
-        frames.pop()  # the place is where the plugin's code called the API
+        frames.pop()  # the location is the plugin's call of the API
     where = f" ({frames[-1].filename.replace(chr(92), '/').rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{text and ': '}{text}{where}"
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an error says. Its class may be the plugin's own, and so the code that makes its text."""
+    """Return the text of an error, which code of the plugin may make."""
     try:
         return str.__str__(str(error))
-    except BaseException:  # also what would end the process
-        return "(it does not say what: making its text failed)"
+    except BaseException:  # SystemExit and KeyboardInterrupt too
+        return "(no message: making its text failed)"
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -192,6 +214,6 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def _is_cancelled() -> bool:
-    """Return True if it is we who are cancelled, and not something that the plugin waits for."""
+    """Return True if the current task is cancelled, and not only something that the plugin waits for."""
     task = asyncio.current_task()
     return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)

@@ -1,4 +1,4 @@
-"""Threads that a plugin's functions run in: few, and none of them keeps the process from ending."""
+"""Daemon threads for the functions of a plugin, which never keep the process from ending."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ _Job = tuple["Callable[[], Any]", asyncio.AbstractEventLoop, "asyncio.Future[tup
 
 
 class ThreadsClosedError(RuntimeError):
-    """The plugin was removed, so that nothing of it is begun any more. No fault of the plugin's."""
+    """The plugin was removed, so its functions are no longer called. The plugin is not at fault."""
 
 
 class Threads:
-    """Runs functions in at most `most` threads; a call that finds all of them busy waits.
+    """Up to `max_threads` threads. A call waits while all of them are busy.
 
-    A function that never returns keeps its thread, and its place among the `most`, also without a waiting caller.
+    A function that never returns keeps its thread busy, even when its caller no longer waits.
     """
 
-    def __init__(self, most: int, name: str = "plugin") -> None:
+    def __init__(self, max_threads: int, name: str = "plugin") -> None:
         self._name = name
-        self._most = most
-        self._places = anyio.Semaphore(most, fast_acquire=True)
+        self._max = max_threads
+        self._free = anyio.Semaphore(max_threads, fast_acquire=True)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._started = 0
         self._busy = 0
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Threads {self._name}: {self._busy} of {self._most} busy>"
+        return f"<Threads {self._name}: {self._busy} of {self._max} busy>"
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what `function` returns, or raises. Cancelling this leaves it to itself.
+        """Call a function in a thread, and return its result or raise its error.
+
+        When this is cancelled, the function continues without a caller.
 
         Raises:
-            ThreadsClosedError: they are closed.
+            ThreadsClosedError: the threads are closed.
         """
-        await self._places.acquire()
+        await self._free.acquire()
         if self._closed:
-            self._places.release()
+            self._free.release()
             raise ThreadsClosedError(f"the threads of {self._name} are closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -62,7 +64,7 @@ class Threads:
         return value
 
     def close(self) -> None:
-        """Let the threads end, each when its function has returned. What waits for one is not begun."""
+        """Let each thread end when its function returns. Waiting calls fail."""
         self._closed = True
         for _ in range(self._started):
             self._jobs.put(None)
@@ -78,11 +80,11 @@ class Threads:
             try:
                 loop.call_soon_threadsafe(self._end, future, value, error)
             except RuntimeError:
-                return  # the loop is closed: the process ends
+                return  # the loop is closed, since the process ends
             del job, function, value, error, future
 
     def _end(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._busy -= 1
-        self._places.release()
+        self._free.release()
         if not future.done():
             future.set_result((value, error))

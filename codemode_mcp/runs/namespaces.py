@@ -20,8 +20,8 @@ from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
 from codemode_mcp.json_text import json_text, whole_characters
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
-from codemode_mcp.plugins.namespaces import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.plugins.running import is_async, removed, run_code
+from codemode_mcp.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.sandbox.messages import Through, ToolCall
 from codemode_mcp.strict_json import parse_json
 

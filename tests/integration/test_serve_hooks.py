@@ -202,7 +202,7 @@ async def test_calls_of_a_plugin_that_does_not_load_are_refused_where_it_has_to_
         "let why; try { await MCP.guarded.count({ name: 'a' }) } catch (e) { why = e.message }\n"
         "return [why, (await MCP.guarded.environment()).content.length]"
     )
-    assert message.startswith("MCP.guarded.count: plugin 'broken', which has to see its calls, could not be loaded")
+    assert message.startswith("MCP.guarded.count: plugin 'broken', which must see its calls, could not be loaded")
     assert other_call == 1
     assert events(place / "guarded") == ["call environment"]
 
@@ -220,14 +220,14 @@ async def test_a_program_that_repeats_a_call_is_warned_also_across_suspensions(
         "return await MCP.up.count({ name: 'a' }).catch((e) => e.message)"
     )
     answer = await session.wait(suspended.run_id)
-    assert "MCP.up.count was denied: this program has made the very same call 2 times already" in answer.value
+    assert "MCP.up.count was denied: this program has made the same call 2 times already" in answer.value
     assert events(place / "up")[before:] == ["call a", "call a"]
     # Changed while it runs.
     settle(place, max=1)
     await until(lambda: "the configuration has changed: other settings of tools" in session.stderr)
     answer = await session.exec("for (let i = 0; i < 4; i++) await MCP.up.count({ name: 'b' }); return 1")
     assert answer.value == 1
-    assert answer.read.count("called with the very same arguments more than once") == 1
+    assert answer.read.count("called with the same arguments more than once") == 1
     assert events(place / "up")[before + 2 :] == ["call b"] * 4
 
 
@@ -252,7 +252,7 @@ async def test_a_call_that_another_program_of_the_same_owner_made_counts_and_one
             denied = await alice.value(code)
         async with served.client(token=BOB) as bob:
             assert await bob.value(code) == "made"
-    assert "the very same call was made 2 times already within 600 s, also by another program of the same" in denied
+    assert "the same call was made 2 times already within 600 s, also by another program of the same" in denied
     assert f"({suspended.run_id[:12]}, " in denied
     assert re.search(r", [0-9]+ s ago\)", denied)
     assert events(tmp_path / "log") == ["call a"] * 3

@@ -273,8 +273,8 @@ async def test_a_plugin_that_is_taken_out_takes_its_namespace_with_it(tmp_path: 
         assert team == ["ada"]
         for path, message in zip(["issues.list", "issues.issue.add", "tools.list"], messages, strict=True):
             assert message == (
-                f"{path}: plugin 'tracker' was removed or loaded again while this program ran; do without it, or run a "
-                "new program, which sees the tools that are there now"
+                f"{path}: plugin 'tracker' was removed or loaded again while this program ran; run a new program, "
+                "which sees the current tools"
             )
         assert "plugin 'tracker' failed" not in session.stderr
         write(tmp_path, {"tracker": tracker})

@@ -172,7 +172,7 @@ async def test_an_optional_tool_is_there_where_a_rule_names_it_and_no_server_is_
         program = 'await issues.closeAll((await issues.create("x")).number); return await tools.purge()'
         assert await session.value(program) == {"deleted": 1}
         answer = await session.exec("return await MCP.up.count({ name: 'x' })")
-        assert "plugin 'guard', which has to see its calls, could not be loaded" in answer.error
+        assert "plugin 'guard', which must see its calls, could not be loaded" in answer.error
         assert await session.value("return 1") == 1
     assert events(tmp_path / "log") == []
 

@@ -94,8 +94,8 @@ async def test_calls_of_all_programs_of_an_owner_count_within_the_window() -> No
     (denied,) = await answers(guard, SAME, run_id="run_3")
     assert isinstance(denied, DenyCall)
     assert denied.reason == (
-        "the very same call was made 2 times already within 600 s, also by another program of the same user "
-        "(run_2_and_mo, 42 s ago) (tools.duplicates); use the results of these, or change the arguments"
+        "the same call was made 2 times already within 600 s, also by another program of the same user "
+        "(run_2_and_mo, 42 s ago) (tools.duplicates); use the earlier results, or change the arguments"
     )
     clock.now += 57
     assert isinstance((await answers(guard, SAME, run_id="run_3"))[0], DenyCall)
@@ -121,7 +121,7 @@ async def test_a_warning_names_the_other_program_and_how_long_ago_it_was() -> No
     for run in ("run_2", "run_3"):
         (note,) = await answers(guard, SAME, run_id=run)
         assert isinstance(note, NoteCall), "each program has a reader of its own"
-        assert "with the very same arguments more than once within 600 s, also by another program" in note.text
+        assert "with the same arguments more than once within 600 s, also by another program" in note.text
     assert re.search(r"\(run_2, 0 s ago\), and it may not be read-only", note.text)
 
 
@@ -132,7 +132,7 @@ async def test_calls_of_another_owner_neither_count_nor_show() -> None:
     (denied,) = await answers(guard, SAME, run_id="run_of_bob", owner="bob")
     assert isinstance(denied, DenyCall)
     assert "ada" not in denied.reason
-    assert denied.reason.startswith("this program has made the very same call once already, the last time 0 s ago")
+    assert denied.reason.startswith("this program has made the same call once already, the last time 0 s ago")
 
 
 async def test_without_a_window_calls_count_for_their_own_program_as_long_as_it_lives() -> None:

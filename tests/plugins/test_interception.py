@@ -197,7 +197,7 @@ async def test_a_changed_input_that_does_not_fit_fails_the_call_by_the_name_of_t
     interceptors: Interceptors,
 ) -> None:
     interceptors.apply([hook(lambda _: ChangeInput({"bad": 1}))], [])
-    with pytest.raises(PluginError, match="plugin 'guard' changed the input to what does not fit: bad is not declared"):
+    with pytest.raises(PluginError, match="plugin 'guard' changed the input to an invalid one: bad is not declared"):
         await ask(interceptors)
 
 
@@ -440,7 +440,7 @@ async def test_closing_waits_for_no_hook_that_hangs(interceptors: Interceptors) 
 async def test_a_hook_that_continues_although_it_is_cancelled_is_let_go(
     interceptors: Interceptors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(running, "CLEANUP_SECONDS", 0.05)
 
     async def stay(_: ToolCallEvent) -> None:
         while True:
@@ -462,8 +462,8 @@ class Ending(dict[str, Any]):
 async def test_answers_whose_own_code_ends_the_process_fail_their_call_alone(interceptors: Interceptors) -> None:
     interceptors.apply([hook(lambda _: ChangeInput({"a": Ending(b=1)}))], [hook(lambda _, result: Ending(a=1))])
     with pytest.raises(
-        PluginError, match="plugin 'guard' failed: its hook changed the input to what is no JSON object"
+        PluginError, match="plugin 'guard' failed: its hook changed the input to a value that is not a JSON object"
     ):
         await ask(interceptors)
-    with pytest.raises(PluginError, match="plugin 'guard' failed: its middleware returned what is not JSON"):
+    with pytest.raises(PluginError, match="plugin 'guard' failed: its middleware returned a value that is not JSON"):
         await interceptors.after(EVENT, "MCP.git.push", {"content": []}, LIMIT)

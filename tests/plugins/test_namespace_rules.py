@@ -19,15 +19,12 @@ import pytest
 from pydantic import BaseModel
 
 from codemode_mcp.plugins.api import namespace_tool
-from codemode_mcp.plugins.namespaces import (
+from codemode_mcp.plugins.namespaces import MAX_NAME, MAX_PROMPT, Namespace, check_namespace
+from codemode_mcp.plugins.scopes import (
     MAX_DEPTH,
     MAX_KEY,
-    MAX_NAME,
-    MAX_PROMPT,
     MAX_SCOPE_CHARACTERS,
     MAX_VALUES,
-    Namespace,
-    check_namespace,
     read_input,
     read_scope,
 )
@@ -61,7 +58,7 @@ def test_a_namespace_may_be_registered_and_is_offered_as_it_is() -> None:
      "hasOwnProperty", "toJSON", "valueOf", "a\n", None, 7],
 )  # fmt: skip
 def test_ids_that_cannot_be_members_of_namespaces_are_refused(bad: Any) -> None:
-    with pytest.raises(ValueError, match="is no id for a namespace"):
+    with pytest.raises(ValueError, match="is not a valid namespace id"):
         check(id=bad)
 
 
@@ -69,13 +66,13 @@ def test_ids_that_cannot_be_members_of_namespaces_are_refused(bad: Any) -> None:
     "bad", ["", "1st", "a-b", "a.b", "a b", "é", "issues ", "issues\n", "x" * (MAX_NAME + 1), "a\u200db", None, 3]
 )
 def test_global_names_that_are_no_identifiers_are_refused(bad: Any) -> None:
-    with pytest.raises(ValueError, match=r"namespace 'issues': the global name .* is no identifier"):
+    with pytest.raises(ValueError, match=r"namespace 'issues': the global name .* is not an identifier"):
         check(global_name=bad)
 
 
 @pytest.mark.parametrize("bad", ["class", "await", "let", "arguments", "eval", "null", "true", "undefined", "enum"])
 def test_global_names_that_javascript_reserves_or_needs_are_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="is a word that JavaScript reserves"):
+    with pytest.raises(ValueError, match="is a reserved word of JavaScript"):
         check(global_name=bad)
 
 
@@ -92,7 +89,7 @@ def test_global_names_that_programs_have_already_are_refused(bad: str) -> None:
 
 def test_an_id_is_registered_once_by_any_owner() -> None:
     other = replace(GOOD, plugin="another", global_name="others")
-    with pytest.raises(ValueError, match="there is a namespace 'issues' already, of plugin 'another'"):
+    with pytest.raises(ValueError, match="namespace 'issues' exists already, in plugin 'another'"):
         check(other)
 
 
@@ -106,14 +103,14 @@ def test_a_global_name_is_registered_once_by_any_owner() -> None:
     ("required", "message"),
     [
         ((), "requires no tools"),
-        ("list", "is a list of names of tools, not a str"),
-        (None, "is a list of names of tools, not nothing"),
-        ({"list"}, "is a list of names of tools, not a set"),
-        ((1,), "holds a int"),
+        ("list", "must be a list of tool names, not a str"),
+        (None, "must be a list of tool names, not nothing"),
+        ({"list"}, "must be a list of tool names, not a set"),
+        ((1,), "contains a int"),
         (("list", "list"), "names a tool twice"),
-        (("list", "delete"), "requires 'delete', which is no tool of plugin 'tracker'; its tools: add, close, list"),
-        (("mcp:github:delete",), "is no tool of plugin 'tracker'"),
-        (("plugin:tracker:list",), "is no tool of plugin 'tracker'"),
+        (("list", "delete"), "requires 'delete', which is not a tool of plugin 'tracker'; its tools: add, close, list"),
+        (("mcp:github:delete",), "is not a tool of plugin 'tracker'"),
+        (("plugin:tracker:list",), "is not a tool of plugin 'tracker'"),
     ],
 )
 def test_required_tools_are_tools_of_the_same_plugin(required: Any, message: str) -> None:
@@ -126,10 +123,10 @@ def test_required_tools_are_tools_of_the_same_plugin(required: Any, message: str
     [
         ({"description": ""}, "needs a description"),
         ({"description": " \n"}, "needs a description"),
-        ({"description": None}, "the description is a string, not nothing"),
-        ({"prompt": 5}, "the prompt is a string, not a int"),
+        ({"description": None}, "the description must be a string, not nothing"),
+        ({"prompt": 5}, "the prompt must be a string, not a int"),
         ({"prompt": "x" * (MAX_PROMPT + 1)}, "more than 1000"),
-        ({"create_scope": {}}, "create_scope is a function of one context, not a dict"),
+        ({"create_scope": {}}, "create_scope must be a function of one context, not a dict"),
     ],
 )
 def test_the_other_fields_are_checked_too(changes: dict[str, Any], message: str) -> None:
@@ -166,7 +163,7 @@ FUNCTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_raw_functions_are_refused_by_their_place(kind: str) -> None:
-    with pytest.raises(ValueError, match=r"^scope\.a\.0\.b is a raw function; put namespace_tool"):
+    with pytest.raises(ValueError, match=r"^scope\.a\.0\.b is a raw function; use namespace_tool"):
         scope({"a": [{"b": FUNCTIONS[kind]}]})
 
 
@@ -180,7 +177,7 @@ def test_a_coroutine_that_no_user_has_awaited_is_refused() -> None:
 
 @pytest.mark.parametrize("made", [None, [], "text", 5, ({},), Decimal(1), {1, 2}, b"x"])
 def test_a_scope_is_an_object(made: Any) -> None:
-    with pytest.raises(ValueError, match="a scope is an object, not"):
+    with pytest.raises(ValueError, match="a scope must be an object, not"):
         scope(made)
 
 
@@ -282,7 +279,7 @@ def test_input_mappers_are_plain_functions() -> None:
 
     with pytest.raises(ValueError, match=r"scope\.a: the input mapper is async"):
         scope({"a": namespace_tool("list", mapper)})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"scope\.a: the input mapper is a function, not a dict"):
+    with pytest.raises(ValueError, match=r"scope\.a: the input mapper must be a function, not a dict"):
         scope({"a": namespace_tool("list", {})})  # type: ignore[arg-type]
 
 
@@ -397,12 +394,12 @@ def test_an_input_may_have_any_key() -> None:
 
 @pytest.mark.parametrize("mapped", [None, [], "x", 5])
 def test_an_input_is_an_object(mapped: Any) -> None:
-    with pytest.raises(ValueError, match="an input mapper returns the tool's input, an object, not"):
+    with pytest.raises(ValueError, match="an input mapper must return the tool's input, an object, not"):
         read_input(mapped)
 
 
 def test_an_input_holds_no_functions() -> None:
     with pytest.raises(ValueError, match=r"^input\.a is a raw function"):
         read_input({"a": print})
-    with pytest.raises(ValueError, match="which only a scope may hold"):
+    with pytest.raises(ValueError, match="which only a scope may contain"):
         read_input({"a": namespace_tool("list")})

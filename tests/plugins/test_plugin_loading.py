@@ -52,13 +52,13 @@ async def test_a_plugins_tool_is_offered_and_called(tmp_path: Path) -> None:
         ("def register(api): raise KeyboardInterrupt", "KeyboardInterrupt"),
         (
             "class Silent(Exception):\n    def __str__(self): sys.exit(3)\ndef register(api): raise Silent()",
-            "it raised Silent: (it does not say what",
+            "it raised Silent: (no message",
         ),
         ("def register(api): 1 / 0", "ZeroDivisionError: division by zero (bad.py:4)"),
         ("def register(api): raise ValueError('no file in config')", "ValueError: no file in config"),
         ("def register(): pass", "TypeError: register() takes 0 positional arguments"),
         ("async def register(api): pass", "its register is async"),
-        ("register = 3", "register is no function"),
+        ("register = 3", "register is not a function"),
         ("", "has no 'register'"),
     ],
 )
@@ -74,7 +74,7 @@ async def test_a_plugin_whose_code_fails_is_refused_and_says_where(tmp_path: Pat
             "the plugin API has no 'tool_result_middlware'; did you mean 'tool_result_middleware'?",
         ),
         ("Namespace", "did you mean 'namespace'?"),
-        ("zzz", "there is: before_tool_call, config, name, namespace, on_unload, tool, tool_result_middleware, tools"),
+        ("zzz", "it has: before_tool_call, config, name, namespace, on_unload, tool, tool_result_middleware, tools"),
     ],
 )
 async def test_a_misspelt_method_of_the_api_is_answered_with_the_nearest(
@@ -88,7 +88,7 @@ async def test_a_misspelt_method_of_the_api_is_answered_with_the_nearest(
 async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -> None:
     tool = 'PluginTool(name="a", description="A tool.", run=print, input={"type": "objct"})'
     why = await refusal(tmp_path, f"def register(api): api.tool({tool})")
-    assert "'a': input is no usable JSON Schema: " in why
+    assert "'a': input is not a usable JSON Schema: " in why
     assert '"objct"' in why
     assert why.isprintable()
 
@@ -96,51 +96,63 @@ async def test_what_is_wrong_with_a_schema_is_said_on_one_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ('api.tool("a")', "tool(): a tool is to be a PluginTool, not str"),
+        ('api.tool("a")', "tool(): a tool must be a PluginTool, not str"),
         ("api.tool(None)", "not None"),
-        ('api.tool(PluginTool(name="a b", description="x", run=print))', "'a b' is no name of a tool"),
-        ('api.tool(PluginTool(name="a:b", description="x", run=print))', "'a:b' is no name of a tool"),
-        ('api.tool(PluginTool(name="", description="x", run=print))', "'' is no name of a tool"),
+        ('api.tool(PluginTool(name="a b", description="x", run=print))', "'a b' is not a valid tool name"),
+        ('api.tool(PluginTool(name="a:b", description="x", run=print))', "'a:b' is not a valid tool name"),
+        ('api.tool(PluginTool(name="", description="x", run=print))', "'' is not a valid tool name"),
         ('api.tool(PluginTool(name="a" * 129, description="x", run=print))', "up to 128 letters"),
         ('api.tool(PluginTool(name="a", description=" ", run=print))', "tool 'a': it needs a description"),
-        ('api.tool(PluginTool(name="a", description="x", run=3))', "tool 'a': run is to be a function, not int"),
-        ('api.tool(PluginTool(name="a", description="x", run=lambda: 1))', "run is called as run(input)"),
-        ('api.tool(PluginTool(name="a", description="x", run=lambda a, b, c: 1))', "run is called as run(input)"),
-        ('api.tool(PluginTool(name="a", description="x", run=lambda a, *, b: 1))', "run is called as run(input)"),
-        ('api.tool(PluginTool(name="a", description="x", run=print, timeout=0))', "timeout is to be seconds"),
-        ('api.tool(PluginTool(name="a", description="x", run=print, input=3))', "input is to be a pydantic model or"),
+        ('api.tool(PluginTool(name="a", description="x", run=3))', "tool 'a': run must be a function, not int"),
+        ('api.tool(PluginTool(name="a", description="x", run=lambda: 1))', "run must take one or two positional"),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=lambda a, b, c: 1))',
+            "run must take one or two positional",
+        ),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=lambda a, *, b: 1))',
+            "run must take one or two positional",
+        ),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=print, timeout=0))',
+            "timeout must be a number of seconds",
+        ),
+        ('api.tool(PluginTool(name="a", description="x", run=print, input=3))', "input must be a pydantic model or"),
         (
             'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "objekt"}))',
-            "tool 'a': input is no usable JSON Schema",
+            "tool 'a': input is not a usable JSON Schema",
         ),
         (
             'api.tool(PluginTool(name="a", description="x", run=print, input={"type": "array"}))',
-            "tool 'a': input is to be a schema of an object",
+            "tool 'a': input must be the schema of an object",
         ),
         (
             'api.tool(PluginTool(name="a", description="x", run=print, input={"$ref": "https://x.example/s.json"}))',
-            "tool 'a': input is no usable JSON Schema",
+            "tool 'a': input is not a usable JSON Schema",
         ),
         (
             'api.tool(PluginTool(name="a", description="x", run=print, output={"minimum": "a"}))',
-            "tool 'a': output is no usable JSON Schema",
+            "tool 'a': output is not a usable JSON Schema",
         ),
-        ('api.tool(PluginTool(name="a", description="x", run=print, annotations={}))', "annotations are Annotations"),
-        (f"api.tool({TOOL}); api.tool({TOOL})", "there is a tool 'a' already"),
-        (f'api.tool({TOOL}); api.tools(["b", "a"], lambda c: None)', "tools(): there is a tool 'a' already"),
-        ('api.tools("abc", lambda c: None)', "names are a list"),
-        ("api.tools([], lambda c: None)", "names are a list"),
-        ("api.tools([1], lambda c: None)", "1 is no name of a tool"),
-        ('api.tools(["a"], None)', "the factory is a function, not None"),
-        ("api.before_tool_call(None)", "before_tool_call(): the hook is a function"),
-        ('api.before_tool_call(print, tools="mcp:*")', "tools are a list"),
-        ('api.before_tool_call(print, tools=["github"])', "'github' is no id"),
-        ("api.tool_result_middleware(7)", "tool_result_middleware(): the middleware is a function"),
-        ("api.on_unload(7)", "on_unload(): the callback is a function"),
+        (
+            'api.tool(PluginTool(name="a", description="x", run=print, annotations={}))',
+            "annotations must be Annotations",
+        ),
+        (f"api.tool({TOOL}); api.tool({TOOL})", "the tool 'a' is registered already"),
+        (f'api.tool({TOOL}); api.tools(["b", "a"], lambda c: None)', "tools(): the tool 'a' is registered already"),
+        ('api.tools("abc", lambda c: None)', "names must be a list"),
+        ("api.tools([], lambda c: None)", "names must be a list"),
+        ("api.tools([1], lambda c: None)", "1 is not a valid tool name"),
+        ('api.tools(["a"], None)', "the factory must be a function, not None"),
+        ("api.before_tool_call(None)", "before_tool_call(): the hook must be a function"),
+        ('api.before_tool_call(print, tools="mcp:*")', "tools must be a list"),
+        ('api.before_tool_call(print, tools=["github"])', "'github' is neither a tool id"),
+        ("api.tool_result_middleware(7)", "tool_result_middleware(): the middleware must be a function"),
+        ("api.on_unload(7)", "on_unload(): the callback must be a function"),
         ('api.tools(["a"])', "TypeError"),
         (
             f'api.tool({TOOL}); api.namespace("n", "n-n", description="x", required_tools=["a"], create_scope=print)',
-            "no identifier",
+            "not an identifier",
         ),
         (
             'api.namespace("n", "n", description="x", required_tools=["missing"], create_scope=print)',
@@ -165,7 +177,7 @@ async def test_a_plugin_cannot_pass_over_what_was_refused(tmp_path: Path) -> Non
             except Exception:
                 pass
     """
-    assert "a tool is to be a PluginTool" in await refusal(tmp_path, code)
+    assert "a tool must be a PluginTool" in await refusal(tmp_path, code)
 
 
 async def test_what_was_registered_before_a_failure_is_rolled_back_and_its_plugin_told(tmp_path: Path) -> None:
@@ -226,7 +238,7 @@ async def test_a_plugin_that_hangs_is_refused_in_time_and_what_it_registers_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "LOAD_SECONDS", 0.2)
-    monkeypatch.setattr(host_module, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(host_module, "MIN_LOAD_SECONDS", 0.2)
     proceed, ended = threading.Event(), threading.Event()
     monkeypatch.setattr(sys, "proceed", proceed, raising=False)
     monkeypatch.setattr(sys, "ended", ended, raising=False)

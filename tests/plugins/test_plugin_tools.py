@@ -122,20 +122,20 @@ async def test_what_a_tool_returns_becomes_plain_json(tmp_path: Path, value: str
 @pytest.mark.parametrize(
     ("value", "output", "words"),
     [
-        ("float('nan')", "None", "holds a number that JSON does not have"),
-        ("[float('inf')]", "None", "holds a number that JSON does not have"),
-        ("b'bytes'", "None", "holds a value or a key that JSON does not have"),
-        ("{1, 2}", "None", "holds a value or a key that JSON does not have"),
-        ("{(1, 2): 3}", "None", "holds a value or a key that JSON does not have"),
-        ("object()", "None", "holds a value or a key that JSON does not have"),
-        ("cycle()", "None", "holds itself"),
+        ("float('nan')", "None", "contains a number that JSON cannot represent"),
+        ("[float('inf')]", "None", "contains a number that JSON cannot represent"),
+        ("b'bytes'", "None", "contains a value or a key that JSON cannot represent"),
+        ("{1, 2}", "None", "contains a value or a key that JSON cannot represent"),
+        ("{(1, 2): 3}", "None", "contains a value or a key that JSON cannot represent"),
+        ("object()", "None", "contains a value or a key that JSON cannot represent"),
+        ("cycle()", "None", "contains itself"),
         ("deep(150_000)", "None", "is nested deeper than 200 levels"),
         ("deep(201)", "None", "is nested deeper than 200 levels"),
-        ("10 ** 5000", "None", "holds a number that JSON does not have"),
-        ("{'id': 'x', 'issue': 3}", "Kept", "does not fit its output model: id, issue"),
+        ("10 ** 5000", "None", "contains a number that JSON cannot represent"),
+        ("{'id': 'x', 'issue': 3}", "Kept", "does not match its output model: id, issue"),
         ("{'n': 'secret'}", '{"properties": {"n": {"type": "integer"}}}', "/n: does not fit type"),
-        ("Broken()", "None", "cannot be written as JSON"),
-        ("(x for x in [1])", "None", "holds a value or a key that JSON does not have"),
+        ("Broken()", "None", "cannot be converted to JSON"),
+        ("(x for x in [1])", "None", "contains a value or a key that JSON cannot represent"),
     ],
 )
 async def test_a_result_that_is_no_json_or_does_not_fit_fails_the_call_by_the_plugins_name(
@@ -419,7 +419,7 @@ async def test_each_caller_gets_its_own_tools_made_once_and_can_call_no_others(t
         assert await host.call("plugin:p:mine", caller=BOB) == "http:bob"
         assert await host.call("plugin:p:staff", caller=ALICE) == ["http:alice", 3]
         for stranger in (BOB, Caller(None, "http")):
-            with pytest.raises(UpstreamCallError, match="has no tool 'staff' any more"):
+            with pytest.raises(UpstreamCallError, match="no longer has the tool 'staff'"):
                 await host.call("plugin:p:staff", caller=stranger)
 
 
@@ -456,14 +456,14 @@ async def test_a_factory_is_told_for_whom_and_where(tmp_path: Path) -> None:
         ("lambda c: sys.exit()", "raised SystemExit"),
         ("lambda c: time.sleep(30)", "took longer than"),
         ("wait", "took longer than"),
-        ("lambda c: 3", "a factory returns PluginTools or None, not int"),
-        ("lambda c: 'a'", "a factory returns PluginTools or None, not str"),
-        ("lambda c: ['a']", "a tool is to be a PluginTool, not str"),
+        ("lambda c: 3", "a factory must return PluginTools or None, not int"),
+        ("lambda c: 'a'", "a factory must return PluginTools or None, not str"),
+        ("lambda c: ['a']", "a tool must be a PluginTool, not str"),
         ("lambda c: Nonsense()", "RuntimeError: no length"),
-        ("lambda c: tool('c')", "'c', which is none of the names declared"),
+        ("lambda c: tool('c')", "'c', whose name was not declared"),
         ("lambda c: [tool('a'), tool('a')]", "the tool 'a' twice"),
-        ("lambda c: [tool('a')] * 9", "it returned 9 tools and has declared 2 names"),
-        ("lambda c: PluginTool(name='a', description='x', run=print, input={'type': 3})", "no usable JSON Schema"),
+        ("lambda c: [tool('a')] * 9", "it returned 9 tools, but declared only 2 names"),
+        ("lambda c: PluginTool(name='a', description='x', run=print, input={'type': 3})", "not a usable JSON Schema"),
         ("lambda c: (_ for _ in ()).throw(ToolError('not now'))", "not now"),
     ],
 )
@@ -558,7 +558,7 @@ async def test_optional_tools_are_offered_as_such(tmp_path: Path) -> None:
 async def test_arguments_that_fitted_an_earlier_schema_are_checked_by_the_present_one(tmp_path: Path) -> None:
     code = tool("run=lambda input: 1, input={'type': 'object', 'required': ['a']}")
     message, dispatched = await outcome(tmp_path, code, {})
-    assert "do not fit the tool's input schema any more" in message
+    assert "no longer match the input schema of the tool" in message
     assert dispatched is False
 
 
@@ -603,13 +603,18 @@ async def lazy_async(_): return Lazy(a=1)
     [
         ("run=fail", 0, "its tool 't' raised an error", True),
         ("run=fail_async", 0, "its tool 't' raised an error", True),
-        ("run=tell", 0, "it does not say what", True),
+        ("run=tell", 0, "no message", True),
         ("run=print, input=In", 1, "plugin 'p' failed: the input model of its tool 't' raised an error", False),
         ("run=print, input=In", 2, "plugin 'p' failed: the input model of its tool 't' raised an error", False),
-        ("run=lambda _: Out(x=1)", 0, "plugin 'p' failed: the result of its tool 't' holds a Out that cannot be", True),
+        (
+            "run=lambda _: Out(x=1)",
+            0,
+            "plugin 'p' failed: the result of its tool 't' contains a Out that cannot be",
+            True,
+        ),
         ("run=lambda _: Out(x=2), output=Out", 0, "plugin 'p' failed: the result of its tool 't' ", True),
-        ("run=lambda _: Lazy(a=1)", 0, "plugin 'p' failed: the result of its tool 't' cannot be written", True),
-        ("run=lazy_async", 0, "plugin 'p' failed: the result of its tool 't' cannot be written", True),
+        ("run=lambda _: Lazy(a=1)", 0, "plugin 'p' failed: the result of its tool 't' cannot be converted", True),
+        ("run=lazy_async", 0, "plugin 'p' failed: the result of its tool 't' cannot be converted", True),
     ],
 )
 async def test_objects_whose_own_code_ends_the_process_end_their_call_alone(
@@ -704,7 +709,7 @@ cleaned = []
 async def test_a_tool_that_continues_although_it_is_cancelled_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
-    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(running, "CLEANUP_SECONDS", 0.05)
     message, _ = await outcome(tmp_path, tool(f"run={run}, timeout=0.05", STUBBORN))
     assert "took longer than 0.05 s" in message
 
@@ -712,7 +717,7 @@ async def test_a_tool_that_continues_although_it_is_cancelled_is_let_go(
 async def test_the_end_does_not_wait_for_a_tool_that_continues_although_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(running, "CLEANUP_SECONDS", 0.05)
     async with plugins(tmp_path, plugin("p", tool("run=stay", STUBBORN))) as host:
         sent = anyio.Event()
         with anyio.fail_after(10):
@@ -723,7 +728,7 @@ async def test_the_end_does_not_wait_for_a_tool_that_continues_although_it_is_ca
 
 
 async def test_a_tools_own_timeouts_are_its_own_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(running, "CLEANUP_SECONDS", 0.05)
     assert await outcome(tmp_path, tool("run=own_timeout", STUBBORN)) == "continued"
 
 
@@ -737,7 +742,7 @@ async def test_a_tool_that_is_given_up_may_clean_up(tmp_path: Path) -> None:
 async def test_a_factory_that_continues_although_it_is_cancelled_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr(running, "CLEANUP_SECONDS", 0.05)
     monkeypatch.setattr(host_module, "FACTORY_SECONDS", 0.05)
     code = f"{STUBBORN}\ndef register(api):\n    api.tools(['t'], stay)\n"
     async with plugins(tmp_path, plugin("p", code)) as host:
@@ -762,4 +767,4 @@ async def test_nothing_is_kept_of_a_plugin_that_is_removed_while_its_factory_wor
             await host.change()
             module.proceeds.set()
         assert await host.ids() == []
-        assert not any(kept.made or kept.failed_until for kept in host.plugins._callers.values())
+        assert not any(cached.tools or cached.failed_until for cached in host.plugins._callers.values())

@@ -11,7 +11,7 @@ import pytest
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.plugins import PluginTool, ToolContext, ToolError
 from codemode_mcp.plugins.bundled import results
-from codemode_mcp.plugins.tools import make_all
+from codemode_mcp.plugins.tools import check_tools
 from codemode_mcp.runs.values import PREVIEW, MemoryValues, Page, Put, Values
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ def tools_of(values: Values, owner: str) -> dict[str, PluginTool]:
 async def test_the_schemas_of_the_tools_are_usable() -> None:
     # Those of other plugins are checked when they are loaded.
     tools = tools_of(MemoryValues(1_000), "me")
-    assert {made.tool.name for made in make_all(list(tools.values()), list(tools))} == {"list", "load"}
+    assert {made.tool.name for made in check_tools(list(tools.values()), list(tools))} == {"list", "load"}
 
 
 async def store(values: Values, owner: str, key: str, text: str) -> None:
@@ -97,7 +97,7 @@ async def test_what_belongs_to_others_looks_like_what_is_not_there() -> None:
             await load(values, key)
         messages.append(str(missing.value).replace(key, "KEY"))
     assert messages[0] == messages[1]
-    assert "nothing is kept under" in messages[0]
+    assert "no value is stored under" in messages[0]
 
 
 class Away(MemoryValues):

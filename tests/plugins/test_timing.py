@@ -1,4 +1,4 @@
-"""Limits of time that share one timer."""
+"""Time limits of plugin code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from codemode_mcp.plugins.timing import TimeIsUpError, within
+from codemode_mcp.plugins.running import TimedOutError, within
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_each_ends_at_its_own_time_whatever_began_before() -> None:
     ended: list[str] = []
 
     async def hang(name: str, seconds: float) -> None:
-        with pytest.raises(TimeIsUpError):
+        with pytest.raises(TimedOutError):
             await within(seconds, anyio.sleep_forever)
         ended.append(name)
 
@@ -54,7 +54,7 @@ async def test_one_that_swallows_its_cancellation_and_ends_is_late_all_the_same(
         except asyncio.CancelledError:
             return "too late"
 
-    with anyio.fail_after(10), pytest.raises(TimeIsUpError):
+    with anyio.fail_after(10), pytest.raises(TimedOutError):
         await within(0.02, stubborn)
     task = asyncio.current_task()
     assert task is not None
@@ -64,7 +64,7 @@ async def test_one_that_swallows_its_cancellation_and_ends_is_late_all_the_same(
 
 async def test_one_within_another_ends_without_the_other() -> None:
     async def outer() -> str:
-        with pytest.raises(TimeIsUpError):
+        with pytest.raises(TimedOutError):
             await within(0.02, anyio.sleep_forever)
         return "outer continued"
 
@@ -86,7 +86,7 @@ async def test_a_task_group_inside_is_ended_too() -> None:
             group.start_soon(child)
             group.start_soon(child)
 
-    with anyio.fail_after(10), pytest.raises(TimeIsUpError):
+    with anyio.fail_after(10), pytest.raises(TimedOutError):
         await within(0.02, group_of_them)
     assert ended == [True, True]
 

@@ -203,7 +203,7 @@ async def test_a_changed_input_that_the_tool_does_not_take_is_not_sent(engine: E
     async with bench(engine, upstream, interception=with_hooks(wrong)) as it:
         outcome = await it.execute(f"try {{ {PUSH} }} catch (e) {{ return [e.message, e.data.dispatched] }}")
     message, dispatched = outcome.value
-    assert message.startswith("MCP.git.push: plugin 'guard' changed the input to what does not fit")
+    assert message.startswith("MCP.git.push: plugin 'guard' changed the input to an invalid one")
     assert dispatched is False
     assert upstream.calls == []
 
@@ -361,7 +361,7 @@ async def test_nonsense_for_a_program_fails_by_the_name_of_the_plugin(engine: En
         with pytest.raises(CodeModeError) as failed:
             await it.execute("return 1")
     assert failed.value.code == "internal_error"
-    assert failed.value.message.startswith("exec: plugin 'guard' changed the input to what does not fit")
+    assert failed.value.message.startswith("exec: plugin 'guard' changed the input to an invalid one")
 
 
 async def test_a_hook_that_takes_too_long_over_a_program_does_not_outlast_the_request(engine: Engine) -> None:
@@ -407,7 +407,7 @@ async def test_the_same_call_again_and_again_is_reported_once(engine: Engine, wi
         again = await it.execute("for (let i = 0; i < 2; i++) await MCP.git.push({ branch: 'main' })")
     assert len(upstream.calls) == 11
     (note,) = outcome.notes
-    assert note.startswith("mcp:git:push was called with the very same arguments more than 2 times")
+    assert note.startswith("mcp:git:push was called with the same arguments more than 2 times")
     assert fine.notes == ()
     assert [f"also by another program of the same user ({outcome.run_id[:12]}, " in each for each in again.notes] == (
         [True] if window else []
@@ -425,7 +425,7 @@ async def test_the_order_of_keys_and_given_defaults_make_no_other_call(engine: E
         )
     assert len(upstream.calls) == 1
     assert len(outcome.value) == 2
-    assert all(why.startswith("MCP.git.push was denied: this program has made the very same") for why in outcome.value)
+    assert all(why.startswith("MCP.git.push was denied: this program has made the same") for why in outcome.value)
 
 
 async def test_read_only_tools_may_be_called_as_often_as_one_likes(engine: Engine) -> None:
@@ -442,7 +442,7 @@ async def test_calls_are_counted_across_suspending(engine: Engine) -> None:
         assert suspended.status == "waiting"
         outcome = await it.observe(suspended.run_id)
     assert outcome.status == "failed"
-    assert "MCP.git.push was denied: this program has made the very same call once already" in outcome.error
+    assert "MCP.git.push was denied: this program has made the same call once already" in outcome.error
     assert len(upstream.calls) == 1
 
 

@@ -298,7 +298,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "raises": (_raises(KeyError("secret")), "plugin 'tracker' failed"),
     "raises a ToolError": (_raises(ToolError("no such team")), "plugin 'tracker': no such team"),
     "ends the process": (_raises(SystemExit(1)), "plugin 'tracker' failed"),  # type: ignore[arg-type]
-    "returns a list": (lambda context: [], "plugin 'tracker': a scope is an object, not a list"),
+    "returns a list": (lambda context: [], "plugin 'tracker': a scope must be an object, not a list"),
     "returns a function": (lambda context: {"list": print}, "plugin 'tracker': scope.list is a raw function"),
     "returns a cycle": (lambda context: (made := {}).update(a=made) or made, "scope.a contains itself"),
     "has an unsafe key": (lambda context: {"__proto__": {"x": 1}}, "scope has the key '__proto__'"),

@@ -1,4 +1,4 @@
-"""Plugins that are a part of this product. They come through the same door as all others, as source `core`."""
+"""Plugins that are a part of this product. They are registered as all others, with the source `core`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def bundled(settings: Callable[[], ToolSettings], kept: Callable[[], Kept]) -> dict[str, Callable[[PluginApi], None]]:
-    """Return what to register, by name.
+    """Return the `register` functions of these plugins by name.
 
     Args:
-        settings: the newest.
-        kept: the values that callers have.
+        settings: returns the current settings.
+        kept: returns the store of values.
     """
     found: dict[str, Callable[[PluginApi], None]] = {"results": partial(results.register, kept=kept)}
-    # In pass-through a client's calls belong to no run.
+    # In pass-through, the calls of a client belong to no run.
     if settings().code_mode.enabled:
         found["duplicates"] = partial(duplicates.register, settings=lambda: settings().duplicates)
     return found

@@ -1,12 +1,10 @@
-"""The guard against the same call again and again: `tools.duplicates`.
+"""The guard against repeated identical calls: `tools.duplicates`.
 
-It is for models and programs that repeat themselves, not for hostile ones. Calls count for their owner, whichever
-program of the owner makes them, since a model that is stuck sends the same program again. What it remembers is bounded:
-`MAX_CALLS` calls of one owner and `MAX_CALLS_OF_ALL` altogether, and the oldest are forgotten first. It knows the calls
-that this process made.
+It helps models and programs that repeat themselves; it does not stop hostile ones. Calls count for their owner,
+whichever program makes them, since a model that is stuck sends the same program again. Only calls of this process
+count, up to `MAX_CALLS` of one owner and `MAX_CALLS_OF_ALL` together; the oldest are forgotten first.
 
-A call has a number within its run, and counts once. A suspended program whose calls are begun again, after another
-process had it meanwhile, does not count them twice.
+A call counts once by its number within its run, even if a resumed program sends it again.
 """
 
 from __future__ import annotations
@@ -29,18 +27,19 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import DuplicateSettings
 
 MAX_OWNERS = 4_096
-"""Owners whose calls are remembered. The one whose last call is oldest is forgotten first."""
+"""Maximum number of owners. The one whose last call is oldest is forgotten first."""
 
 MAX_CALLS = 10_000
-"""Calls of one owner that are remembered."""
+"""Maximum number of remembered calls of one owner."""
 
 MAX_CALLS_OF_ALL = 100_000
+"""Maximum number of remembered calls of all owners."""
 
 MAX_WARNED = 1_000
-"""Warnings that are remembered for one owner."""
+"""Maximum number of remembered warnings of one owner."""
 
 _SHOWN_ID = 12
-"""Characters of a run's id in a message."""
+"""Number of characters of a run's id in a message."""
 
 
 class _Call(NamedTuple):
@@ -55,9 +54,9 @@ class _Owner:
     """The calls of one owner.
 
     Attributes:
-        calls: by digest of tool and input, each in order; the one made last at the end.
-        count: of all of them.
-        warned: runs and tools that a reader was warned of.
+        calls: the calls by digest of tool and input, in the order of their last call.
+        count: the number of all calls.
+        warned: pairs of run and tool for which a warning was given.
     """
 
     calls: OrderedDict[bytes, list[_Call]] = field(default_factory=OrderedDict)
@@ -69,7 +68,7 @@ class Duplicates:
     """A `before_tool_call` hook that counts the calls of each owner.
 
     Args:
-        settings: the newest.
+        settings: returns the current settings.
         clock: monotonic seconds.
     """
 
@@ -91,15 +90,15 @@ class Duplicates:
         key = _digest(event, within=None if settings.window_seconds else event.run_id)
         known = self._known(owner, key, settings, now)
         if any((each.run, each.number) == (event.run_id, event.call) for each in known):
-            return None  # begun before, and begun again
+            return None  # the same call, sent again by a resumed program
         call = _Call(event.run_id, event.call, now)
         if len(known) < settings.max:
             self._remember(owner, key, call)
             return None
         if settings.action == "deny":
             return DenyCall(
-                f"{_made(known, event.run_id, now, settings)} (tools.duplicates); use the results of these, or change "
-                "the arguments"
+                f"{_describe(known, event.run_id, now, settings)} (tools.duplicates); use the earlier results, or "
+                "change the arguments"
             )
         known = tuple(known)
         self._remember(owner, key, call)
@@ -109,9 +108,9 @@ class Duplicates:
         if len(owner.warned) > MAX_WARNED:
             owner.warned.popitem(last=False)
         return NoteCall(
-            f"{escape_line(event.tool_id)} was called with the very same arguments more than {_often(settings.max)}"
-            f"{_by_another(known, event.run_id, now, settings)}, and it may not be read-only: each call may have had "
-            "its effect again."
+            f"{escape_line(event.tool_id)} was called with the same arguments more than {_often(settings.max)}"
+            f"{_by_another(known, event.run_id, now, settings)}, and it may not be read-only: each call may have "
+            "repeated its effect."
         )
 
     def _owner(self, name: str) -> _Owner:
@@ -123,7 +122,7 @@ class Duplicates:
         return owner
 
     def _known(self, owner: _Owner, key: bytes, settings: DuplicateSettings, now: float) -> Sequence[_Call]:
-        """Return the identical calls that count, the latest `max` of them. Forget the others."""
+        """Return the latest identical calls, at most `settings.max` of them. Forget older ones."""
         known = owner.calls.get(key, [])
         window = settings.window_seconds or math.inf
         while known and (now - known[0].at >= window or len(known) > settings.max):
@@ -137,7 +136,7 @@ class Duplicates:
         owner.count += 1
         self._count += 1
         while owner.count > MAX_CALLS:
-            # One at a time: the same call may have been made that often.
+            # One call at a time, since all of them may be the same call.
             oldest = next(iter(owner.calls))
             owner.calls[oldest].pop(0)
             if not owner.calls[oldest]:
@@ -152,16 +151,16 @@ class Duplicates:
         self._count -= calls
 
 
-def _made(known: Sequence[_Call], run: str, now: float, settings: DuplicateSettings) -> str:
-    """Say that a call was made before, by which program and how long ago."""
+def _describe(known: Sequence[_Call], run: str, now: float, settings: DuplicateSettings) -> str:
+    """Say how often a call was made before, by which program and how long ago."""
     if all(each.run == run for each in known):
         last = _ago(now - known[-1].at)
-        return f"this program has made the very same call {_often(len(known))} already, the last time {last}"
-    return f"the very same call was made {_often(len(known))} already{_by_another(known, run, now, settings)}"
+        return f"this program has made the same call {_often(len(known))} already, the last time {last}"
+    return f"the same call was made {_often(len(known))} already{_by_another(known, run, now, settings)}"
 
 
 def _by_another(known: Sequence[_Call], run: str, now: float, settings: DuplicateSettings) -> str:
-    """Name the latest of the other programs that made a call; empty where only this one did."""
+    """Name the last other program that made a call; return an empty text if only this one did."""
     others = [each for each in known if each.run != run]
     if not others:
         return ""
@@ -180,9 +179,10 @@ def _ago(seconds: float) -> str:
 
 
 def _digest(event: ToolCallEvent, *, within: str | None) -> bytes:
-    """Return the same for calls that differ in the order of keys alone. Defaults are filled in already.
+    """Return a digest that is equal for calls that differ only in the order of keys. Defaults are filled in already.
 
-    `within`: the run whose calls count by themselves.
+    Args:
+        within: the run to which counting is limited; None to count calls of all runs.
     """
     text = _NORMALISED.encode([within, event.tool_id, event.input])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
@@ -192,5 +192,5 @@ _NORMALISED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def register(api: PluginApi, settings: Callable[[], DuplicateSettings]) -> None:
-    """Add the guard; it sees every call."""
+    """Register the guard for all calls."""
     api.before_tool_call(Duplicates(settings), tools=("*",))

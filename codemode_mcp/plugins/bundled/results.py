@@ -1,6 +1,6 @@
-"""Tools for values kept between programs: `core:results:list` and `core:results:load`.
+"""Tools for values that are kept between programs: `core:results:list` and `core:results:load`.
 
-`load(ref)` in a program gets the whole of a value; these say what there is, and get a part of what is large.
+`load(ref)` in a program returns a whole value. These tools list values, and return parts of large ones.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.api import PluginApi, ToolContext
 
 MAX_LISTED = 200
+"""Maximum number of entries in one list."""
 
 LARGE = 100_000
-"""Characters from which on JSON is read in a thread."""
+"""Characters above which JSON is parsed in a thread."""
 
 _READ_ONLY = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
 class Listed(Protocol):
-    """An entry; `values.Listed`."""
+    """An entry, such as `values.Listed`."""
 
     @property
     def key(self) -> str: ...
 
     @property
     def characters(self) -> int:
-        """Return the characters of its JSON."""
+        """Number of characters of its JSON."""
         ...
 
     @property
@@ -43,7 +44,7 @@ class Listed(Protocol):
 
 
 class Page(Protocol):
-    """Some of an owner's entries, and how many there are in all; `values.Page`."""
+    """Some entries of an owner and the number of all, such as `values.Page`."""
 
     @property
     def total(self) -> int: ...
@@ -53,10 +54,10 @@ class Page(Protocol):
 
 
 class Kept(Protocol):
-    """A store of values; `values.Values`."""
+    """A store of values, such as `values.Values`."""
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        """Return what there is of an owner."""
+        """Return some entries of an owner."""
         ...
 
     async def load(self, owner: str, key: str) -> str | None:
@@ -116,12 +117,12 @@ _LOAD_OUTPUT = {
 
 
 def register(api: PluginApi, kept: Callable[[], Kept]) -> None:
-    """Add the tools, for callers that values are kept for."""
+    """Register the tools, for callers whose values are kept."""
 
-    def made(context: ToolContext) -> list[PluginTool] | None:
+    def create(context: ToolContext) -> list[PluginTool] | None:
         return _tools(kept, context.owner) if context.owner else None
 
-    api.tools(("list", "load"), made)
+    api.tools(("list", "load"), create)
 
 
 def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
@@ -150,7 +151,7 @@ def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
         except CodeModeError as error:
             raise ToolError(error.message) from None
         if text is None:
-            raise ToolError(f"nothing is kept under {key[:100]!r}; core:results:list says what there is")
+            raise ToolError(f"no value is stored under {key[:100]!r}; core:results:list lists the stored ones")
         if len(text) > LARGE:
             value = await anyio.to_thread.run_sync(json.loads, text)
         else:

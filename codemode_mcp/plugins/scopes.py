@@ -1,0 +1,294 @@
+"""Scopes of namespaces: the values that a plugin gives to one run. Pure.
+
+A scope is read into its data as JSON, which goes to the guest, and its functions by path, which stay on the host. A
+guest calls a function by its path, and can call nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import inspect
+import json
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from codemode_mcp.json_text import joined_halves, json_text
+from codemode_mcp.plugins.api import NamespaceTool
+from codemode_mcp.plugins.namespaces import IMPLICIT_MEMBERS, UNSAFE_KEYS, kind
+from declarations.namespaces import ScopeFunction, ScopeObject
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+SEPARATOR: Final = "."
+"""Separator of the keys of a path, as in a program: `issues.labels.add`."""
+
+MAX_SCOPE_CHARACTERS: Final = 256 * 1024
+"""Maximum number of characters of a scope as JSON."""
+MAX_VALUES: Final = 20_000
+"""Maximum number of values of a scope. A value that is referred to twice counts twice."""
+MAX_DEPTH: Final = 32
+MAX_DECLARED: Final = 200
+"""Maximum number of members that the declaration of a scope shows."""
+MAX_KEY: Final = 128
+
+_MAX_SAFE_INTEGER: Final = 2**53 - 1
+"""The largest integer that a JavaScript number holds exactly (`Number.MAX_SAFE_INTEGER`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The scope of a namespace for a run.
+
+    Attributes:
+        text: the data as JSON, with null in place of functions.
+        functions: the functions by path, such as `labels.add`, or `repos.0.open` inside a list.
+        shape: the types for the declaration of the namespace.
+    """
+
+    text: str
+    functions: Mapping[str, NamespaceTool]
+    shape: ScopeObject
+
+
+def read_scope(made: object, required_tools: Collection[str]) -> Scope:
+    """Convert the result of `create_scope` for a guest.
+
+    Values that are not JSON are converted: `Decimal`, `Fraction`, dates and times (ISO 8601), `UUID`, paths and
+    integers beyond 2^53 to strings, `timedelta` to seconds, bytes to Base64, enumerations to their value, sets to
+    sorted lists, tuples to lists, models, dataclasses and named tuples to objects, NaN and infinities to null. Keys
+    become strings by the same rules. A value that is referred to twice is copied twice.
+
+    Raises:
+        ValueError: the scope is not an object, is too large, or contains a value without a JSON form (functions,
+            cycles), an unsafe key, or a tool that is not required. The message begins with the path.
+    """
+    reader = _Reader(frozenset(required_tools))
+    value = reader.read(made, ())
+    if not isinstance(value, dict):
+        raise ValueError(f"a scope must be an object, not {kind(made)}")
+    text = json_text(value)
+    if len(text) > MAX_SCOPE_CHARACTERS:
+        raise ValueError(
+            f"the scope has {len(text)} characters as JSON, more than {MAX_SCOPE_CHARACTERS}; return large data "
+            "from a tool"
+        )
+    return Scope(text, reader.functions, _Shapes(reader.functions).of_object(value, ""))
+
+
+class _Shapes:
+    """Describes the types of one scope, for at most `MAX_DECLARED` members."""
+
+    def __init__(self, functions: Mapping[str, NamespaceTool]) -> None:
+        self._functions = functions
+        self._left = MAX_DECLARED
+
+    def of_object(self, value: Mapping[str, Any], path: str) -> ScopeObject:
+        members: dict[str, ScopeObject | ScopeFunction | str] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                break
+            self._left -= 1
+            members[key] = self._of(item, path + key)
+        return ScopeObject(members, more=len(members) < len(value))
+
+    def _of(self, item: Any, path: str) -> ScopeObject | ScopeFunction | str:
+        function = self._functions.get(path)
+        if function is not None:
+            return ScopeFunction(function.name, mapped=function.input_mapper is not None)
+        match item:
+            case dict():
+                return self.of_object(item, path + SEPARATOR)
+            case list():
+                types = {_scalar(each) for each in item}
+                element = types.pop() if len(types) == 1 else None
+                return f"readonly {element if element not in (None, 'null') else 'any'}[]"
+        return _scalar(item) or "any"
+
+
+def _scalar(value: Any) -> str | None:
+    """Return the TypeScript type of a JSON value; None for objects and lists."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+    return None
+
+
+def read_input(mapped: object) -> dict[str, Any]:
+    """Convert the result of an input mapper to JSON by the rules of `read_scope`, with any keys.
+
+    Raises:
+        ValueError: the result is not an object, or contains a value without a JSON form.
+    """
+    value = _Reader(None).read(mapped, ())
+    if not isinstance(value, dict):
+        raise ValueError(f"an input mapper must return the tool's input, an object, not {kind(mapped)}")
+    return value
+
+
+class _Reader:
+    """Converts one value to JSON.
+
+    Args:
+        tools: the tools that functions may call; None for a value without functions, whose keys may be any.
+    """
+
+    def __init__(self, tools: frozenset[str] | None) -> None:
+        self._tools = tools
+        self._ancestors: set[int] = set()
+        self._values = 0
+        self._characters = 0
+        self.functions: dict[str, NamespaceTool] = {}
+
+    def read(self, value: Any, path: tuple[str, ...]) -> Any:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES} values; what is referred to twice counts twice")
+        if isinstance(value, NamespaceTool):
+            return self._add_function(value, path)
+        plain = _plain(value)
+        if plain is None or isinstance(plain, bool | int | float):
+            return plain
+        if isinstance(plain, str):
+            self._count(plain)
+            return plain
+        return self._container(value, plain, path)
+
+    def _container(self, value: Any, parts: Any, path: tuple[str, ...]) -> Any:
+        if id(value) in self._ancestors:
+            raise ValueError(f"{self._text_of(path)} contains itself")
+        if len(path) >= MAX_DEPTH:
+            raise ValueError(f"{self._text_of(path)}: more than {MAX_DEPTH} levels")
+        self._ancestors.add(id(value))
+        try:
+            match parts:
+                case Mapping():
+                    return self._object(parts, path)
+                case Set():
+                    read = [self.read(item, (*path, str(number))) for number, item in enumerate(parts)]
+                    return sorted(read, key=lambda item: json.dumps(item, sort_keys=True))
+                case Sequence():
+                    return [self.read(item, (*path, str(number))) for number, item in enumerate(parts)]
+        finally:
+            self._ancestors.discard(id(value))
+        if inspect.iscoroutine(value):
+            value.close()
+            raise ValueError(f"{self._text_of(path)} is a coroutine that was not awaited; make create_scope async")
+        if callable(value):
+            raise ValueError(f"{self._text_of(path)} is a raw function; use namespace_tool(name, input_mapper) instead")
+        raise ValueError(f"{self._text_of(path)} is {kind(value)}, which has no JSON form; use plain data instead")
+
+    def _object(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> dict[str, Any]:
+        read: dict[str, Any] = {}
+        for given, item in value.items():
+            key = self._key(given, path)
+            if key in read:
+                raise ValueError(f"{self._text_of(path)} has the key {_quoted(key)} twice, once as {kind(given)}")
+            read[key] = self.read(item, (*path, key))
+        return read
+
+    def _key(self, given: object, path: tuple[str, ...]) -> str:
+        plain = _plain(given)
+        if isinstance(plain, int | float) and not isinstance(plain, bool):
+            plain = json.dumps(plain)
+        if not isinstance(plain, str):
+            raise ValueError(f"{self._text_of(path)} has a key that is {kind(given)}; keys must be strings")
+        self._count(plain)
+        if self._tools is None:
+            return plain
+        if plain == "":
+            raise ValueError(f"{self._text_of(path)} has an empty key")
+        if plain in UNSAFE_KEYS:
+            raise ValueError(f"{self._text_of(path)} has the key {plain!r}, which has a special meaning in JavaScript")
+        if SEPARATOR in plain:
+            raise ValueError(f"{self._text_of(path)} has the key {_quoted(plain)}; a key may not contain {SEPARATOR!r}")
+        if len(plain) > MAX_KEY:
+            raise ValueError(f"{self._text_of(path)} has a key of {len(plain)} characters, more than {MAX_KEY}")
+        return plain
+
+    def _add_function(self, tool: NamespaceTool, path: tuple[str, ...]) -> None:
+        if self._tools is None:
+            raise ValueError(f"{self._text_of(path)} is a namespace_tool(), which only a scope may contain")
+        if not path:
+            raise ValueError("a scope must be an object that contains functions, not one function")
+        if tool.name not in self._tools:
+            raise ValueError(
+                f"{self._text_of(path)} calls {tool.name!r}, which is not among required_tools "
+                f"({', '.join(sorted(self._tools))})"
+            )
+        if path[-1] in IMPLICIT_MEMBERS:
+            raise ValueError(f"{self._text_of(path)}: JavaScript itself calls {path[-1]}; rename the function")
+        mapper = tool.input_mapper
+        if mapper is not None and not callable(mapper):
+            raise ValueError(f"{self._text_of(path)}: the input mapper must be a function, not {kind(mapper)}")
+        if inspect.iscoroutinefunction(mapper):
+            raise ValueError(f"{self._text_of(path)}: the input mapper is async; it must be a plain function")
+        self.functions[SEPARATOR.join(path)] = tool
+
+    def _text_of(self, path: tuple[str, ...]) -> str:
+        return SEPARATOR.join(("input" if self._tools is None else "scope", *path))
+
+    def _count(self, text: str) -> None:
+        self._characters += len(text)
+        if self._characters > MAX_SCOPE_CHARACTERS and self._tools is not None:
+            raise ValueError(f"more than {MAX_SCOPE_CHARACTERS} characters; return large data from a tool")
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value to a JSON scalar, a Mapping, a Set or a Sequence. Other values are returned unchanged."""
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return _plain(value.value)
+        case str():
+            return joined_halves(str.__str__(value))
+        case int():
+            return int(value) if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _digits(value)
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case Decimal():
+            return str(value) if value.is_finite() else None
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Fraction() | UUID() | PurePath():
+            return joined_halves(str(value))
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+        case tuple() if hasattr(value, "_asdict"):
+            return value._asdict()
+        case Mapping() | Set() | Sequence():
+            return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if not isinstance(value, type) and callable(getattr(value, "model_dump", None)):
+        return value.model_dump(mode="json")
+    return value
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(int(value))
+    except ValueError:  # sys.set_int_max_str_digits
+        raise ValueError(f"a whole number of {value.bit_length()} bits is too large") from None
+
+
+def _quoted(key: str) -> str:
+    return json.dumps(key[:100], ensure_ascii=False)
