@@ -64,7 +64,7 @@ def look(config: str | None, known: Collection[str]) -> Stored:
 
 
 async def _look(settings: StoreSettings, name: str, folder: Path) -> Stored:
-    from codemode_mcp.control.server import told, told_totals, where_stored
+    from codemode_mcp.control.answers import place_of_stored, run_report, store_report
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.opening import open_database
     from codemode_mcp.stores.runs import DurableStore
@@ -87,5 +87,5 @@ async def _look(settings: StoreSettings, name: str, folder: Path) -> Stored:
         return Stored(problem=error.message)
     except TimeoutError:
         return Stored(problem=f"the store {name} has not answered within {LOOK_SECONDS:g} s; try again")
-    runs = tuple(told(view, where_stored(view), lambda _: False) for view in views)
-    return Stored(name, runs, {"kind": settings.kind, "name": name, **told_totals(totals)})
+    runs = tuple(run_report(view, place_of_stored(view), lambda _: False) for view in views)
+    return Stored(name, runs, {"kind": settings.kind, "name": name, **store_report(totals)})

@@ -1,5 +1,5 @@
-"""Requests of a user to a serving process from another terminal: its runs, and calls that wait for a decision.
+"""The control socket: a terminal of the same user lists the runs of a serving process and decides its calls.
 
-Each serving process listens on a Unix socket in a folder of its user, on Windows on a port of loopback whose token is
-in a file of that folder. One connection is one request and its answer, a line of JSON each.
+Each serving process listens on a Unix socket in a folder of its user. On Windows it listens on a port of loopback, and
+a file in that folder has the port and a token. One connection has one request and its answer, each a line of JSON.
 """

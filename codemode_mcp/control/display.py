@@ -1,4 +1,4 @@
-"""Text of programs and servers on a terminal: nothing in it moves the cursor, hides, or looks like ours. Pure."""
+"""Text of programs and servers for a terminal: it cannot move the cursor, hide, or look like text of ours. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def plain(text: str, *, right_to_left: bool = False) -> str:
-    """Return `text` on one line, with everything that does not print as itself escaped as JavaScript does.
+    """Return `text` on one line, with all characters that do not print as themselves as JavaScript escapes.
 
     Args:
-        right_to_left: show letters of Hebrew, Arabic and their like as they are. Text around them is displayed in
-            another order, so this is for text that no decision rests on.
+        right_to_left: keep the letters of right-to-left scripts. They change the order in which the text around them is
+            displayed, so decisions must not depend on that text.
     """
     return escape_misleading(text, _javascript_escape, right_to_left=right_to_left)
 
@@ -27,22 +27,22 @@ def _javascript_escape(character: str) -> str:
 
 
 def cut(text: str, characters: int) -> str:
-    """`text` on one line, at most so long and with a mark where it was longer."""
+    """Return `text` on one line as `plain` does, cut to at most so many characters, with `…` at the cut."""
     shown = plain(text[: characters + 1])
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"
 
 
 def counted(count: int, what: str) -> str:
-    """`1 tool`, `2 tools`, `1,000 tools`."""
+    """Return a number with a noun: `1 tool`, `2 tools`, `1,000 tools`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
-    """`text` in lines that fit a terminal, so that none is broken where the margin would not show.
+    """Yield `text` in lines that fit a terminal, which would otherwise wrap them without the margin.
 
     Args:
-        width: columns.
-        margin: what each of the lines begins with.
+        width: columns of the terminal.
+        margin: the beginning of each line.
     """
     room = max(8, width - columns(margin) - 1)
     for line in text.split("\n"):
@@ -59,5 +59,5 @@ def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
 
 
 def columns(text: str) -> int:
-    """Return the columns that a text takes at most; terminals disagree on some characters."""
+    """Return the maximum columns of a text; terminals disagree on the width of some characters."""
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(char) in "WFA") for char in text)

@@ -1,4 +1,4 @@
-"""Lines over a connection, and who is at its other end."""
+"""Lines of a connection, and the user at its other end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream
 
 
-class Lines:
-    """The lines that come over a stream, of at most `limit` bytes."""
+class LineReader:
+    """The reader of lines of at most `limit` bytes from a stream."""
 
     def __init__(self, stream: ByteReceiveStream, limit: int) -> None:
         self._stream = stream
@@ -27,7 +27,7 @@ class Lines:
         """Return the next line, without its end.
 
         Raises:
-            BadMessage: it is too long, or not whole.
+            BadMessage: the line is too long, or the stream ended before the line.
         """
         while True:
             if self._chunks and b"\n" in self._chunks[-1]:
@@ -39,19 +39,19 @@ class Lines:
             try:
                 chunk = await self._stream.receive(65536)
             except anyio.EndOfStream:
-                raise BadMessage("the other side ended before its line did") from None
+                raise BadMessage("the other side closed the connection in the middle of a line") from None
             self._chunks.append(chunk)
             self._size += len(chunk)
 
 
-def peer_of(connected: socket.socket) -> int | None:
-    """Return the user id of the process at the other end of a Unix socket; None where the system does not tell."""
+def peer_user(connected: socket.socket) -> int | None:
+    """Return the user id of the process at the other end of a Unix socket; None if the system does not know it."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             uid: int = struct.unpack("3i", found)[1]
             return uid
-        # `struct xucred` of macOS and FreeBSD: a version, then the user id.
+        # `struct xucred` of macOS and FreeBSD begins with a version and the user id.
         found = connected.getsockopt(0, getattr(socket, "LOCAL_PEERCRED", 1), 128)
         return int(struct.unpack_from("=II", found)[1])
     except (OSError, struct.error):

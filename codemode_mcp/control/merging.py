@@ -1,7 +1,7 @@
-"""The process of a run that several processes report. Pure.
+"""The choice of one report for a run that several processes report. Pure.
 
 Processes that share a store all report its runs. For a moment two of them may have the same run: one that has taken it
-over, and one that has not heard of that yet.
+over, and one that has not learned of that yet.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Source = TypeVar("Source")
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed(Generic[Source]):
-    """A run, as the one tells it that has most to do with it.
+class ReportedRun(Generic[Source]):
+    """A run with the report of the process that is closest to it; see `rank`.
 
     Attributes:
-        source: who that is.
-        disputed: others say of themselves that they have it, too.
+        source: the process.
+        disputed: another process reports that it has the run, too.
     """
 
     source: Source
@@ -29,31 +29,31 @@ class Claimed(Generic[Source]):
     disputed: bool = False
 
 
-def merged(told: Iterable[tuple[Source, Iterable[Mapping[str, Any]]]]) -> list[Claimed[Source]]:
-    """Return each run once, in the order in which they are told."""
-    found: dict[str, Claimed[Source]] = {}
-    for source, views in told:
+def merge_reports(reports: Iterable[tuple[Source, Iterable[Mapping[str, Any]]]]) -> list[ReportedRun[Source]]:
+    """Return each run once, in the order of the first reports. Each source comes with its views of runs."""
+    found: dict[str, ReportedRun[Source]] = {}
+    for source, views in reports:
         for view in views:
             other = found.get(str(view["id"]))
             if other is None or rank(view) < rank(other.view):
-                found[str(view["id"])] = Claimed(source, view)
+                found[str(view["id"])] = ReportedRun(source, view)
             elif rank(view) == rank(other.view) and is_here(view):
-                found[str(view["id"])] = Claimed(other.source, other.view, disputed=True)
+                found[str(view["id"])] = ReportedRun(other.source, other.view, disputed=True)
     return list(found.values())
 
 
 def is_here(view: Mapping[str, Any]) -> bool:
-    """Return True if the run is of the process that tells of it."""
+    """Return True if the reporting process has the run."""
     return where(view) == "here"
 
 
 def where(view: Mapping[str, Any]) -> str:
-    """`here`, `elsewhere` or `stored`, as the process has it that tells of the run."""
-    return str(view.get("where", "here"))  # one of an earlier version has no others
+    """Return the place of a run from the view of the reporting process: `here`, `elsewhere` or `stored`."""
+    return str(view.get("where", "here"))  # a process of an earlier version reports only its own runs
 
 
 def rank(view: Mapping[str, Any]) -> int:
-    """Return the lower, the more a process has to do with a run."""
+    """Return a number for the distance of the reporting process from a run. The process of the run has the lowest."""
     if is_here(view):
         return 0 if view["observed"] else 1 if view["endedMs"] is not None else 2
     if where(view) == "elsewhere":

@@ -1,12 +1,14 @@
-"""The messages between a terminal and a serving process: what may be asked, and how each side shows who it is. Pure."""
+"""The messages between a terminal and a serving process, and the proofs of identity of both sides. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
 
 from codemode_mcp.policy.approval import Remember
 
@@ -16,80 +18,62 @@ if TYPE_CHECKING:
 VERSION = 1
 
 MAX_REQUEST = 256 * 1024
-"""Bytes of a line to the server."""
+"""Maximum bytes of a line to the server."""
 
 MAX_ANSWER = 16 * 1024 * 1024
-"""Bytes of a line to the client."""
+"""Maximum bytes of a line to the client."""
 
 MAX_DECIDED = 2000
-"""Calls in one request."""
+"""Maximum number of calls in one request."""
 
 Operation = Literal["list", "show", "decide", "cancel", "clients"]
 
 
 class BadMessage(Exception):
-    """The message says what is wrong."""
+    """Error for a message that is not valid. Its text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request of a terminal.
 
     Attributes:
-        run: the whole id of a run; "" for a listing of runs or clients.
-        calls: number and digest of the arguments of each call that a person has seen.
+        run: the full id of a run; "" for a listing of runs or clients.
+        calls: for each call that a person has decided, its number and the digest of the arguments as shown.
     """
 
     operation: Operation
     run: str = ""
-    calls: tuple[tuple[int, str], ...] = ()
+    calls: Annotated[tuple[tuple[int, str], ...], Meta(max_length=MAX_DECIDED)] = ()
     approved: bool = False
     remember: Remember = "no"
 
 
 def encode_request(request: Request) -> bytes:
-    message = {
-        "version": VERSION,
-        "operation": request.operation,
-        "run": request.run,
-        "calls": request.calls,
-        "approved": request.approved,
-        "remember": request.remember,
-    }
-    return encode(message)
+    """Return the line of a request."""
+    return encode({"version": VERSION, **msgspec.structs.asdict(request)})
 
 
 def decode_request(line: bytes) -> Request:
-    """Raises `BadMessage`."""
+    """Return the request of a line. Raise `BadMessage`."""
     message = decode(line)
     if message.get("version") != VERSION:
         raise BadMessage(f"this server speaks version {VERSION} of the control protocol; use the same codemode-mcp")
-    match message:
-        case {
-            "operation": str() as operation,
-            "run": str() as run,
-            "calls": list() as calls,
-            "approved": bool() as approved,
-            "remember": str() as remember,
-        } if operation in get_args(Operation) and remember in get_args(Remember) and len(calls) <= MAX_DECIDED:
-            numbered = []
-            for call in calls:
-                match call:
-                    case [int() as number, str() as digest] if not isinstance(number, bool):
-                        numbered.append((number, digest))
-                    case _:
-                        raise BadMessage("not a request: a call is a number and a digest")
-            return Request(operation, run, tuple(numbered), approved, remember)  # type: ignore[arg-type]
-    raise BadMessage("not a request")
+    missing = [name for name in Request.__struct_fields__ if name not in message]
+    if missing:
+        raise BadMessage(f"not a request: {missing[0]!r} is missing")
+    try:
+        return msgspec.convert(message, Request)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise BadMessage(f"not a request: {str(error)[:200]}") from None
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Return a line. Whatever is in the message, it is ASCII without control characters."""
+    """Return a message as a line of ASCII without control characters, even if its texts contain some."""
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Raises `BadMessage`."""
+    """Return the message of a line. Raise `BadMessage`."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -100,22 +84,24 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def text_of(arguments: Any) -> str:
-    """Arguments as what is shown and what a digest is of: one line of JSON."""
+    """Return arguments as one line of JSON: the text that a person sees, and that `digest_of` is applied to."""
     return json.dumps(arguments, ensure_ascii=True)
 
 
 def digest_of(text: str) -> str:
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def proof(token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> str:
-    """Return a proof that one side knows the token, without a disclosure to the other end of a port.
+    """Return a proof that a side knows the token, which does not disclose the token to the other side.
 
     Args:
-        nonces: the server's, the client's.
+        nonces: of the server and of the client.
     """
     return hmac.new(token.encode(), "\n".join((side, *nonces)).encode(), "sha256").hexdigest()
 
 
 def proves(given: object, token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> bool:
+    """Return True if `given` is the proof of a side."""
     return isinstance(given, str) and hmac.compare_digest(given.encode(), proof(token, side, nonces).encode())

@@ -14,8 +14,8 @@ from codemode_mcp.cli import stored
 from codemode_mcp.cli.commands import runs as cli_runs
 from codemode_mcp.cli.stored import Stored
 from codemode_mcp.control import client, protocol
-from codemode_mcp.control.client import Found
-from codemode_mcp.control.places import Place
+from codemode_mcp.control.client import Answers
+from codemode_mcp.control.endpoints import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -78,11 +78,11 @@ class Servers:
         self.known = set(known)
         return self.stored
 
-    async def ask_all(self, request: Request) -> Found:
-        return Found(
+    async def ask_all(self, request: Request) -> Answers:
+        return Answers(
             tuple(
                 (
-                    Place(Path(f"/x/{pid}"), pid, "sock", local=True),
+                    Endpoint(Path(f"/x/{pid}"), pid, "sock", local=True),
                     {
                         "ok": True,
                         "server": self.server(pid),
@@ -96,7 +96,7 @@ class Servers:
             (),
         )
 
-    async def ask(self, place: Place, request: Request) -> dict[str, Any]:
+    async def ask(self, place: Endpoint, request: Request) -> dict[str, Any]:
         self.asked.append((place.pid, request))
         match request.operation:
             case "show":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.control.merging import merged
+from codemode_mcp.control.merging import merge_reports
 
 
 def view(where: str | None, *, observed: bool = False, ended: bool = False) -> dict[str, Any]:
@@ -30,24 +30,24 @@ LADDER = {
 def test_a_run_is_listed_once_by_the_process_closest_to_it(count: int) -> None:
     lowest = [*LADDER.items()][-count:]
     for order in permutations(lowest):
-        (found,) = merged((source, [told]) for source, told in order)
+        (found,) = merge_reports((source, [told]) for source, told in order)
         assert (found.source, found.disputed) == (lowest[0][0], False)
 
 
 def test_two_that_have_the_same_run_are_in_dispute_until_one_of_them_drives_it() -> None:
-    assert [each.disputed for each in merged([("a", [view("here")]), ("b", [view(None)])])] == [True]
+    assert [each.disputed for each in merge_reports([("a", [view("here")]), ("b", [view(None)])])] == [True]
     told = [("a", [view("here")]), ("b", [view("here")]), ("c", [view("here", observed=True)])]
-    assert [(each.source, each.disputed) for each in merged(told)] == [("c", False)]
+    assert [(each.source, each.disputed) for each in merge_reports(told)] == [("c", False)]
 
 
 def test_several_that_could_resume_a_run_are_as_good_as_the_first() -> None:
     told = [("a", [view("stored")]), ("b", [view("stored")])]
-    assert [(each.source, each.disputed) for each in merged(told)] == [("a", False)]
+    assert [(each.source, each.disputed) for each in merge_reports(told)] == [("a", False)]
 
 
 def test_runs_stay_in_the_order_in_which_they_are_told() -> None:
     one, two = {**view("stored"), "id": "run_1"}, {**view("here"), "id": "run_2"}
-    assert [each.view["id"] for each in merged([("a", [one, two]), ("b", [{**one, "where": "here"}])])] == [
+    assert [each.view["id"] for each in merge_reports([("a", [one, two]), ("b", [{**one, "where": "here"}])])] == [
         "run_1",
         "run_2",
     ]

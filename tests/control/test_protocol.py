@@ -50,12 +50,19 @@ def test_a_request_survives_the_way() -> None:
         {"approved": 1},
         {"approved": "yes"},
         {"remember": "forever"},
+        {"remember": "\ud800"},
     ],
 )
 def test_anything_else_is_no_request(change: dict[str, Any]) -> None:
     assert decode_request(json.dumps(GOOD).encode()).approved
     with pytest.raises(BadMessage):
         decode_request(json.dumps(GOOD | change).encode())
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_request_without_one_of_its_members_is_none(name: str) -> None:
+    with pytest.raises(BadMessage):
+        decode_request(json.dumps({key: value for key, value in GOOD.items() if key != name}).encode())
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000, b"GET / HTTP/1.1\r"])

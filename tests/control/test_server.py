@@ -15,10 +15,11 @@ import anyio
 import pytest
 
 from codemode_mcp.control import client, lines, server
+from codemode_mcp.control.answers import About, Control
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
-from codemode_mcp.control.places import Place
+from codemode_mcp.control.endpoints import Endpoint
 from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
-from codemode_mcp.control.server import About, Control, controlled
+from codemode_mcp.control.server import listening
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.policy.approval import ApprovalRequest
 from codemode_mcp.policy.effects import Effects
@@ -128,7 +129,7 @@ def closed_off(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Place]:
+async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Endpoint]:
     control = Control(
         runs,
         About("stdio", "code", None, "1"),
@@ -136,13 +137,13 @@ async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> As
         adopts=lambda owner: owner == "me",
     )
     with anyio.fail_after(BOUND):
-        async with controlled(control, loopback=loopback, folders=[folder]) as place:
+        async with listening(control, loopback=loopback, folders=[folder]) as place:
             assert place is not None
             yield place
 
 
 @asynccontextmanager
-async def connected(place: Place) -> AsyncIterator[anyio.abc.SocketStream]:
+async def connected(place: Endpoint) -> AsyncIterator[anyio.abc.SocketStream]:
     if place.kind == "sock":
         stream: anyio.abc.SocketStream = await anyio.connect_unix(place.path)
     else:
@@ -162,7 +163,7 @@ async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
     return found
 
 
-async def answers_again(place: Place) -> None:
+async def answers_again(place: Endpoint) -> None:
     """Return once there is room for a connection: nothing else tells that another has ended."""
     while True:
         try:
@@ -281,18 +282,18 @@ async def test_what_a_killed_process_left_is_removed_and_what_lives_is_not(folde
 
 async def test_a_process_of_another_user_gets_no_word(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(FakeRuns(), folder) as place:
-        monkeypatch.setattr(server, "peer_of", lambda _: os.geteuid() + 1)
+        monkeypatch.setattr(server, "peer_user", lambda _: os.geteuid() + 1)
         async with connected(place) as stream:
             await stream.send(encode_request(Request("list")))
             assert await rest_of(stream) == b""
-        monkeypatch.setattr(server, "peer_of", lambda _: None)
+        monkeypatch.setattr(server, "peer_user", lambda _: None)
         async with connected(place) as stream:
             assert await rest_of(stream) == b""
 
 
 async def test_a_terminal_believes_no_server_of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(FakeRuns(), folder) as place:
-        monkeypatch.setattr(client, "peer_of", lambda _: os.geteuid() + 1)
+        monkeypatch.setattr(client, "peer_user", lambda _: os.geteuid() + 1)
         with pytest.raises(NoAnswer, match="another user"):
             await ask(place, Request("list"))
 
@@ -315,7 +316,7 @@ async def test_the_system_says_who_is_at_the_other_end(folder: Path) -> None:
         async with process:
             accepted, _ = await anyio.to_thread.run_sync(listening.accept)
             with accepted:
-                assert lines.peer_of(accepted) == 12345
+                assert lines.peer_user(accepted) == 12345
             await process.stdin.aclose()  # type: ignore[union-attr]
 
 
@@ -405,7 +406,7 @@ async def test_a_stranger_at_the_port_of_a_server_that_has_ended_learns_neither_
         path = folder / "000000-1-aa.json"
         path.write_bytes(encode({"port": port, "token": "t" * 64}))
         with anyio.fail_after(BOUND), pytest.raises(NoAnswer, match="does not know its own token"):
-            await ask(Place(path, 1, "json", local=False), Request("cancel", "run_one"))
+            await ask(Endpoint(path, 1, "json", local=False), Request("cancel", "run_one"))
         group.cancel_scope.cancel()
     assert b"t" * 64 not in heard
     assert b"cancel" not in heard
@@ -416,7 +417,7 @@ async def test_a_damaged_file_with_a_token_is_told(folder: Path, text: bytes) ->
     path = folder / "000000-1-aa.json"
     path.write_bytes(text)
     with pytest.raises(NoAnswer, match="damaged"):
-        await ask(Place(path, 1, "json", local=False), Request("list"))
+        await ask(Endpoint(path, 1, "json", local=False), Request("list"))
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"ok": tr', b"[]\n", b"nonsense\n", b'{"ok": 1}\n', b'{"ok": "true"}\n'])
@@ -432,7 +433,7 @@ async def test_a_server_that_dies_or_lies_while_it_answers_is_reported(folder: P
     async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, die)
         with anyio.fail_after(BOUND), pytest.raises(NoAnswer):
-            await ask(Place(path, 1, "sock", local=True), Request("list"))
+            await ask(Endpoint(path, 1, "sock", local=True), Request("list"))
         group.cancel_scope.cancel()
 
 
@@ -454,7 +455,7 @@ async def test_a_server_that_never_answers_or_never_ends_keeps_no_terminal(
     path = folder / "000000-1-aa.sock"
     async with await anyio.create_unix_listener(path) as listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, never)
-        place = Place(path, 1, "sock", local=True)
+        place = Endpoint(path, 1, "sock", local=True)
         with anyio.fail_after(BOUND):
             with pytest.raises(NoAnswer, match="has not answered"):
                 await ask(place, Request("list"))
@@ -468,7 +469,7 @@ async def test_a_server_that_never_answers_or_never_ends_keeps_no_terminal(
 # what is asked and decided
 
 
-async def decide(place: Place, *calls: dict[str, Any], approved: bool = True) -> list[int]:
+async def decide(place: Endpoint, *calls: dict[str, Any], approved: bool = True) -> list[int]:
     pairs = tuple((call["call"], call["digest"]) for call in calls)
     return (await ask(place, Request("decide", "run_one", pairs, approved)))["decided"]
 
@@ -559,6 +560,6 @@ async def test_without_a_private_folder_a_server_keeps_serving_without_a_socket(
 ) -> None:
     closed_off(folder)
     control = Control(FakeRuns(), About("stdio", "code", None, "1"), lambda _: {})
-    async with controlled(control, loopback=False, folders=[folder]) as place:
+    async with listening(control, loopback=False, folders=[folder]) as place:
         assert place is None
     assert "cannot reach this process" in caplog.text

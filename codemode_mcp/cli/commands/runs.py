@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.cli.stored import Stored
-    from codemode_mcp.control.merging import Claimed
-    from codemode_mcp.control.places import Place
+    from codemode_mcp.control.endpoints import Endpoint
+    from codemode_mcp.control.merging import ReportedRun
     from codemode_mcp.control.protocol import Request
     from codemode_mcp.policy.approval import Remember
 
@@ -286,9 +286,9 @@ class _Listed:
         runs: of all of them, each once; its source is None where only `stored` has it.
     """
 
-    answers: tuple[tuple[Place, dict[str, Any]], ...]
+    answers: tuple[tuple[Endpoint, dict[str, Any]], ...]
     stored: Stored
-    runs: list[Claimed[Place | None]]
+    runs: list[ReportedRun[Endpoint | None]]
     problems: tuple[str, ...]
 
 
@@ -299,7 +299,7 @@ def _ask_all(config: str | None) -> _Listed:
 
     from codemode_mcp.cli import stored as stores
     from codemode_mcp.control.client import ask_all
-    from codemode_mcp.control.merging import merged
+    from codemode_mcp.control.merging import merge_reports
     from codemode_mcp.control.protocol import Request
 
     found = anyio.run(partial(ask_all, Request("list")))
@@ -316,8 +316,8 @@ def _ask_all(config: str | None) -> _Listed:
     problems = [f"process {place.pid}: {store['problem']}" for place, store in told if "problem" in store]
     if stored.problem is not None:
         problems.append(stored.problem)
-    every: list[tuple[Place | None, Any]] = [(place, answer["runs"]) for place, answer in answers]
-    runs = merged([*every, (None, stored.runs)])
+    every: list[tuple[Endpoint | None, Any]] = [(place, answer["runs"]) for place, answer in answers]
+    runs = merge_reports([*every, (None, stored.runs)])
     return _Listed(tuple(answers), stored, runs, (*found.problems, *problems))
 
 
@@ -325,7 +325,7 @@ def _is_listing(answer: dict[str, Any]) -> bool:
     return isinstance(answer.get("server"), dict) and isinstance(answer.get("runs"), list)
 
 
-def _find(run: str, config: str | None) -> tuple[Place | None, dict[str, Any]]:
+def _find(run: str, config: str | None) -> tuple[Endpoint | None, dict[str, Any]]:
     """Return the process of a run, or the first one that can resume it, and its view of the run.
 
     None for a run in a store that no process serves. Ends the command where there is not exactly one.
@@ -354,7 +354,7 @@ def _find(run: str, config: str | None) -> tuple[Place | None, dict[str, Any]]:
     return claimed.source, _ask(claimed.source, Request("show", name))
 
 
-def _ask(place: Place, request: Request) -> dict[str, Any]:
+def _ask(place: Endpoint, request: Request) -> dict[str, Any]:
     from functools import partial
 
     import anyio
@@ -414,7 +414,7 @@ def _state(view: Mapping[str, Any]) -> str:
     return f"{view['state']} ({view['code']})" if view["code"] else str(view["state"])
 
 
-def _process(claimed: Claimed[Place | None]) -> str:
+def _process(claimed: ReportedRun[Endpoint | None]) -> str:
     """Return the process of a run, in a cell of a table."""
     from codemode_mcp.control.merging import is_here, where
 

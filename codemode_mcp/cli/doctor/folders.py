@@ -60,13 +60,13 @@ def folder(name: str, path: Path, without: str) -> Iterable[Check]:
 
 
 def control() -> Check:
-    from codemode_mcp.control.places import NoPlace, new_place
+    from codemode_mcp.control.endpoints import NoPrivateFolder, new_endpoint
 
     try:
-        place = new_place("json" if sys.platform == "win32" else "sock")
-    except NoPlace as error:
+        endpoint = new_endpoint("json" if sys.platform == "win32" else "sock")
+    except NoPrivateFolder as error:
         advice = "make one of them yours alone, or set XDG_RUNTIME_DIR to a short folder of yours"
         return Check(
             "control folder", "warn", f"codemode-mcp runs will not find this user's processes: {error}", advice
         )
-    return Check("control folder", "ok", str(place.path.parent))
+    return Check("control folder", "ok", str(endpoint.path.parent))

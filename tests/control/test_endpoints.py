@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.control import places
-from codemode_mcp.control.places import MAX_PATH, NoPlace, NotPrivate, check_private, forget, new_place
+from codemode_mcp.control import endpoints
+from codemode_mcp.control.endpoints import (
+    MAX_PATH,
+    NoPrivateFolder,
+    NotPrivate,
+    check_private,
+    new_endpoint,
+    remove_stale,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +37,7 @@ def short() -> Iterator[Path]:
 
 def test_the_folder_is_made_for_this_user_alone(short: Path) -> None:
     folder = short / "deep" / "er"
-    place = new_place("sock", [folder])
+    place = new_endpoint("sock", [folder])
     assert place.path.parent == folder
     assert folder.stat().st_mode & 0o777 == 0o700
     assert place.pid == os.getpid()
@@ -40,7 +47,7 @@ def test_a_folder_of_this_user_that_was_open_to_others_is_closed(short: Path) ->
     folder = short / "open"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    new_place("sock", [folder])
+    new_endpoint("sock", [folder])
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -50,7 +57,7 @@ def test_a_link_in_the_place_of_the_folder_is_passed_over(short: Path) -> None:
     link = short / "link"
     link.symlink_to(elsewhere)
     second = short / "second"
-    assert new_place("sock", [link, second]).path.parent == second
+    assert new_endpoint("sock", [link, second]).path.parent == second
     assert elsewhere.stat().st_mode & 0o777 == 0o755, "nothing is done to what a link leads to"
     with pytest.raises(NotPrivate, match="is not a folder"):
         check_private(link)
@@ -58,8 +65,8 @@ def test_a_link_in_the_place_of_the_folder_is_passed_over(short: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder_is_passed_over(short: Path) -> None:
     (short / "file").write_text("", "utf-8")
-    with pytest.raises(NoPlace):
-        new_place("sock", [short / "file"])
+    with pytest.raises(NoPrivateFolder):
+        new_endpoint("sock", [short / "file"])
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can give a folder away")
@@ -67,37 +74,37 @@ def test_a_folder_of_another_user_is_neither_used_nor_looked_at(short: Path) -> 
     folder = short / "theirs"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
-    with pytest.raises(NoPlace, match="belongs to another user"):
-        new_place("sock", [folder])
+    with pytest.raises(NoPrivateFolder, match="belongs to another user"):
+        new_endpoint("sock", [folder])
     assert folder.stat().st_mode & 0o777 == 0o700
     with pytest.raises(NotPrivate, match="belongs to another user"):
-        places.places(folder)
+        endpoints.endpoints_in(folder)
 
 
 def test_a_folder_that_others_can_write_to_is_not_looked_at(short: Path) -> None:
     folder = short / "open"
     folder.mkdir()
     folder.chmod(0o770)
-    with pytest.raises(NotPrivate, match="open to others"):
-        places.places(folder)
+    with pytest.raises(NotPrivate, match="open to other users"):
+        endpoints.endpoints_in(folder)
 
 
 def test_a_folder_whose_path_is_too_long_for_a_socket_is_passed_over(short: Path) -> None:
     deep = short / ("d" * 90)
     fits = short / "fits"
-    place = new_place("sock", [deep, fits])
+    place = new_endpoint("sock", [deep, fits])
     assert place.path.parent == fits
     assert len(os.fsencode(place.path)) <= MAX_PATH
     assert not deep.exists()
-    with pytest.raises(NoPlace, match=f"{MAX_PATH} bytes"):
-        new_place("sock", [deep])
-    assert new_place("json", [deep]).path.parent == deep
+    with pytest.raises(NoPrivateFolder, match=f"{MAX_PATH} bytes"):
+        new_endpoint("sock", [deep])
+    assert new_endpoint("json", [deep]).path.parent == deep
 
 
 def test_files_that_are_no_sockets_or_of_others_are_passed_over(short: Path) -> None:
     folder = short / "control"
     with socket.socket(socket.AF_UNIX) as listening:
-        place = new_place("sock", [folder])
+        place = new_endpoint("sock", [folder])
         listening.bind(os.fspath(place.path))
         host = place.path.name.split("-")[0]
         (folder / f"{host}-77-file.sock").write_text("", "utf-8")
@@ -106,23 +113,23 @@ def test_files_that_are_no_sockets_or_of_others_are_passed_over(short: Path) -> 
         os.mkfifo(folder / f"{host}-78-pipe.json")
         (folder / f"{host}-{'9' * 40}-many.json").write_text("{}", "utf-8")
         (folder / "readme").write_text("", "utf-8")
-        assert places.places(folder) == [place]
+        assert endpoints.endpoints_in(folder) == [place]
 
 
 def test_only_what_a_process_that_has_ended_left_here_is_removed(short: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     folder = short / "control"
-    alive = new_place("json", [folder])
+    alive = new_endpoint("json", [folder])
     host, _, _ = alive.path.name.split("-")
     stale = folder / f"{host}-{ended.pid}-aa.json"
     foreign = folder / f"abcdef-{ended.pid}-aa.json"
     for path in (alive.path, stale, foreign):
         path.write_text("{}", "utf-8")
-    removed = [place.path for place in places.places(folder) if forget(place)]
+    removed = [place.path for place in endpoints.endpoints_in(folder) if remove_stale(place)]
     assert removed == [stale]
     assert sorted(folder.iterdir()) == sorted([alive.path, foreign])
 
 
-def test_a_folder_that_is_not_there_has_no_places(short: Path) -> None:
-    assert places.places(short / "nothing") == []
+def test_a_folder_that_is_not_there_has_no_endpoints(short: Path) -> None:
+    assert endpoints.endpoints_in(short / "nothing") == []

@@ -1,4 +1,4 @@
-"""Sockets of serving processes, in folders of this user alone. Functions here block as long as a disk does."""
+"""Endpoints of serving processes, in folders of this user alone. The functions block for disk operations."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_PATH = 103
-"""Bytes of a Unix socket's path: 108 with their end on Linux, 104 on macOS."""
+"""Maximum bytes of the path of a Unix socket: the system allows 104 on macOS and 108 on Linux, with a final zero."""
 
-MAX_PLACES = 256
-"""Newest sockets of one folder that are looked at."""
+MAX_ENDPOINTS = 256
+"""Maximum number of endpoints that are read from a folder, the newest ones."""
 
 
-class NoPlace(Exception):
-    """There is no folder that only this user can use. The message says what is wrong with each."""
+class NoPrivateFolder(Exception):
+    """Error for a user without a usable private folder. The message says what is wrong with each candidate."""
 
 
 class NotPrivate(Exception):
-    """A folder that is not this user's alone. The message says why."""
+    """Error for a folder that other users can access. The message says how."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Address of one serving process.
 
     Attributes:
         pid: its process id.
         kind: `sock` is a Unix socket, `json` a file with a port of loopback and a token.
-        local: whether it was made on this machine: a home may be on several.
+        local: it was made on this machine. A home folder may be shared by several machines.
     """
 
     path: Path
@@ -51,9 +51,9 @@ class Place:
 
 
 def folders() -> list[Path]:
-    """Return the folders in the order of preference.
+    """Return the folders for endpoints, in the order of preference.
 
-    A server that a client starts may have other variables than a terminal has, so all of them are looked at.
+    A terminal searches all of them: a server that was started by a client may have other environment variables.
     """
     found = []
     cache = Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False)) / "control"
@@ -70,17 +70,17 @@ def folders() -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def new_place(kind: Literal["sock", "json"], candidates: Sequence[Path] | None = None) -> Place:
-    """Return an unused name in the first usable folder; the folder is made.
+def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | None = None) -> Endpoint:
+    """Return an unused name in the first usable folder, after creating that folder.
 
     Raises:
-        NoPlace: none of the candidates will do.
+        NoPrivateFolder: no candidate is usable.
     """
     problems = []
     for folder in folders() if candidates is None else candidates:
         path = folder / f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
         if kind == "sock" and len(os.fsencode(path)) > MAX_PATH:
-            problems.append(f"{folder}: a socket's path may have {MAX_PATH} bytes, here it would be longer")
+            problems.append(f"{folder}: the path of a socket would be longer than {MAX_PATH} bytes")
             continue
         try:
             _make(folder)
@@ -90,15 +90,15 @@ def new_place(kind: Literal["sock", "json"], candidates: Sequence[Path] | None =
         except OSError as error:
             problems.append(f"{folder}: {error.strerror}")
         else:
-            return Place(path, os.getpid(), kind, local=True)
-    raise NoPlace("; ".join(problems))
+            return Endpoint(path, os.getpid(), kind, local=True)
+    raise NoPrivateFolder("; ".join(problems))
 
 
-def places(folder: Path) -> list[Place]:
-    """Return where processes listen or have listened, as far as the names of this user's files in the folder say.
+def endpoints_in(folder: Path) -> list[Endpoint]:
+    """Return the endpoints in a folder, also those of processes that no longer run; empty if there is no folder.
 
     Raises:
-        NotPrivate: others could have put them there.
+        NotPrivate: other users could have put files there.
     """
     try:
         check_private(folder)
@@ -110,7 +110,7 @@ def places(folder: Path) -> list[Place]:
     return list(_read(entries))
 
 
-def _read(entries: Sequence[os.DirEntry[str]]) -> Iterator[Place]:
+def _read(entries: Sequence[os.DirEntry[str]]) -> Iterator[Endpoint]:
     found = []
     for entry in entries:
         host, _, rest = entry.name.partition("-")
@@ -118,37 +118,37 @@ def _read(entries: Sequence[os.DirEntry[str]]) -> Iterator[Place]:
         try:
             about = entry.stat(follow_symlinks=False)
         except OSError:
-            continue  # gone meanwhile
+            continue  # removed since
         is_one = stat.S_ISSOCK(about.st_mode) if entry.name.endswith(".sock") else stat.S_ISREG(about.st_mode)
         if is_one and pid.isdecimal() and len(pid) < 12 and _is_ours(about):
             found.append((about.st_mtime, entry.path, int(pid), host == _host()))
-    for _, path, number, local in sorted(found, reverse=True)[:MAX_PLACES]:
-        yield Place(Path(path), number, "sock" if path.endswith(".sock") else "json", local)
+    for _, path, number, local in sorted(found, reverse=True)[:MAX_ENDPOINTS]:
+        yield Endpoint(Path(path), number, "sock" if path.endswith(".sock") else "json", local)
 
 
-def forget(place: Place) -> bool:
-    """Remove what a process has left that was killed; for one that does not answer. Whether it was removed.
+def remove_stale(endpoint: Endpoint) -> bool:
+    """Remove an endpoint that does not answer if its process has died. Return True if it was removed.
 
-    On Windows a process that lives keeps its file open, so that it cannot be removed.
+    On Windows a living process keeps its file open, so that it cannot be removed.
     """
-    if not place.local or (sys.platform != "win32" and _is_alive(place.pid)):
+    if not endpoint.local or (sys.platform != "win32" and _is_alive(endpoint.pid)):
         return False
     try:
-        place.path.unlink()
+        endpoint.path.unlink()
     except OSError:
         return False
     return True
 
 
 def check_private(folder: Path) -> None:
-    """Raises `NotPrivate`: the folder is not this user's alone; OSError: it cannot be looked at."""
+    """Raise `NotPrivate` if other users can access a folder, and `OSError` if it cannot be examined."""
     about = os.lstat(folder)
     if not stat.S_ISDIR(about.st_mode):
         raise NotPrivate(f"{folder} is not a folder")
     if not _is_ours(about):
         raise NotPrivate(f"{folder} belongs to another user")
     if sys.platform != "win32" and stat.S_IMODE(about.st_mode) & 0o077:
-        raise NotPrivate(f"{folder} is open to others; chmod 700 would close it")
+        raise NotPrivate(f"{folder} is open to other users; run chmod 700 on it")
 
 
 def _make(folder: Path) -> None:

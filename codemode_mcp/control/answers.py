@@ -1,0 +1,320 @@
+"""Answers to the requests on the control socket: the runs of this process and of its store, and decisions on calls."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp.control import protocol
+from codemode_mcp.errors import CodeModeError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from codemode_mcp.policy.approval import ApprovalRequest, Remember
+    from codemode_mcp.runs.store import Totals
+    from codemode_mcp.runs.views import CallView, RunView
+
+    Where = Literal["here", "elsewhere", "stored"]
+    """The process of a run: this one, another one, or none since the run is suspended."""
+
+log = logging.getLogger("codemode_mcp.control")
+
+MAX_RUNS = 1000
+"""Maximum number of runs in a listing."""
+
+MAX_WAITING_CALLS = 200
+"""Maximum number of waiting calls in one answer. The others follow when these have been decided."""
+
+MAX_WAITING_CHARACTERS = 2 * 1024 * 1024
+"""Maximum characters of the waiting calls in one answer, but at least one call."""
+
+MAX_WAITING_ARGUMENTS = 256 * 1024
+"""Maximum characters of the arguments of one waiting call. Longer ones are cut, with a note."""
+
+MAX_ARGUMENTS = 500
+"""Maximum characters of the arguments of any other call."""
+
+MAX_INPUTS = 4 * 1024 * 1024
+"""Maximum characters of arguments that are read for one answer."""
+
+MAX_NAME = 200
+MAX_REASON = 2000
+
+DECIDED_BY = "a person at a terminal"
+
+
+class Runs(Protocol):
+    """The part of the run manager that the control socket needs."""
+
+    def views(self) -> list[RunView]: ...
+
+    def view(self, run_id: str) -> RunView | None: ...
+
+    def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
+        """Return the calls that wait for a person; empty for an unknown run."""
+        ...
+
+    def decide(
+        self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
+    ) -> list[int]:
+        """Return the calls that were decided, without those that have an earlier decision. Raise `ProgramError`."""
+        ...
+
+    async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool: ...
+
+    async def stored_views(self) -> list[RunView]:
+        """Return the runs that are only in the store. Raise `StoreUnavailable`.
+
+        Those that another process has are `observed`.
+        """
+        ...
+
+    async def take_over(self, run_id: str, serves: Callable[[str], bool]) -> bool:
+        """Take over a run without a process, to learn which of its calls wait for a person. Raise `CodeModeError`.
+
+        Args:
+            serves: returns True for an owner whose runs this process serves.
+
+        Returns:
+            True if this process has the run now.
+        """
+        ...
+
+    @property
+    def store(self) -> tuple[str, str]:
+        """Kind and name of the store."""
+        ...
+
+    async def totals(self) -> Totals:
+        """Return the totals of the store. Raise `StoreUnavailable`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Facts about the serving process, for terminals."""
+
+    transport: str
+    mode: str
+    config: str | None
+    version: str
+
+
+class Control:
+    """Answers the requests of terminals, one at a time.
+
+    Args:
+        arguments: returns the arguments of a call in presentable form, from their JSON text.
+        adopts: returns True for an owner whose suspended runs this process may take over.
+        clients: returns the clients that have sent requests to this process, as JSON.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        about: About,
+        arguments: Callable[[str], Mapping[str, Any]],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        adopts: Callable[[str], bool] = bool,
+        clients: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
+        self._adopts = adopts
+        self._clients = clients
+        self._runs = runs
+        self._about = about
+        self._arguments = arguments
+        self._clock = clock
+        self._began = clock()
+        self._turn = anyio.Lock()
+
+    async def answer(self, line: bytes) -> dict[str, Any]:
+        """Return the answer to one request, valid or not. Raise nothing."""
+        try:
+            request = protocol.decode_request(line)
+            async with self._turn:
+                return {"ok": True, **await self._answer(request)}
+        except protocol.BadMessage as error:
+            return {"ok": False, "error": str(error)}
+        except StoreUnavailable as error:
+            return {"ok": False, "error": error.detail}
+        except CodeModeError as error:
+            return {"ok": False, "error": error.message}
+        except Exception:
+            log.exception("a request on the control socket failed unexpectedly")
+            return {"ok": False, "error": "the request failed inside codemode-mcp; see its log"}
+
+    async def _answer(self, request: protocol.Request) -> dict[str, Any]:
+        match request.operation:
+            case "list":
+                return await self._list()
+            case "show":
+                view, where = await self._find(request.run)
+                requests = self._runs.approvals(request.run) if where == "here" else ()
+                # In a thread, since arguments may be large. They are never changed.
+                shown = await anyio.to_thread.run_sync(self._show, view, where, requests)
+                return {"server": self._server(), "run": shown}
+            case "decide":
+                if self._runs.view(request.run) is None:
+                    await self._runs.take_over(request.run, self._adopts)
+                return {"decided": await self._decide(request)}
+            case "cancel":
+                return {"cancelled": await self._runs.cancel(request.run, self._adopts)}
+            case "clients":
+                return {"server": self._server(), "clients": self._clients()}
+
+    async def _list(self) -> dict[str, Any]:
+        found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]
+        kind, name = self._runs.store
+        store: dict[str, Any] = {"kind": kind, "name": name}
+        try:
+            found += [(view, place_of_stored(view)) for view in await self._runs.stored_views()]
+            store |= store_report(await self._runs.totals())
+        except StoreUnavailable as error:
+            store["problem"] = error.detail
+        # Runs that wait for a person come first, so that the limit never hides them.
+        found.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
+        return {
+            "server": self._server(),
+            "store": store,
+            "runs": [run_report(*each, self._adopts) for each in found[:MAX_RUNS]],
+            "omitted": max(0, len(found) - MAX_RUNS),
+        }
+
+    async def _find(self, run_id: str) -> tuple[RunView, Where]:
+        """Return a run, after taking it over if no other process has it. Raise `BadMessage` or `CodeModeError`."""
+        problem: CodeModeError | None = None
+        if self._runs.view(run_id) is None:
+            try:
+                await self._runs.take_over(run_id, self._adopts)
+            except CodeModeError as error:
+                problem = error  # if another process has the run, the store has a view of it
+        view = self._runs.view(run_id)
+        if view is not None:
+            return view, "here"
+        for stored in await self._runs.stored_views():
+            if stored.id == run_id:
+                return stored, place_of_stored(stored)
+        if problem is not None:
+            raise problem
+        raise protocol.BadMessage(f"there is no run {run_id[:80]!r} here now; see codemode-mcp runs list")
+
+    async def _decide(self, request: protocol.Request) -> list[int]:
+        waiting = {each.call: each for each in self._runs.approvals(request.run)}
+        # The other calls have ended, or were decided elsewhere.
+        chosen = {number: digest for number, digest in request.calls if number in waiting}
+        for number, digest in chosen.items():
+            text = await anyio.to_thread.run_sync(protocol.text_of, waiting[number].arguments)
+            if protocol.digest_of(text) != digest:
+                raise protocol.BadMessage(f"call {number} has other arguments than were shown; nothing was decided")
+        if not chosen:
+            return []
+        approved, remember = request.approved, request.remember
+        return self._runs.decide(request.run, list(chosen), approved=approved, remember=remember, by=DECIDED_BY)
+
+    def _show(self, view: RunView, where: Where, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
+        room = MAX_INPUTS
+        calls = []
+        for call in reversed(view.calls):
+            room -= len(call.input or "")
+            calls.append(self._call(call, readable=room >= 0))
+        waiting = _waiting(requests)
+        return {
+            **run_report(view, where, self._adopts),
+            "calls": calls[::-1],
+            "waiting": waiting,
+            "waitingOmitted": len(requests) - len(waiting),
+        }
+
+    def _call(self, view: CallView, *, readable: bool) -> dict[str, Any]:
+        if view.input is None or not readable:
+            arguments: Mapping[str, Any] = {"omitted": f"{view.input_size} characters"}
+        else:
+            arguments = self._arguments(view.input) if view.input else {}
+        return {
+            "call": view.id,
+            "tool": view.tool[:MAX_NAME],
+            "status": view.status,
+            "atMs": view.at_ms,
+            "ms": view.ms,
+            "bytes": view.size,
+            "dispatched": view.dispatched,
+            "repeatable": view.repeatable,
+            "arguments": _short(arguments),
+        }
+
+    def _server(self) -> dict[str, Any]:
+        uptime = round(self._clock() - self._began)
+        return {"pid": os.getpid(), **asdict(self._about), "uptimeSeconds": uptime}
+
+
+def place_of_stored(view: RunView) -> Where:
+    """Return the place of a run that only the store has reported."""
+    return "elsewhere" if view.observed else "stored"
+
+
+def store_report(totals: Totals) -> dict[str, Any]:
+    """Return the report on the contents of a store, as JSON."""
+    oldest = None if totals.oldest is None else round(totals.oldest * 1000)
+    return {"suspended": totals.suspended, "oldestMs": oldest, "bytes": totals.size}
+
+
+def run_report(view: RunView, where: Where, adopts: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the report on a run without its calls, as JSON. `adopts`: as in `Control`."""
+    return {
+        "id": view.id,
+        "where": where,
+        "adoptable": where == "stored" and view.ended_ms is None and adopts(view.owner),
+        "state": view.state,
+        "code": view.code,
+        "caller": view.kind,
+        "principal": None if view.principal is None else view.principal[:MAX_NAME],
+        "ageMs": view.age_ms,
+        "endedMs": view.ended_ms,
+        "expiresMs": view.expires_ms,
+        "observed": view.observed,
+        "waits": view.waits,
+        "snapshots": view.snapshots,
+        "approvals": view.approvals,
+        "questions": view.questions,
+        "timers": view.timers,
+        "callCount": view.call_count,
+    }
+
+
+def _short(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    text = protocol.text_of(arguments)
+    return arguments if len(text) <= MAX_ARGUMENTS else {"text": text[:MAX_ARGUMENTS], "cut": len(text)}
+
+
+def _waiting(requests: Sequence[ApprovalRequest]) -> list[dict[str, Any]]:
+    """Return the waiting calls with their full arguments, within the limits of one answer."""
+    found: list[dict[str, Any]] = []
+    room = MAX_WAITING_CHARACTERS
+    for each in requests[:MAX_WAITING_CALLS]:
+        text = protocol.text_of(each.arguments)
+        shown = text[:MAX_WAITING_ARGUMENTS]
+        room -= len(shown) + len(each.tool)
+        if room < 0 and found:
+            break
+        found.append(
+            {
+                "call": each.call,
+                "tool": each.tool,
+                "path": each.path[:MAX_NAME],
+                "arguments": shown,
+                "characters": len(text),
+                "digest": protocol.digest_of(text),
+                "effects": {name: bool(value) for name, value in asdict(each.effects).items()},
+                "reason": each.reason[:MAX_REASON],
+            }
+        )
+    return found
