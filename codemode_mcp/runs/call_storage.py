@@ -1,6 +1,6 @@
 """The calls of stored runs in their store: the permission to send a call, and its end.
 
-`runs.state.may_send` decides, from who has the run and from what the store has of the call. This module asks the store.
+`runs.state.may_send` decides by the custody of the run and the state of the call. This module asks the store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.runs.records import completion_text
+from codemode_mcp.runs.call_records import completion_text
 from codemode_mcp.runs.state import may_send
 from declarations.untrusted_text import escape_line
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 RETRY_SECONDS = 1.0
-"""Interval at which an end is written again to a store that did not answer."""
+"""Interval between attempts to store an end while the store does not answer."""
 
 
 class CallStorage:
@@ -37,8 +37,8 @@ class CallStorage:
     Args:
         spawn: start a task that outlives the request.
         clock: monotonic seconds.
-        on_late: takes the id of a run that another process has, after the end of a call was stored that this process
-            sent.
+        on_late: called with the id of a run that another process has, after the end of a call that this process sent
+            was stored.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class CallStorage:
         self._settings = settings
 
     def is_away(self, run: Run) -> bool:
-        """Tell whether the store that has a run does not answer, so that another process may have taken it over."""
+        """Return True if the store of a run does not answer, so that another process may have taken the run over."""
         return run.kept and not self._store.holds()
 
     def permission(self, run: Run, live: LiveCall) -> Permission:
-        """Decide whether this process may send a call now."""
+        """Return whether this process may send a call now."""
         return may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
 
     async def permit(self, run: Run, live: LiveCall) -> None:
         """Get the permission to send a call, right before it is sent.
 
-        Of a stored run, no call is sent whose end a crash would make unknown, and none if another process has the run.
+        A call of a stored run is not sent while a crash would make its end unknown, nor if another process has the run.
 
         Raises:
-            CodeModeError: it must not be sent.
+            CodeModeError: the call must not be sent.
         """
         live.admit()
         record = live.record
@@ -83,7 +83,7 @@ class CallStorage:
                 break
             await live.wait()
         if permission == "claim":
-            # From here on no other process sends it: it is sent or settled, whichever process continues the run.
+            # From here on no other process sends the call, whichever process continues the run.
             live.advance("claim")
             try:
                 ours = await self._store.dispatching(run.id, live.call.id)
@@ -96,10 +96,10 @@ class CallStorage:
             if not ours:
                 live.advance("retract")
                 if run.state not in ("running", "waiting"):
-                    return  # it was over before
+                    return  # the run has ended
                 permission = "never"
         if permission == "never":
-            # Another process sends it, or has.
+            # Another process sends the call, or has sent it.
             run.take("lose")
             run.change()
             live.cancel()
@@ -111,12 +111,11 @@ class CallStorage:
             )
 
     async def record_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
-        """Store the end of a call, which any process that continues its program may need."""
+        """Store the end of a call, for whichever process continues its program."""
         async with run.writing:
-            pass  # a write that is in progress says that the call has not ended
+            pass  # a write in progress stores the call as not ended
         if live.recorded and run.kept and not await self._try_record(run, live, completion):
-            # The program may continue meanwhile. The end is stored nevertheless: if the store has less of the program
-            # than this process, the next process continues from before this end.
+            # The program may continue meanwhile, but a process that restores it from the store needs this end.
             self._spawn(self._record_later, run, live, completion, not live.is_unsent)
 
     async def _try_record(self, run: Run, live: LiveCall, completion: Completion) -> bool:
@@ -133,7 +132,7 @@ class CallStorage:
         while self._clock() < until:
             await anyio.sleep(RETRY_SECONDS)
             if not run.kept or (run.fenced and not sent):
-                return  # it is not needed any more, or another process is to send the call
+                return  # nothing needs the end, or another process is to send the call
             if await self._try_record(run, live, completion):
                 return
         log.error("the end of a call of run %s is lost: the store does not answer", run.id[:12])

@@ -16,8 +16,9 @@ import anyio.to_thread
 
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.errors import CodeModeError, Exceeded, ProgramError, StoreUnavailable
+from codemode_mcp.runs.call_records import calls_of
 from codemode_mcp.runs.call_storage import RETRY_SECONDS
-from codemode_mcp.runs.records import calls_of, printed_of, record_of
+from codemode_mcp.runs.records import printed_of, record_of
 from codemode_mcp.runs.store import EndedRun, Fenced, StoredCatalog, SuspendedRun
 
 if TYPE_CHECKING:

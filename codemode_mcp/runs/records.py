@@ -1,4 +1,4 @@
-"""The record of a suspended run, and its calls, as JSON text, and back. The snapshot is apart.
+"""The record of a suspended run as JSON text, and back. Its calls are in `call_records`; the snapshot is apart.
 
 Times are seconds since the epoch in a text and monotonic seconds in a run. Functions that convert them take the
 current time on both clocks: `now` on the monotonic one, `wall` on the other. A text that does not have the exact form
@@ -7,7 +7,6 @@ is rejected with `snapshot_restore_failed`.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections import deque
 from dataclasses import astuple
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from codemode_mcp.calls.context import Counts
-from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.runs.call_records import CompletionForm, completion_form, completion_in
 from codemode_mcp.runs.record_parts import (
     FORMAT,
     CallerKind,
@@ -32,19 +31,13 @@ from codemode_mcp.runs.record_parts import (
     stored_text,
 )
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
-from codemode_mcp.runs.store import StoredCall, is_bearer
+from codemode_mcp.runs.store import is_bearer
 from codemode_mcp.sandbox.messages import (
-    Completion,
-    GuestError,
     Load,
     Lookup,
-    NamespaceCall,
     RequestMessage,
     Store,
-    Through,
-    ToolCall,
     message_of,
-    request_of,
 )
 from codemode_mcp.settings import Language
 from codemode_mcp.strict_json import (
@@ -58,15 +51,11 @@ from codemode_mcp.strict_json import (
     rejecting,
     versioned,
 )
-from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from codemode_mcp.calls.context import CallContext
-    from codemode_mcp.runs.namespaces import OpenNamespaces
-    from codemode_mcp.runs.run import LiveCall
-    from codemode_mcp.runs.store import Executor, StoredStatus
     from codemode_mcp.runs.views import Ledger
 
 _Grown = tuple[Integer, Integer, Integer]
@@ -103,15 +92,6 @@ class _Positions(Form):
     rewritten: _Grown | None
 
 
-class _Completion(Form):
-    """The form of a `Completion`. The parts of an error are its message, name, code and data."""
-
-    id: Integer
-    value: str
-    error: tuple[str, str, str, str] | None
-    call: bool
-
-
 class _Rest(Form):
     """The other part of a record.
 
@@ -133,7 +113,7 @@ class _Rest(Form):
     yields: list[Integer]
     yield_reason: str | None
     asked: list[RequestMessage]
-    settled: list[_Completion]
+    settled: list[CompletionForm]
     last_call: Integer
     refused: Integer
     looking_up: Number
@@ -157,22 +137,10 @@ _SAME_IN_RUN = (
 """Fields of `_Rest` that have the names and values of attributes of `Run`."""
 
 
-class _CallBody(Form):
-    """The form of a call that has not ended. `request` is None if the call must not be sent again."""
-
-    began: Number
-    path: str
-    digest: str
-    request: RequestMessage | None
-
-
-# a run
-
-
 def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
     """Return all that a later process needs of a run, apart from its snapshot, catalog, calls and outputs.
 
-    `calls_of` has its calls and `printed_of` its outputs; the record has the number of outputs.
+    `call_records.calls_of` has its calls and `printed_of` its outputs; the record has the number of outputs.
 
     Args:
         told: the answer to be given now contains the latest outputs and notes.
@@ -200,7 +168,7 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
             for timer, due in run.timers.items()
         ],
         asked=[message_of(asked) for asked in run.asked],
-        settled=[_completion_form(each) for each in run.settled if not each.of_call],
+        settled=[completion_form(each) for each in run.settled if not each.of_call],
         recent=[call_form(record, run.began) for record in run.recent],
         total=run.track.total,
         notes=[] if told else list(notes),
@@ -296,7 +264,7 @@ def restore(
         run.timer_heap = [(due, timer) for timer, due in run.timers.items()]
         heapq.heapify(run.timer_heap)
         run.asked = deque(map(_asked, rest.asked))
-        run.settled = SettledQueue(map(_completion, rest.settled))
+        run.settled = SettledQueue(map(completion_in, rest.settled))
         recent = [call_record_of(each, run.began) for each in rest.recent]
         run.recent = deque(recent, maxlen=RECENT_CALLS)
         run.track.restore(rest.total, recent)
@@ -306,108 +274,7 @@ def restore(
         return run
 
 
-def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
-    """Return every call whose end was not delivered to the program, with the ends that have come.
-
-    Texts that the store already has are left out, since they may be large.
-    """
-    ended = [
-        StoredCall(
-            each.id,
-            run.track.tool(each.id),
-            "settled",
-            repeatable=False,
-            result=None if each.id in run.ends_kept else completion_text(each),
-        )
-        for each in run.settled
-        if each.of_call
-    ]
-    return (*ended, *(_stored(live, now, wall) for live in run.calls.values()))
-
-
-def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
-    call, record = live.call, live.record
-    status: StoredStatus = "dispatched" if record.dispatched else "queued"
-    executor: Executor = live.executor
-    if live.recorded:
-        return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
-    # Nothing may send it again, so its request is not kept.
-    sent = record.dispatched and not record.repeatable
-    asked = call if call.through is None or call.through.asked is None else call.through.asked
-    body = _CallBody(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
-    return StoredCall(call.id, record.tool, status, record.repeatable, stored_text(body), executor=executor)
-
-
-def digest(call: ToolCall) -> str:
-    """Return a digest of a call's target and arguments."""
-    whole = f"{call.target}\0{call.input or ''}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(whole).hexdigest()[:32]
-
-
-def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
-    """Return the call to send. For a call that must not be sent, return one that is refused.
-
-    Raises:
-        ProgramError: `snapshot_restore_failed`.
-    """
-    body = _body(stored)
-    if body is not None and body.request is not None:
-        with rejecting(not_restorable):
-            match asked := request_of(body.request):
-                case ToolCall() if asked.id == stored.id:
-                    return asked
-                case NamespaceCall() if asked.id == stored.id:
-                    return namespaces.tool_call(asked)
-            raise TypeError
-    path = "" if body is None else body.path
-    why = f"{escape_line(path or stored.tool)}: the call may have been sent already, and is not sent again"
-    return ToolCall(stored.id, stored.tool, count=0, through=Through(path, refusal=why))
-
-
-def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
-    """Return the time of the call in monotonic seconds; `now` if it was not kept. Raise as `call_of`."""
-    body = _body(stored)
-    return now if body is None else body.began - wall + now
-
-
-def _body(stored: StoredCall) -> _CallBody | None:
-    return read_stored(stored.body, _CallBody) if stored.body else None
-
-
-def unknown_outcome(stored: StoredCall) -> Completion:
-    """Return the end of a call that must not be sent again and whose executor is dead."""
-    message = (
-        f"{escape_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
-        "tool has acted is unknown. Check whether it has before making the call again"
-    )
-    data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
-    return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
-
-
-def completion_text(completion: Completion) -> str:
-    """Return a completion as text."""
-    return stored_text(_completion_form(completion))
-
-
-def completion_of(text: str) -> Completion:
-    """Return the completion of `completion_text`. Raise `ProgramError`, `snapshot_restore_failed`."""
-    with rejecting(not_restorable):
-        return _completion(read_stored(text, _Completion))
-
-
 # forms
-
-
-def _completion_form(completion: Completion) -> _Completion:
-    error = None if completion.error is None else astuple(completion.error)
-    return _Completion(completion.id, completion.value, error, completion.of_call)
-
-
-def _completion(form: _Completion) -> Completion:
-    error = None if form.error is None else GuestError(*form.error)
-    for text in (form.value, *(() if error is None else (error.data,))):
-        parse_json(text)  # it becomes part of messages to the program, unparsed
-    return Completion(form.id, form.value, error, form.call)
 
 
 def _positions_form(positions: Positions) -> _Positions:

@@ -11,7 +11,7 @@ import anyio.to_thread
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.catalog.serialize import catalog_of
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs import records
+from codemode_mcp.runs import call_records, records
 from codemode_mcp.runs.answers import counted
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.store import EndedRun
@@ -142,12 +142,12 @@ class Restoring:
     def _put_back(self, run: Run, stored: StoredCall) -> None:
         """Continue a call in the state it was left in. Raises `ProgramError`, `snapshot_restore_failed`."""
         if stored.result is not None:
-            run.settled.append(records.completion_of(stored.result))
+            run.settled.append(call_records.completion_of(stored.result))
         elif stored.executor == "nobody":
-            run.settled.append(records.unknown_outcome(stored))
+            run.settled.append(call_records.unknown_outcome(stored))
         else:
-            call = records.call_of(stored, run.namespaces)
-            began = records.began_of(stored, now=self._clock(), wall=self._wall())
+            call = call_records.call_of(stored, run.namespaces)
+            began = call_records.began_of(stored, now=self._clock(), wall=self._wall())
             if stored.status == "queued":
                 self._calls.requeue(run, call, began)
             else:

@@ -144,7 +144,7 @@ def claim(
     record, snapshot = rows[0]
     if not isinstance(manifest, str):
         raise damaged("its manifest is missing")
-    manifest_text = manifests.get(blobs.content(manifest))
+    manifest_text = manifests.get(blobs.content_hash(manifest))
     if manifest_text is None:
         manifest_text = yield from _catalog_text(manifest, blobs)
     known = known_run is not None and known_run.current and known_run.token == token
@@ -162,7 +162,7 @@ def claim(
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
         blobs.text_of(owner, run_id, "record", record),
         manifest_text,
-        None if catalog is None else unescaped(blobs.content(catalog)),
+        None if catalog is None else unescaped(blobs.content_hash(catalog)),
         text,
         shown,
         calls,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from codemode_mcp.runs.store import EndedRun, Fenced
-from codemode_mcp.stores.rows import escaped, marks, portions, unescaped
+from codemode_mcp.stores.rows import batches, escaped, placeholders, unescaped
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def end(
 
 
 def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
-    yield Query(f"DELETE FROM calls WHERE run IN ({marks(runs)})", runs)
-    yield Query(f"DELETE FROM snapshots WHERE run IN ({marks(runs)})", runs)
-    yield Query(f"DELETE FROM outputs WHERE run IN ({marks(runs)})", runs)
+    yield Query(f"DELETE FROM calls WHERE run IN ({placeholders(runs)})", runs)
+    yield Query(f"DELETE FROM snapshots WHERE run IN ({placeholders(runs)})", runs)
+    yield Query(f"DELETE FROM outputs WHERE run IN ({placeholders(runs)})", runs)
 
 
 def left_of(suspended: float, expires: float, now: float, age: float) -> float:
@@ -123,10 +123,10 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
     alive = yield Alive(others)
     executed_here: list[str] = []
     past = {run: holder for run, holder, suspender in rows if holder not in alive and suspender not in alive}
-    for some in portions(list(past)):
+    for some in batches(list(past)):
         # A run that was claimed or suspended again since is left for the next sweep.
         rows = yield Query(
-            f"SELECT id, holder FROM runs WHERE {expired} AND id IN ({marks(some)})",
+            f"SELECT id, holder FROM runs WHERE {expired} AND id IN ({placeholders(some)})",
             (*times, *some),
             locks=True,
         )
@@ -135,13 +135,13 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
         )
         if not ids:
             continue
-        executors = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({marks(ids)})", ids)
+        executors = yield Query(f"SELECT DISTINCT run, carrier FROM calls WHERE run IN ({placeholders(ids)})", ids)
         executed_here += [unescaped(run) for run, executor in executors if executor == process]
         yield from _forget_calls(ids)
         yield Query(
             "UPDATE runs SET state = 'expired', version = version + 1, holder = NULL, ended = ?, expires = ?, "
             f"code = 'snapshot_expired', catalog = NULL, manifest = NULL, size = 0, printed = 0 "
-            f"WHERE id IN ({marks(ids)})",
+            f"WHERE id IN ({placeholders(ids)})",
             (now, now + MARKER_SECONDS, *ids),
         )
         for run in sorted({run for run, executor in executors if executor != process}):
@@ -153,8 +153,8 @@ def drop() -> Work[None]:
     """Delete ends of runs past their time, and catalogs without a reference."""
     now: float = yield Now()
     rows = yield Query("SELECT id FROM runs WHERE state <> 'waiting' AND expires <= ? LIMIT ?", (now, SWEPT))
-    for some in portions([run for (run,) in rows]):
-        yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({marks(some)})", some)
+    for some in batches([run for (run,) in rows]):
+        yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({placeholders(some)})", some)
     yield Query(
         "DELETE FROM catalogs WHERE kept <= ? AND hash IN (SELECT hash FROM catalogs WHERE kept <= ? "
         "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.catalog = catalogs.hash) "
@@ -178,5 +178,5 @@ def trim(max_runs: int, max_bytes: int) -> Work[None]:
             break
         dropped.append(run)
         count, size = count - 1, size - run_size
-    for some in portions(dropped):
-        yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({marks(some)})", some)
+    for some in batches(dropped):
+        yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({placeholders(some)})", some)

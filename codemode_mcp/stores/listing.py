@@ -10,7 +10,7 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.end_records import view_of
 from codemode_mcp.runs.store import Totals
 from codemode_mcp.runs.views import RunView
-from codemode_mcp.stores.rows import Blobs, escaped, marks, unescaped
+from codemode_mcp.stores.rows import Blobs, escaped, placeholders, unescaped
 from codemode_mcp.stores.work import Alive, Now, Query
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def states(runs: tuple[str, ...]) -> Work[dict[str, str]]:
     """Return the states of existing runs, by id."""
     plain = tuple(map(escaped, runs))
-    rows = yield Query(f"SELECT id, state FROM runs WHERE id IN ({marks(plain)})", plain)
+    rows = yield Query(f"SELECT id, state FROM runs WHERE id IN ({placeholders(plain)})", plain)
     return {unescaped(run): state for run, state in rows}
 
 

@@ -16,24 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-TOGETHER = 200
-"""Ids in one statement."""
+BATCH_SIZE = 200
+"""Maximum number of ids in one statement."""
 
-
-_APART = 256 * 1024
-"""Bytes from which a blob is sealed on a thread."""
-
-
-MANIFESTS = 16
-
+KEPT_MANIFESTS = 16
+"""Number of manifests that are remembered, with their hashes."""
 
 UTF8 = ("utf-8", "surrogatepass")
 
-_MARK = re.compile("#[0-9a-f]{16}$")
+_LARGE = 256 * 1024
+"""Bytes from which on a blob is sealed in a thread."""
+
+_KEY_MARK = re.compile("#[0-9a-f]{16}$")
 
 
 class Sealing(Protocol):
-    """A seal of blobs that open for the same owner, run and field alone; see `stores.seal`."""
+    """A seal of blobs, each of which opens only for its owner, run and field; see `stores.seal`."""
 
     def seal(self, data: bytes, *, owner: str, run: str, field: str) -> bytes: ...
 
@@ -43,43 +41,48 @@ class Sealing(Protocol):
 
 
 class Blobs:
-    """Texts and bytes of runs, as they are stored."""
+    """The stored form of texts and bytes of runs: sealed."""
 
     def __init__(self, seal: Sealing) -> None:
         self._seal = seal
         derived = seal.derived("catalogs")
-        self._mark = f"#{derived[0][:8].hex()}" if derived else ""
+        self._key_mark = f"#{derived[0][:8].hex()}" if derived else ""
 
-    def shared(self, digest: str) -> str:
-        """Return the name of what many runs refer to, by what it is, and by what it is encrypted with: a run that is
-        stored with a new key must not need what opens with the one before."""
-        return digest + self._mark
+    def shared_name(self, digest: str) -> str:
+        """Return the name of a text that several runs share, from its hash.
+
+        The name depends on the key, so that a run stored with a new key needs no text sealed with the previous one.
+        """
+        return digest + self._key_mark
 
     @staticmethod
-    def content(name: str) -> str:
-        """Return the hash that a name was made of."""
-        return _MARK.sub("", name)
+    def content_hash(name: str) -> str:
+        """Return the hash from which `shared_name` made a name."""
+        return _KEY_MARK.sub("", name)
 
     def seal(self, owner: str, run: str, name: str, text: str) -> bytes:
+        """Return the sealed form of a text."""
         return self._seal.seal(text.encode(*UTF8), owner=owner, run=run, field=name)
 
-    async def sealed_apart(self, owner: str, run: str, name: str, data: bytes) -> bytes:
-        """Bytes, on a thread where that would take long."""
-        if len(data) < _APART:
+    async def seal_large(self, owner: str, run: str, name: str, data: bytes) -> bytes:
+        """Return the sealed form of bytes. Large ones are sealed in a thread."""
+        if len(data) < _LARGE:
             return self._seal.seal(data, owner=owner, run=run, field=name)
         return await run_sync(lambda: self._seal.seal(data, owner=owner, run=run, field=name))
 
     def bytes_of(self, owner: str, run: str, name: str, blob: object) -> bytes:
+        """Return the bytes of a sealed form. Raise `ProgramError` if it is damaged."""
         if not isinstance(blob, bytes):
-            raise damaged(f"its {name} is missing, or no bytes")
+            raise damaged(f"its {name} is missing or not a blob")
         return self._seal.open(blob, owner=owner, run=run, field=name)
 
     def text_of(self, owner: str, run: str, name: str, blob: object) -> str:
+        """Return the text of a sealed form. Raise as `bytes_of`."""
         return self.bytes_of(owner, run, name, blob).decode(*UTF8)
 
 
 def damaged(why: str) -> ProgramError:
-    """Return the error for a run whose rows another program has changed."""
+    """Return the error for a run whose rows are damaged."""
     return ProgramError(
         "snapshot_restore_failed",
         f"the suspended program cannot be restored: what is stored of it is damaged ({why}); start it again",
@@ -87,23 +90,27 @@ def damaged(why: str) -> ProgramError:
 
 
 def escaped(text: str) -> str:
-    """Any text as one that every database takes; different for different ones."""
+    """Return an ASCII form of a text that every database accepts. `unescaped` is the inverse."""
     return json.dumps(text)[1:-1]
 
 
 def unescaped(plain: str) -> str:
+    """Return the text of its escaped form."""
     text: str = json.loads(f'"{plain}"')
     return text
 
 
-@lru_cache(maxsize=MANIFESTS)
+@lru_cache(maxsize=KEPT_MANIFESTS)
 def manifest_hash(manifest: str) -> str:
+    """Return the name of a manifest: a hash of its text."""
     return "manifest:" + hashlib.sha256(manifest.encode(*UTF8)).hexdigest()
 
 
-def portions(ids: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    return (tuple(ids[start : start + TOGETHER]) for start in range(0, len(ids), TOGETHER))
+def batches(ids: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    """Return ids in batches for one statement each."""
+    return (tuple(ids[start : start + BATCH_SIZE]) for start in range(0, len(ids), BATCH_SIZE))
 
 
-def marks(values: Sequence[object]) -> str:
+def placeholders(values: Sequence[object]) -> str:
+    """Return a placeholder for each value, as SQL."""
     return ", ".join("?" * len(values))

@@ -15,7 +15,7 @@ from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.end_records import outcome_of, outcome_text, view_of, view_text
 from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCatalog, SuspendedRun, already_observed
 from codemode_mcp.stores import claiming, ending, listing, suspending
-from codemode_mcp.stores.rows import MANIFESTS, TOGETHER, UTF8, Blobs, damaged, manifest_hash, portions, unescaped
+from codemode_mcp.stores.rows import BATCH_SIZE, KEPT_MANIFESTS, UTF8, Blobs, batches, damaged, manifest_hash, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ class DurableStore:
             token=token,
             left=run.expires - now,
             age=now - run.suspended,
-            manifest=self._blobs.shared(manifest_hash(run.manifest)),
+            manifest=self._blobs.shared_name(manifest_hash(run.manifest)),
             sealed=sealed,
             texts=texts,
             settings=self._settings,
@@ -131,7 +131,7 @@ class DurableStore:
             except suspending.MissingCatalogs as missing:
                 for digest in missing.hashes:
                     text = run.manifest if digest == write.manifest or run.catalog is None else run.catalog.text()
-                    texts[digest] = await self._blobs.sealed_apart("", digest, "catalog", text.encode(*UTF8))
+                    texts[digest] = await self._blobs.seal_large("", digest, "catalog", text.encode(*UTF8))
             except Fenced:
                 self._forget_token(run.id, token)
                 raise
@@ -150,10 +150,10 @@ class DurableStore:
         printed = None
         if run.printed:
             field = f"outputs {run.printed_from}"
-            printed = await blobs.sealed_apart(run.owner, run.id, field, run.printed.encode(*UTF8))
+            printed = await blobs.seal_large(run.owner, run.id, field, run.printed.encode(*UTF8))
         return suspending.SealedRun(
-            snapshot=await blobs.sealed_apart(run.owner, run.id, "snapshot", run.snapshot),
-            record=await blobs.sealed_apart(run.owner, run.id, "record", run.record.encode(*UTF8)),
+            snapshot=await blobs.seal_large(run.owner, run.id, "snapshot", run.snapshot),
+            record=await blobs.seal_large(run.owner, run.id, "record", run.record.encode(*UTF8)),
             view=self._sealed_view(run),
             printed=printed,
         )
@@ -220,7 +220,7 @@ class DurableStore:
         digest = manifest_hash(found.manifest)
         self._manifests[digest] = found.manifest
         self._manifests.move_to_end(digest)
-        if len(self._manifests) > MANIFESTS:
+        if len(self._manifests) > KEPT_MANIFESTS:
             self._manifests.popitem(last=False)
         run = SuspendedRun(
             run_id,
@@ -248,7 +248,7 @@ class DurableStore:
     async def end(self, run: EndedRun) -> None:
         token = self._token_of(run.id)
         now = self._clock()
-        outcome = await self._blobs.sealed_apart(
+        outcome = await self._blobs.seal_large(
             run.owner, run.id, "outcome", outcome_text(run.outcome, now=now).encode(*UTF8)
         )
         view = self._sealed_view(run)
@@ -272,7 +272,7 @@ class DurableStore:
         await self._execute(ending.drop)
         await self._execute(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
         states: dict[str, str] = {}
-        for some in portions([run_id for run_id, driving in driven.items() if not driving]):
+        for some in batches([run_id for run_id, driving in driven.items() if not driving]):
             states.update(await self._execute(lambda some=some: listing.states(some)))  # type: ignore[misc]
         gone = []
         for run_id, driving in driven.items():
@@ -356,9 +356,9 @@ class DurableStore:
 
     async def views(self) -> list[RunView]:
         rows, alive, now = await self._execute(lambda: listing.rows_of_views(self._database.process))
-        views = [listing.view_of_row(row, alive, now, self._blobs) for row in rows[:TOGETHER]]
-        if len(rows) > TOGETHER:
-            rest = rows[TOGETHER:]
+        views = [listing.view_of_row(row, alive, now, self._blobs) for row in rows[:BATCH_SIZE]]
+        if len(rows) > BATCH_SIZE:
+            rest = rows[BATCH_SIZE:]
             views += await run_sync(lambda: [listing.view_of_row(row, alive, now, self._blobs) for row in rest])
         return views
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.runs.store import Fenced, check_quotas
 from codemode_mcp.stores.ending import CATALOG_SECONDS
-from codemode_mcp.stores.rows import Blobs, escaped, marks
+from codemode_mcp.stores.rows import Blobs, escaped, placeholders
 from codemode_mcp.stores.work import Now, Query
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
         raise Fenced(run.id)
     else:
         yield from _check_room(run.counts_for, write.settings, now)
-    catalog = None if run.catalog is None else blobs.shared(escaped(run.catalog.hash))
+    catalog = None if run.catalog is None else blobs.shared_name(escaped(run.catalog.hash))
     yield from _store_catalogs((write.manifest,) if catalog is None else (write.manifest, catalog), write.texts, now)
     suspended, expires = now - write.age, now + write.left
     sealed = write.sealed
@@ -212,7 +212,7 @@ def _store_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: fl
     Raises:
         MissingCatalogs: some are neither stored nor among `texts`.
     """
-    rows = yield Query(f"SELECT hash, kept FROM catalogs WHERE hash IN ({marks(hashes)})", hashes)
+    rows = yield Query(f"SELECT hash, kept FROM catalogs WHERE hash IN ({placeholders(hashes)})", hashes)
     kept = dict(rows)
     for digest in hashes:
         # The time is updated long before a sweep would delete the catalog as unused.

@@ -1,0 +1,152 @@
+"""The calls of a stored run as JSON text, and back: calls in flight, and completions that were not delivered.
+
+Times are as in `records`. A text that does not have the exact form is rejected with `snapshot_restore_failed`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+from codemode_mcp.json_text import json_text
+from codemode_mcp.runs.record_parts import not_restorable, read_stored, stored_text
+from codemode_mcp.runs.store import StoredCall
+from codemode_mcp.sandbox.messages import (
+    Completion,
+    GuestError,
+    NamespaceCall,
+    RequestMessage,
+    Through,
+    ToolCall,
+    message_of,
+    request_of,
+)
+from codemode_mcp.strict_json import Form, Integer, Number, parse_json, rejecting
+from declarations.untrusted_text import escape_line
+
+if TYPE_CHECKING:
+    from codemode_mcp.runs.namespaces import OpenNamespaces
+    from codemode_mcp.runs.run import LiveCall, Run
+    from codemode_mcp.runs.store import Executor, StoredStatus
+
+
+class _PendingCall(Form):
+    """The form of a call that has not ended. `request` is None if the call must not be sent again."""
+
+    began: Number
+    path: str
+    digest: str
+    request: RequestMessage | None
+
+
+class CompletionForm(Form):
+    """The form of a `Completion`. The parts of an error are its message, name, code and data."""
+
+    id: Integer
+    value: str
+    error: tuple[str, str, str, str] | None
+    call: bool
+
+
+def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
+    """Return every call whose end was not delivered to the program, with the ends that have come.
+
+    Texts that the store already has are left out, since they may be large.
+    """
+    ended = [
+        StoredCall(
+            each.id,
+            run.track.tool(each.id),
+            "settled",
+            repeatable=False,
+            result=None if each.id in run.ends_kept else completion_text(each),
+        )
+        for each in run.settled
+        if each.of_call
+    ]
+    return (*ended, *(_stored(live, now, wall) for live in run.calls.values()))
+
+
+def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
+    call, record = live.call, live.record
+    status: StoredStatus = "dispatched" if record.dispatched else "queued"
+    executor: Executor = live.executor
+    if live.recorded:
+        return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
+    # Nothing may send it again, so its request is not kept.
+    sent = record.dispatched and not record.repeatable
+    asked = call if call.through is None or call.through.asked is None else call.through.asked
+    body = _PendingCall(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
+    return StoredCall(call.id, record.tool, status, record.repeatable, stored_text(body), executor=executor)
+
+
+def digest(call: ToolCall) -> str:
+    """Return a digest of a call's target and arguments."""
+    whole = f"{call.target}\0{call.input or ''}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(whole).hexdigest()[:32]
+
+
+def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
+    """Return the call to send. For a call that must not be sent, return one that is refused.
+
+    Raises:
+        ProgramError: `snapshot_restore_failed`.
+    """
+    body = _body(stored)
+    if body is not None and body.request is not None:
+        with rejecting(not_restorable):
+            match asked := request_of(body.request):
+                case ToolCall() if asked.id == stored.id:
+                    return asked
+                case NamespaceCall() if asked.id == stored.id:
+                    return namespaces.tool_call(asked)
+            raise TypeError
+    path = "" if body is None else body.path
+    why = f"{escape_line(path or stored.tool)}: the call may have been sent already, and is not sent again"
+    return ToolCall(stored.id, stored.tool, count=0, through=Through(path, refusal=why))
+
+
+def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
+    """Return the time of the call in monotonic seconds; `now` if it was not kept. Raise as `call_of`."""
+    body = _body(stored)
+    return now if body is None else body.began - wall + now
+
+
+def _body(stored: StoredCall) -> _PendingCall | None:
+    return read_stored(stored.body, _PendingCall) if stored.body else None
+
+
+def unknown_outcome(stored: StoredCall) -> Completion:
+    """Return the end of a call that must not be sent again and whose executor is dead."""
+    message = (
+        f"{escape_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
+        "tool has acted is unknown. Check whether it has before making the call again"
+    )
+    data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
+    return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
+
+
+def completion_text(completion: Completion) -> str:
+    """Return a completion as text."""
+    return stored_text(completion_form(completion))
+
+
+def completion_of(text: str) -> Completion:
+    """Return the completion of `completion_text`. Raise `ProgramError`, `snapshot_restore_failed`."""
+    with rejecting(not_restorable):
+        return completion_in(read_stored(text, CompletionForm))
+
+
+def completion_form(completion: Completion) -> CompletionForm:
+    """Return the form of a completion."""
+    error = None if completion.error is None else astuple(completion.error)
+    return CompletionForm(completion.id, completion.value, error, completion.of_call)
+
+
+def completion_in(form: CompletionForm) -> Completion:
+    """Return the completion of a form. Raise `ValueError` if a part is not valid JSON."""
+    error = None if form.error is None else GuestError(*form.error)
+    for text in (form.value, *(() if error is None else (error.data,))):
+        parse_json(text)  # it becomes part of messages to the program, unparsed
+    return Completion(form.id, form.value, error, form.call)
