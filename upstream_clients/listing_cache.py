@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from upstream_clients.private_files import make_private_folder, open_private
-from upstream_clients.tool_list_repair import read_tools
+from upstream_clients.tool_list_repair import HINTS, read_tools
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
@@ -179,12 +179,6 @@ def _to_json(view: UpstreamView) -> dict[str, Any]:
 
 _TEXTS = ("instructions", "server_version", "era", "protocol_version")
 _FLAGS = ("resources", "prompts", "completions")
-_ANNOTATIONS = {
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
 
 
 def _tool_to_json(tool: Tool) -> dict[str, Any]:
@@ -195,7 +189,7 @@ def _tool_to_json(tool: Tool) -> dict[str, Any]:
         "description": tool.description,
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
-        "annotations": {_ANNOTATIONS[key]: value for key, value in asdict(tool.annotations).items()},
+        "annotations": {HINTS[attribute]: value for attribute, value in asdict(tool.annotations).items()},
     }
     return {key: value for key, value in item.items() if value is not None}
 

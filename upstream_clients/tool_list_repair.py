@@ -1,32 +1,35 @@
-"""Repair or drop what a sloppy server sends in `tools/list`. Pure: no I/O, no MCP SDK.
+"""Repair of the tool lists of sloppy servers. Pure: no I/O, no MCP SDK.
 
-The SDK's parser refuses a whole page for one malformed tool. Here one malformed tool costs that tool alone, and the
-rest is repaired where the intention is clear. Everything that was changed is told in one sentence per problem.
+The SDK's parser refuses a whole page for one malformed tool. Here a malformed tool is dropped alone, and a field is
+repaired where the intention is clear. Each change is reported in one sentence.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from upstream_clients.tools import Annotations, JsonObject, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+T = TypeVar("T")
+
 MAX_NAME_LENGTH = 256
 MAX_PROBLEMS = 50
-"""A server with 10,000 bad tools must not fill the log; what is over is counted."""
+"""Problems that are reported of one list. A server with 10,000 bad tools must not fill the log."""
 
-_HINTS = (
-    ("readOnlyHint", "read_only"),
-    ("destructiveHint", "destructive"),
-    ("idempotentHint", "idempotent"),
-    ("openWorldHint", "open_world"),
-)
+HINTS: Final = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+"""Keys of MCP tool annotations, by the attributes of `Annotations`."""
 
 
 class Page(NamedTuple):
-    """One `tools/list` result, opened but not yet read tool by tool."""
+    """One `tools/list` result, whose tools are not read yet."""
 
     items: list[object]
     next_cursor: str | None
@@ -34,7 +37,7 @@ class Page(NamedTuple):
 
 
 def open_page(raw: JsonObject) -> Page:
-    """Take the parts out of one `tools/list` result."""
+    """Return the parts of one `tools/list` result."""
     problems = []
     items = raw.get("tools")
     if not isinstance(items, list):
@@ -42,13 +45,13 @@ def open_page(raw: JsonObject) -> Page:
         items = []
     cursor = raw.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
-        problems.append(f"nextCursor is no string ({_kind(cursor)}); taken as the last page")
+        problems.append(f"nextCursor is not a string ({_kind(cursor)}); taken as the last page")
         cursor = None
     return Page(items, cursor or None, tuple(problems))
 
 
 def read_tools(items: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """Tools of all pages, in the server's order, and what was wrong with them. Of equal names the first wins."""
+    """Return the tools of all pages, in the server's order, and the problems found. Of equal names the first wins."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
     for position, item in enumerate(items):
@@ -63,7 +66,7 @@ def read_tools(items: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[str, ..
 
 
 def cap_problems(problems: list[str]) -> tuple[str, ...]:
-    """Return at most `MAX_PROBLEMS` sentences, then a count of the others."""
+    """Return at most `MAX_PROBLEMS` of the sentences, then a count of the others."""
     if len(problems) <= MAX_PROBLEMS:
         return tuple(problems)
     return (*problems[:MAX_PROBLEMS], f"... and {len(problems) - MAX_PROBLEMS} more problems")
@@ -71,7 +74,7 @@ def cap_problems(problems: list[str]) -> tuple[str, ...]:
 
 def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
     if not isinstance(item, dict):
-        problems.append(f"tool number {position + 1} is no object ({_kind(item)}); dropped")
+        problems.append(f"tool number {position + 1} is not an object ({_kind(item)}); dropped")
         return None
     name = item.get("name")
     if not isinstance(name, str) or not name:
@@ -80,25 +83,30 @@ def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
     if len(name) > MAX_NAME_LENGTH:
         problems.append(f"tool {name[:40] + '...'!r} has a name of {len(name)} characters (at most 256); dropped")
         return None
-    annotations = item.get("annotations")
-    if annotations is not None and not isinstance(annotations, dict):
-        problems.append(f"tool {name!r}: annotations are no object ({_kind(annotations)}); ignored")
-        annotations = None
-    annotations = annotations or {}
+
+    def member(of: dict[str, Any], key: str, kind: type[T], expected: str) -> T | None:
+        """Return a member of the wanted type, or None; report any other."""
+        value = of.get(key)
+        if value is None or isinstance(value, kind):
+            return value
+        problems.append(f"tool {name!r}: {key} is not {expected} ({_kind(value)}); ignored")
+        return None
+
+    annotations = member(item, "annotations", dict, "an object") or {}
     return Tool(
         name=name,
-        description=_text(item, "description", name, problems) or "",
-        title=_text(item, "title", name, problems) or _text(annotations, "title", name, problems) or None,
+        description=member(item, "description", str, "a string") or "",
+        title=member(item, "title", str, "a string") or member(annotations, "title", str, "a string") or None,
         input_schema=_input_schema(item.get("inputSchema"), name, problems),
-        output_schema=_output_schema(item.get("outputSchema"), name, problems),
+        output_schema=member(item, "outputSchema", dict, "an object"),
         annotations=Annotations(
-            **{attribute: _hint(annotations, key, name, problems) for key, attribute in _HINTS},
+            **{attribute: member(annotations, key, bool, "true or false") for attribute, key in HINTS.items()}
         ),
     )
 
 
 def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
-    """Arguments are always one object, so a schema that cannot describe one is replaced by "any object"."""
+    """Return the schema of the arguments. One that describes no object is replaced by "any object"."""
     if not isinstance(schema, dict):
         problems.append(f"tool {name!r}: inputSchema is {_kind(schema)}; any object is accepted")
         return {"type": "object"}
@@ -111,44 +119,12 @@ def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
     return {"type": "object"}
 
 
-def _output_schema(schema: object, name: str, problems: list[str]) -> JsonObject | None:
-    if schema is None or isinstance(schema, dict):
-        return schema
-    problems.append(f"tool {name!r}: outputSchema is {_kind(schema)}; ignored")
-    return None
-
-
-def _text(item: dict[str, Any], key: str, name: str, problems: list[str]) -> str | None:
-    value = item.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    problems.append(f"tool {name!r}: {key} is no string ({_kind(value)}); ignored")
-    return None
-
-
-def _hint(annotations: dict[str, Any], key: str, name: str, problems: list[str]) -> bool | None:
-    value = annotations.get(key)
-    if value is None or isinstance(value, bool):
-        return value
-    problems.append(f"tool {name!r}: {key} is neither true nor false ({_kind(value)}); ignored")
-    return None
-
-
 def _kind(value: object) -> str:
-    """Return what JSON type was seen, in words."""
-    match value:
-        case None:
-            return "missing"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string" if value else "an empty string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    """Return the JSON type of a value, in words."""
+    if value is None or value == "":
+        return "missing" if value is None else "an empty string"
+    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return kinds.get(type(value), "an object")
 
 
 def _shorten(value: object) -> str:
