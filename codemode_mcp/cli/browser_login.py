@@ -78,21 +78,21 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
     Raises:
         LoginError: it came to nothing.
     """
-    from upstream_clients import oauth
+    from upstream_clients import oauth, oauth_discovery
     from upstream_clients.challenge import Challenge
     from upstream_clients.fetch import Fetcher
     from upstream_clients.token_store import LoginStore
 
     assert spec.url is not None
     store = LoginStore(spec)
-    status, challenge = await oauth.probe(spec)
+    status, challenge = await oauth_discovery.probe(spec)
     refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
     if not refused:
         challenge = None
     elif challenge is None and spec.oauth is not None:
         challenge = Challenge()
     async with Fetcher(spec.url) as fetcher:
-        offer = await oauth.discover(spec, fetcher, challenge)
+        offer = await oauth_discovery.discover(spec, fetcher, challenge)
         if offer is None:
             if refused:
                 raise LoginError(

@@ -375,6 +375,7 @@ async def test_neither_the_keyring_nor_the_steps_of_a_login_are_imported_to_serv
             code,
             "keyring",
             "upstream_clients.oauth",
+            "upstream_clients.oauth_discovery",
             "codemode_mcp.cli.browser_login",
             "webbrowser",
         ]

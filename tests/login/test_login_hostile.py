@@ -23,7 +23,7 @@ from upstream_clients.address_guard import ReachClient
 from upstream_clients.challenge import Challenge, read_challenge
 from upstream_clients.errors import LoginError, LoginRefused
 from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, check_address
-from upstream_clients.oauth import discover
+from upstream_clients.oauth_discovery import discover
 from upstream_clients.spec import OAuthSettings
 from upstream_clients.token_store import LoginStore
 
@@ -49,8 +49,8 @@ REMOTE = "https://mcp.example/mcp"
         pytest.param(["--metadata", "huge"], f"is larger than {MAX_DOCUMENT_BYTES} bytes", id="huge"),
         pytest.param(["--metadata", "no-pkce"], "does not offer PKCE with S256", id="no-pkce"),
         pytest.param(["--metadata", "busy"], "cannot be read, HTTP 503", id="busy"),
-        pytest.param(["--token", "garbage"], "the answer of the token endpoint is no token", id="garbage"),
-        pytest.param(["--token", "not-a-header"], "no token that a request can carry", id="not-a-header"),
+        pytest.param(["--token", "garbage"], "the answer of the token endpoint is not a token", id="garbage"),
+        pytest.param(["--token", "not-a-header"], "characters that a header cannot have", id="not-a-header"),
         pytest.param(["--token", "empty"], "the token endpoint refused: HTTP 400, invalid_grant", id="refused"),
         pytest.param(["--token", "broken"], "the token endpoint refused: HTTP 503", id="broken"),
         pytest.param(["--open", "--metadata", "none"], "it offers no OAuth login, and wants none", id="open"),

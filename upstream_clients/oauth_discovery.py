@@ -1,0 +1,238 @@
+"""The login that a server offers: what it answers to an anonymous client, and the metadata of its authorization server.
+
+Sources: RFC 9728 (protected resource metadata), RFC 8414 and OpenID Connect Discovery (authorization server metadata),
+and the fixed addresses of MCP 2025-03-26. `oauth` takes the login from there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls,
+    build_protected_resource_metadata_discovery_urls,
+    issuers_match,
+    union_scopes,
+)
+from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from mcp_types import LATEST_PROTOCOL_VERSION
+from pydantic import BaseModel, ValidationError
+
+from upstream_clients.challenge import Challenge, read_challenge
+from upstream_clients.errors import LoginError
+from upstream_clients.fetch import Fetcher, check_address, describe_url, is_local
+from upstream_clients.jsonrpc import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    HANDSHAKE_VERSIONS,
+    MODERN_VERSIONS,
+    PROTOCOL_VERSION,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from upstream_clients.spec import UpstreamSpec
+
+PROBE_TIMEOUT = 15.0
+"""Seconds to find out whether a server requires a login."""
+
+_METADATA_HEADERS = {"MCP-Protocol-Version": LATEST_PROTOCOL_VERSION}
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A login that a server offers.
+
+    Attributes:
+        scope: scopes to request, separated by spaces; None leaves them to the authorization server.
+        resource: the resource indicator (RFC 8707); None for servers without resource metadata.
+        guessed: there is no metadata, and these are the fixed addresses of MCP 2025-03-26.
+    """
+
+    metadata: OAuthMetadata
+    scope: str | None
+    resource: str | None
+    guessed: bool = False
+
+
+async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
+    """Return the HTTP status and the challenge that a server answers to an anonymous client.
+
+    Raises:
+        LoginError: the server does not answer.
+    """
+    assert spec.url is not None
+    headers = dict(spec.headers) | {"Accept": "application/json, text/event-stream"}
+    answer: tuple[int, Challenge | None] = (0, None)
+    try:
+        with anyio.fail_after(PROBE_TIMEOUT):
+            async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT, headers=headers) as client:
+                # Some servers admit everyone to the handshake, and name a scope only at the first request after it.
+                for message in (None,) if spec.transport == "sse" else _PROBES:
+                    request = client.build_request(
+                        "GET" if message is None else "POST", spec.url, json=message, headers=_version_header(message)
+                    )
+                    response = await client.send(request, stream=True, follow_redirects=False)
+                    try:
+                        answer = response.status_code, read_challenge(response.headers.get("www-authenticate"))
+                        if response.status_code in (401, 403):
+                            return answer
+                        if session := response.headers.get("mcp-session-id"):
+                            client.headers["mcp-session-id"] = session
+                    finally:
+                        await response.aclose()
+                return answer
+    except (TimeoutError, httpx2.TransportError, httpx2.InvalidURL) as error:
+        raise LoginError(f"{spec.address} cannot be reached ({type(error).__name__})") from None
+
+
+_INFO = {"name": "codemode-mcp", "version": "0"}
+_PROBES: tuple[dict[str, Any], ...] = (
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "server/discover",
+        "params": {
+            "_meta": {
+                PROTOCOL_VERSION: MODERN_VERSIONS[-1],
+                CLIENT_INFO: _INFO,
+                CLIENT_CAPABILITIES: {},
+            }
+        },
+    },
+    {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "initialize",
+        "params": {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": _INFO},
+    },
+    {"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {}},
+)
+
+
+def _version_header(message: dict[str, Any] | None) -> dict[str, str]:
+    match message:
+        case {"method": "server/discover" as method}:
+            return {"MCP-Protocol-Version": MODERN_VERSIONS[-1], "Mcp-Method": method}
+        case {"method": "tools/list"}:
+            return {"MCP-Protocol-Version": HANDSHAKE_VERSIONS[-1]}
+    return {}
+
+
+async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | None) -> Offer | None:
+    """Return the login that the server offers.
+
+    Returns:
+        None when the server names no authorization server and sent no challenge either.
+
+    Raises:
+        LoginError: the offer cannot be used or trusted.
+    """
+    assert spec.url is not None
+    if urlsplit(spec.url).scheme != "https" and not is_local(spec.url):
+        raise LoginError(f"{spec.address} is not https: everybody on the way could read the login")
+    resource = await _resource_metadata(spec.url, fetcher, challenge)
+    server = None if resource is None else str(resource.authorization_servers[0])
+    metadata = await _server_metadata(spec.url, fetcher, server)
+    guessed = metadata is None
+    if metadata is None:
+        if server is not None:
+            raise LoginError(f"the authorization server {describe_url(server)} does not describe itself")
+        if challenge is None:
+            return None
+        metadata = _default_metadata(spec.url)
+    elif "S256" not in (metadata.code_challenge_methods_supported or ()):
+        raise LoginError("the authorization server does not offer PKCE with S256, without which a login is not safe")
+    for what, endpoint in (
+        ("the authorization endpoint", metadata.authorization_endpoint),
+        ("the token endpoint", metadata.token_endpoint),
+        ("the registration endpoint", metadata.registration_endpoint),
+        ("the revocation endpoint", metadata.revocation_endpoint),
+    ):
+        if endpoint is not None:
+            await check_address(str(endpoint), spec.url, what)
+    return Offer(
+        metadata,
+        _scope(spec, challenge, resource, metadata),
+        None if resource is None else str(resource.resource),
+        guessed,
+    )
+
+
+async def _resource_metadata(
+    server_url: str, fetcher: Fetcher, challenge: Challenge | None
+) -> ProtectedResourceMetadata | None:
+    what = "the metadata of the server"
+    named = None if challenge is None else challenge.resource_metadata
+    urls = build_protected_resource_metadata_discovery_urls(named, server_url)
+    found = await _first_document(ProtectedResourceMetadata, fetcher, urls, what)
+    if found is not None and not check_resource_allowed(resource_url_from_server_url(server_url), str(found.resource)):
+        raise LoginError(f"{what} is about another one, {describe_url(str(found.resource))}")
+    return found
+
+
+async def _server_metadata(server_url: str, fetcher: Fetcher, issuer: str | None) -> OAuthMetadata | None:
+    what = "the metadata of the authorization server"
+    expected = issuer or _origin(server_url)
+    urls = build_oauth_authorization_server_metadata_discovery_urls(issuer, server_url)
+    found = await _first_document(OAuthMetadata, fetcher, urls, what)
+    if found is not None and not issuers_match(str(found.issuer), expected):
+        raise LoginError(
+            f"{what} names another issuer, {describe_url(str(found.issuer))} and not {describe_url(expected)}"
+        )
+    return found
+
+
+async def _first_document(model: type[M], fetcher: Fetcher, urls: Iterable[str], what: str) -> M | None:
+    """Return the first valid document at one of the addresses, which are tried in order."""
+    for url in urls:
+        status, document = await fetcher.get(url, what, headers=_METADATA_HEADERS)
+        if status >= 500 or status == 429:
+            raise LoginError(f"{what} cannot be read, HTTP {status}: {describe_url(url)}")
+        if status == 200:
+            with suppress(ValidationError):
+                return model.model_validate(document)
+    return None
+
+
+def _default_metadata(url: str) -> OAuthMetadata:
+    origin = _origin(url)
+    return OAuthMetadata.model_validate(
+        {
+            "issuer": origin,
+            "authorization_endpoint": f"{origin}/authorize",
+            "token_endpoint": f"{origin}/token",
+            "registration_endpoint": f"{origin}/register",
+        }
+    )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _scope(
+    spec: UpstreamSpec,
+    challenge: Challenge | None,
+    resource: ProtectedResourceMetadata | None,
+    metadata: OAuthMetadata,
+) -> str | None:
+    if spec.oauth is not None and spec.oauth.scopes is not None:
+        return " ".join(spec.oauth.scopes) or None
+    scope = None if challenge is None else challenge.scope
+    if scope is None and resource is not None and resource.scopes_supported:
+        scope = " ".join(resource.scopes_supported)
+    if scope is not None and "offline_access" in (metadata.scopes_supported or ()):
+        # Without this scope, many authorization servers issue no refresh token.
+        scope = union_scopes(scope, "offline_access")
+    return scope
