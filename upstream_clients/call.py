@@ -1,20 +1,21 @@
-"""One call of an upstream's tool, from its begin to its end."""
+"""Calls of one upstream that are in flight or wait, and the connection that they need. Knows no transport."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+import anyio
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from upstream_clients.direct import Answer
     from upstream_clients.errors import UpstreamCallError
     from upstream_clients.questions import CallQuestions
-    from upstream_clients.tools import (
-        JsonObject,
-        ProgressFn,
-    )
+    from upstream_clients.tools import JsonObject, ProgressFn
 
 
 class Link(Protocol):
@@ -22,7 +23,7 @@ class Link(Protocol):
 
     @property
     def is_direct(self) -> bool:
-        """Tell whether `try_send` can send at all."""
+        """Return True if `try_send` can send at all."""
         ...
 
     @property
@@ -31,17 +32,26 @@ class Link(Protocol):
         ...
 
     def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
-        """Enter around `send`, for questions meanwhile; waits where calls of different runs may not overlap."""
+        """Wait for the call's turn, where calls of different runs may not overlap, and keep it around `send`.
+
+        Raises:
+            UpstreamCallError: the connection ended before the turn came.
+        """
         ...
 
     async def send(
         self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, call: CallQuestions
     ) -> JsonObject:
-        """Return the raw result. Raises `UpstreamCallError`; cancelling it cancels the request upstream."""
+        """Return the raw result of a request. Cancelling this cancels the request at the server.
+
+        Raises:
+            UrlElicitationRequired: the user has to open a URL first.
+            UpstreamCallError: the request failed otherwise.
+        """
         ...
 
     def try_turn(self, call: CallQuestions) -> bool:
-        """Enter `turn` without waiting; False where it would have to wait."""
+        """Enter `turn` without waiting; return False where it would have to wait."""
         ...
 
     def leave(self, call: CallQuestions) -> None:
@@ -56,7 +66,11 @@ class Link(Protocol):
         on_progress: ProgressFn | None,
         call: CallQuestions,
     ) -> Callable[[], None] | None:
-        """Send without waiting. Returns a function that gives the request up; None where it cannot be sent so."""
+        """Send a request without waiting.
+
+        Returns:
+            A function that gives the request up; None where it cannot be sent without waiting.
+        """
         ...
 
 
@@ -64,9 +78,9 @@ class Call:
     """One call that waits, or is in flight.
 
     Attributes:
-        since: when it began, by the clock of its `Upstream`.
-        limit: seconds that it may take, `None` for no limit.
-        sent: whether it may have reached the server.
+        since: when it began, in seconds on the clock of `CallsInFlight`.
+        limit: seconds that it may take, None for no limit.
+        sent: it may have reached the server.
         rejected: why it was ended before its time.
     """
 
@@ -77,5 +91,142 @@ class Call:
         self.rejected: str | None = None
 
     def stop(self) -> None:
-        """End it before its time."""
+        """End the call before its time."""
         raise NotImplementedError
+
+
+class TaskCall(Call):
+    """A call that a task carries out, inside `scope`."""
+
+    def __init__(self, since: float, limit: float | None) -> None:
+        super().__init__(since, limit)
+        self.scope = anyio.CancelScope()
+
+    def stop(self) -> None:
+        self.scope.cancel()
+
+
+class DirectCall(Call):
+    """A call without a task. A timer of the event loop ends it at its deadline. Satisfies `tools.SentCall`.
+
+    Args:
+        on_end: takes the answer, or the error; None where the call was stopped.
+        on_leave: is called before that, and also where the call is cancelled.
+    """
+
+    def __init__(
+        self,
+        since: float,
+        limit: float | None,
+        on_end: Callable[[Answer | UpstreamCallError | None], None],
+        on_leave: Callable[[], None],
+    ) -> None:
+        super().__init__(since, limit)
+        self.give_up: Callable[[], None] | None = None
+        """Gives the request up, while there is no answer."""
+        self._on_end: Callable[[Answer | UpstreamCallError | None], None] | None = on_end
+        self._on_leave = on_leave
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = math.inf
+
+    @property
+    def deadline(self) -> float:
+        """Seconds on the clock of the event loop."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline != math.inf and self._on_end is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self.stop)
+
+    def stop(self) -> None:
+        self._end(None)
+
+    def answered(self, answer: Answer | UpstreamCallError) -> None:
+        """Take the answer."""
+        self.give_up = None
+        self._end(answer)
+
+    def cancel(self) -> None:
+        """Give the call up and tell the server. `on_end` is not called any more."""
+        if self._on_end is not None:
+            self._on_end = _ignore
+            self._end(None)
+
+    def _end(self, answer: Answer | UpstreamCallError | None) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is None:
+            return
+        self.deadline = math.inf
+        if self.give_up is not None:
+            self.give_up()
+        self._on_leave()
+        on_end(answer)
+
+
+def _ignore(_: object) -> None:
+    return
+
+
+class CallsInFlight:
+    """The calls of one upstream, those that wait included.
+
+    Attributes:
+        changed: set when a call begins, is sent or ends. Its reader puts in a new event before it looks.
+        last_used: time at which a call last began, was sent or ended.
+        suspects: the calls that were with the server when one of them timed out; None while there is no suspicion that
+            the server hangs.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`, in seconds, measures the ages of calls."""
+        self.clock = clock
+        self.changed = anyio.Event()
+        self.last_used = clock()
+        self.suspects: set[Call] | None = None
+        self._calls: set[Call] = set()
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def note_connection(self) -> None:
+        """Note a new connection: no call is suspected, and the idle time begins."""
+        self.suspects = None
+        self.last_used = self.clock()
+
+    def add(self, call: Call) -> None:
+        """Count a call until `discard`."""
+        self._calls.add(call)
+        self.note_use()
+
+    def discard(self, call: Call) -> None:
+        """Forget a call that has ended."""
+        self._calls.discard(call)
+        self.note_use()
+
+    def note_use(self) -> None:
+        """Wake the reader of `changed`, and keep the time."""
+        self.last_used = self.clock()
+        self.changed.set()
+
+    def sent(self) -> set[Call]:
+        """Return the calls that are with the server."""
+        return {call for call in self._calls if call.sent}
+
+    def suspect(self) -> None:
+        """Note that a call has timed out."""
+        if self.suspects is None:
+            self.suspects = self.sent()
+
+    def reject(self, why: str) -> None:
+        """End all calls immediately, each with the reason `why`."""
+        for call in tuple(self._calls):
+            call.rejected = why
+            call.stop()

@@ -51,7 +51,7 @@ from upstream_clients.listing import Listing
 from upstream_clients.live_connection import Link
 from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.negotiate import negotiate
-from upstream_clients.questions import ConnectionQuestions
+from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.stderr import StderrTail
 from upstream_clients.token_store import LoginStore
 from upstream_clients.transports import Kind, open_transport
@@ -301,7 +301,7 @@ class Connection:
         )
 
     def _list_again(self) -> None:
-        self._upstream.announced += 1
+        self._upstream.list_changes += 1
         self._stale.set()
 
     def _lose(self) -> None:
@@ -325,6 +325,7 @@ class Connection:
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
             self._warned.clear()
+            self._upstream.calls.note_connection()
             self._upstream.ready(
                 link,
                 era="modern" if link.modern else "legacy",
@@ -357,9 +358,13 @@ class Connection:
                     await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
 
     async def _close_when_hung(self, link: Link) -> None:
-        why = await LivenessMonitor(self._upstream, link).until_hung()
+        silent = await LivenessMonitor(self._upstream.calls, link).until_hung()
+        why = (
+            f"server {self._spec.name!r} has not said anything for {silent:.0f} s, not even to a ping; "
+            "it is being connected again"
+        )
         logger.warning("%s", why)
-        self._upstream.reject(why)
+        self._upstream.calls.reject(why)
         self._over.set()
 
     async def _close_when_idle(self) -> None:
@@ -368,8 +373,9 @@ class Connection:
         if limit == math.inf:
             return
         while True:
-            left = self._upstream.last_used + limit - self._upstream.clock()
-            if self._upstream.calls:
+            calls = self._upstream.calls
+            left = calls.last_used + limit - calls.clock()
+            if calls:
                 left = limit
             elif left <= 0:
                 # No call can come between this check and the change of state.
@@ -387,20 +393,20 @@ class Connection:
             if calm.cancelled_caught:
                 interval = RELIST_INTERVAL
                 await self._stale.wait()
-            self._stale, self._upstream.held = anyio.Event(), anyio.Event()
-            announced = self._upstream.announced
+            self._stale, self._upstream.relist_wanted = anyio.Event(), anyio.Event()
+            announced = self._upstream.list_changes
             try:
                 with anyio.fail_after(self._spec.connect_timeout):
                     listing = await link.list_tools()
             except (UpstreamCallError, TimeoutError) as error:
                 logger.warning("server %r: tools could not be listed again: %s", self._spec.name, error)
-                self._upstream.followed(announced)
+                self._upstream.relisted(announced)
             else:
                 self._upstream.listed(listing.tools, listing.problems)
-                self._upstream.followed(announced)
+                self._upstream.relisted(announced)
                 await self._remember()
             with anyio.move_on_after(interval):
-                await self._upstream.held.wait()
+                await self._upstream.relist_wanted.wait()
             interval = min(2 * interval, RELIST_LONGEST)
 
     async def _listen(self, dispatcher: Dispatcher, link: Link, opened: anyio.Event) -> None:

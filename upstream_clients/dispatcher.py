@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
-    from upstream_clients.questions import ConnectionQuestions
+    from upstream_clients.question_routing import ConnectionQuestions
     from upstream_clients.tools import JsonObject, ProgressFn
 
 logger = logging.getLogger(__name__)
@@ -138,8 +138,8 @@ class Dispatcher:
         self._closed = False
 
     @property
-    def heard(self) -> int:
-        """Number of messages that have come so far."""
+    def message_count(self) -> int:
+        """Number of messages that the server has sent so far."""
         return self._count + (0 if self.direct is None else self.direct.count)
 
     @asynccontextmanager

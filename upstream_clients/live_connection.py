@@ -75,9 +75,8 @@ class Link:
         return not self._over.is_set()
 
     @property
-    def heard(self) -> int:
-        """Number of messages that have come so far."""
-        return self._dispatcher.heard
+    def message_count(self) -> int:
+        return self._dispatcher.message_count
 
     async def probe(self) -> None:
         """Ask for any answer. Raises `UpstreamCallError`."""

@@ -1,9 +1,12 @@
 """Liveness of a connected server: a stopped process or a half-open connection only keeps silent.
 
-Silence alone says little, for many servers do one thing at a time and answer nothing meanwhile. So a server counts as
-hung only when all of this holds: it was asked something and did not answer in time, or has said nothing for `QUIET`
-seconds; it has then kept silent on a probe for `PROBE_TIMEOUT`; and no call that was in flight before the probe may
-just be long. A call may be as long as its limit says, or without one `PATIENCE`.
+Silence alone proves little, since many servers do one thing at a time and answer nothing meanwhile. So a server counts
+as hung only when all of this holds:
+
+- A call has timed out, or the server has sent nothing for `QUIET` seconds while calls wait.
+- After that, it has not answered a probe within `PROBE_TIMEOUT`.
+- No call that was in flight before the probe may simply be long. A call with a limit may take that long, and a call
+  without one `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -18,96 +21,92 @@ from upstream_clients.errors import UpstreamCallError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from upstream_clients.call import Call
-    from upstream_clients.upstream import Upstream
+    from upstream_clients.call import Call, CallsInFlight
 
 QUIET = 30.0
 """Seconds without any message, while calls wait, after which the server is probed."""
 
 PROBE_TIMEOUT = 10.0
-"""Seconds for any message at all once it is probed."""
+"""Seconds for any message after the probe."""
 
 PATIENCE = 600.0
-"""Seconds that a call without a limit of its own may keep a server silent."""
+"""Seconds for which a call without a limit may keep a server silent."""
 
-LOOK = 1.0
-"""Seconds between two looks while calls wait."""
+POLL_INTERVAL = 1.0
+"""Seconds between two checks while calls wait."""
 
 
-class Link(Protocol):
+class ProbedConnection(Protocol):
     """The part of a connection that the monitor needs."""
 
     @property
-    def heard(self) -> int:
-        """Return how many messages have come so far."""
+    def message_count(self) -> int:
+        """Number of messages that the server has sent so far."""
         ...
 
     async def probe(self) -> None:
-        """Ask for any answer. Raises `UpstreamCallError`."""
+        """Send a request that any server answers. Raises `UpstreamCallError`."""
         ...
 
 
 class LivenessMonitor:
-    """Monitors one connection."""
+    """The monitor of one connection."""
 
     def __init__(
-        self, upstream: Upstream, link: Link, *, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+        self,
+        calls: CallsInFlight,
+        connection: ProbedConnection,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self._upstream = upstream
-        self._link = link
+        self._calls = calls
+        self._connection = connection
         self._sleep = sleep
 
-    async def until_hung(self) -> str:
-        """Return when the server is to be taken for hung: why, in words."""
+    async def until_hung(self) -> float:
+        """Wait until the server counts as hung. Return the seconds for which it has been silent."""
         while True:
             since, excuses = await self._until_doubtful()
             if not await self._shows_life(excuses):
-                silent = self._upstream.clock() - since
-                return (
-                    f"server {self._upstream.name!r} has not said anything for {silent:.0f} s, not even to a ping; "
-                    "it is being connected again"
-                )
+                return self._calls.clock() - since
 
     async def _until_doubtful(self) -> tuple[float, set[Call]]:
-        """Return the time of the last message, by the upstream's clock, and the calls that the server may be busy with.
-
-        Later calls do not count.
-        """
-        upstream = self._upstream
-        heard, since = self._link.heard, upstream.clock()
+        """Return the time of the last message, and the calls that the server may be busy with since then."""
+        calls = self._calls
+        count, since = self._connection.message_count, calls.clock()
         while True:
-            upstream.stirred = anyio.Event()
-            if (suspected := upstream.suspected) is not None:
-                upstream.suspected = None
-                return since, suspected
-            if self._link.heard != heard or not upstream.sent():
-                heard, since = self._link.heard, upstream.clock()
-            elif upstream.clock() - since >= QUIET:
-                return since, upstream.sent()
-            if upstream.calls:
-                await self._sleep(LOOK)
+            calls.changed = anyio.Event()
+            if (suspects := calls.suspects) is not None:
+                calls.suspects = None
+                return since, suspects
+            if self._connection.message_count != count or not calls.sent():
+                count, since = self._connection.message_count, calls.clock()
+            elif calls.clock() - since >= QUIET:
+                return since, calls.sent()
+            if calls:
+                await self._sleep(POLL_INTERVAL)
             else:
-                await upstream.stirred.wait()
+                await calls.changed.wait()
 
     async def _shows_life(self, excuses: set[Call]) -> bool:
-        heard, begun = self._link.heard, self._upstream.clock()
+        count, begun = self._connection.message_count, self._calls.clock()
         async with anyio.create_task_group() as probing:
             probing.start_soon(self._probe)
             while True:
-                await self._sleep(min(LOOK, PROBE_TIMEOUT))
-                now = self._upstream.clock()
-                excuses = {call for call in excuses & self._upstream.calls if _may_be_long(call, now)}
-                if self._link.heard != heard or (now - begun >= PROBE_TIMEOUT and not excuses):
+                await self._sleep(min(POLL_INTERVAL, PROBE_TIMEOUT))
+                now = self._calls.clock()
+                excuses = {call for call in excuses.intersection(self._calls) if _may_be_long(call, now)}
+                if self._connection.message_count != count or (now - begun >= PROBE_TIMEOUT and not excuses):
                     break
             probing.cancel_scope.cancel()
-        return self._link.heard != heard
+        return self._connection.message_count != count
 
     async def _probe(self) -> None:
-        # It is an answer too, or the end of the connection, which others notice.
+        # An error is an answer too. The end of the connection is noticed elsewhere.
         with suppress(UpstreamCallError):
-            await self._link.probe()
+            await self._connection.probe()
 
 
 def _may_be_long(call: Call, now: float) -> bool:
-    # One with a limit ends by that, less the time for which a question of it was open.
+    # A call with a limit ends at its deadline, which stands still while a question is open.
     return call.limit is not None or now - call.since < PATIENCE

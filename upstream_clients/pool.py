@@ -235,7 +235,7 @@ class _Member:
     def stop(self, why: str | None = None) -> None:
         """End its task soon; for a reason, its calls immediately."""
         if why is not None:
-            self.upstream.reject(why)
+            self.upstream.calls.reject(why)
             self.upstream.stopped(why)
         if self.connection is None:
             self.upstream.stopped()

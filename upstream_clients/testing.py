@@ -1,11 +1,11 @@
-"""Fakes that satisfy `tools.ToolSource`, for tests of what stands on it. They need no process and no MCP SDK."""
+"""Fakes that satisfy `tools.ToolSource`, for tests of its users. They need no process and no MCP SDK."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack, cast
 
 import anyio
 import anyio.lowlevel
@@ -14,13 +14,11 @@ from upstream_clients.errors import QuestionRefused, UpstreamCallError, Upstream
 from upstream_clients.results import read_outcome
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
-    AdmitFn,
-    Asking,
-    BeginFn,
+    CallOptions,
     JsonObject,
-    ProgressFn,
     Question,
     QuestionMethod,
+    RequestOptions,
     SentFn,
     Tool,
     ToolOutcome,
@@ -37,7 +35,7 @@ def text_result(text: str, **more: Any) -> dict[str, Any]:
 
 
 class ScriptedSource:
-    """Answers each tool, and each other request by its method, as told; remembers what was asked in `calls`."""
+    """A source with a fixed answer for each tool and each method of `request`. `calls` has the requests so far."""
 
     def __init__(
         self, name: str, answers: Mapping[str, Answer], *, tools: Sequence[Tool] | None = None, **view: Any
@@ -58,76 +56,52 @@ class ScriptedSource:
         return self._view
 
     def relist(self, *tools: Tool) -> None:
-        """Have these tools, and no others, from now on."""
+        """List these tools, and no others, from now on."""
         self._view = replace(self._view, tools=tools)
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
-        await self._begin(begin)
-        self._admit(tool, admit)
-        self._take(tool, arguments, on_sent)
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        await self._begin(tool, options)
+        self._record(tool, arguments, options.get("on_sent"))
         await anyio.lowlevel.checkpoint()
         known = self._listed(tool)
         schema = None if known is None else known.output_schema
         return read_outcome(self._answer(tool, arguments), None if schema is None else compile_check(schema))
 
-    async def request(
-        self,
-        method: str,
-        params: JsonObject,
-        *,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> JsonObject:
-        await self._begin(begin)
-        self._take(method, params, on_sent)
+    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
+        await self._begin(method, cast("CallOptions", options))
+        self._record(method, params, options.get("on_sent"))
         await anyio.lowlevel.checkpoint()
         return self._answer(method, params)
-
-    @property
-    def _is_up(self) -> bool:
-        return self._view.state not in ("down", "stopped")
 
     def _listed(self, tool: str) -> Tool | None:
         return next((each for each in self._view.tools if each.name == tool), None)
 
-    async def _begin(self, begin: BeginFn | None) -> None:
-        if begin is not None and self._is_up:
+    async def _begin(self, tool: str, options: CallOptions) -> None:
+        if self._view.state in ("down", "stopped"):
+            return
+        if (begin := options.get("begin")) is not None:
             await begin()
-
-    def _admit(self, tool: str, admit: AdmitFn | None) -> None:
-        if admit is not None and self._is_up:
+        if (admit := options.get("admit")) is not None:
             admit(self._listed(tool))
 
-    def _take(self, asked: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
+    def _record(self, requested: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
         if on_sent is not None:
             on_sent()
-        self.calls.append((asked, arguments))
+        self.calls.append((requested, arguments))
 
-    def _answer(self, asked: str, arguments: JsonObject) -> JsonObject:
-        if asked not in self._answers:
-            raise UpstreamCallError(self._name, f"unknown tool or method: {asked}", dispatched=True, code=-32602)
-        answer = self._answers[asked]
+    def _answer(self, requested: str, arguments: JsonObject) -> JsonObject:
+        if requested not in self._answers:
+            raise UpstreamCallError(self._name, f"unknown tool or method: {requested}", dispatched=True, code=-32602)
+        answer = self._answers[requested]
         if isinstance(answer, Exception):
             raise answer
         return answer(arguments) if callable(answer) else answer
 
 
 class SlowSource(ScriptedSource):
-    """Holds every call until `release` is set; reports progress once before it waits. As if sent when it waits.
+    """A source whose calls are sent, report progress once, and then wait until `release` is set.
 
-    `pending` counts the calls that wait, `cancelled` those that were given up; `wait_pending` proves overlap.
+    `pending` counts the calls that wait, `cancelled` those that were given up. `wait_pending` proves overlap.
     """
 
     def __init__(self, name: str, answers: Mapping[str, Answer], **options: Any) -> None:
@@ -137,31 +111,20 @@ class SlowSource(ScriptedSource):
         self.cancelled = 0
         self._arrived = anyio.Event()
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
-        await self._begin(begin)
-        self._admit(tool, admit)
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        await self._begin(tool, options)
         self.pending += 1
         self._arrived.set()
         self._arrived = anyio.Event()
-        if on_sent is not None:
+        if (on_sent := options.get("on_sent")) is not None:
             on_sent()
+        timeout = options.get("timeout")
         with anyio.move_on_after(timeout):
             try:
-                if on_progress is not None:
+                if (on_progress := options.get("on_progress")) is not None:
                     await on_progress(0.5, 1.0, "half way")
                 await self.release.wait()
-                return await super().call_tool(tool, arguments, on_progress=on_progress)
+                return await super().call_tool(tool, arguments)
             except anyio.get_cancelled_exc_class():
                 self.cancelled += 1
                 raise
@@ -176,10 +139,7 @@ class SlowSource(ScriptedSource):
 
 
 class AskingSource(ScriptedSource):
-    """Asks before it answers, one question after the other; the result of a call is the answers that it got.
-
-    `structuredContent.answers` holds them.
-    """
+    """A source whose calls ask questions, one after the other. `structuredContent.answers` has the answers."""
 
     def __init__(
         self, name: str, questions: Mapping[str, Sequence[tuple[QuestionMethod, JsonObject]]], **options: Any
@@ -188,24 +148,12 @@ class AskingSource(ScriptedSource):
         super().__init__(name, {tool: {} for tool in questions}, **options)
         self._questions = dict(questions)
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
-        await self._begin(begin)
-        self._admit(tool, admit)
-        self._take(tool, arguments, on_sent)
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        await self._begin(tool, options)
+        self._record(tool, arguments, options.get("on_sent"))
         answers: list[JsonObject] = []
         for method, params in self._questions[tool]:
-            if asking is None:
+            if (asking := options.get("asking")) is None:
                 message = f"server {self._name!r}: tool {tool!r} asks for further input, which cannot be given here"
                 raise UpstreamCallError(self._name, message, dispatched=True)
             try:
@@ -217,21 +165,21 @@ class AskingSource(ScriptedSource):
 
 
 class FailingSource(ScriptedSource):
-    """A server that is down: listed with its last known tools, and every call rejects with `error`."""
+    """A server that is down: it has its last known tools, and every call raises `error`."""
 
     def __init__(self, name: str, *, tools: Sequence[Tool] = (), error: UpstreamClientError | None = None) -> None:
         self._error = error or UpstreamUnavailable(name, f"server {name!r} is down")
         super().__init__(name, {}, tools=tools, state="down", error=self._error.message)
 
-    def _take(self, asked: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
-        super()._take(asked, arguments, None)
+    def _record(self, requested: str, arguments: JsonObject, on_sent: SentFn | None) -> None:
+        super()._record(requested, arguments, None)
 
-    def _answer(self, asked: str, arguments: JsonObject) -> JsonObject:
+    def _answer(self, requested: str, arguments: JsonObject) -> JsonObject:
         raise self._error
 
 
 class LyingSource(ScriptedSource):
-    """Keeps to no promise: results against the declared output schema, or of no valid shape."""
+    """A source whose results do not fit the declared output schema, or are not valid MCP."""
 
     def __init__(self, name: str = "liar") -> None:
         count = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}

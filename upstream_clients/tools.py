@@ -1,10 +1,10 @@
-"""Tools of an upstream, and outcomes of calls. Pure: no I/O, no MCP SDK."""
+"""Tools of upstreams, outcomes of calls, and the Protocol of every source of tools. Pure: no I/O, no MCP SDK."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 JsonObject = Mapping[str, Any]
 
@@ -12,19 +12,18 @@ ProgressFn = Callable[[float, float | None, str | None], Awaitable[None]]
 """`(progress, total, message)`, as in MCP's progress notification."""
 
 SentFn = Callable[[], None]
-"""Told right before a request is sent, each time that it is; until then it waits, and the server knows nothing. What
-this raises keeps it from being sent."""
+"""Called right before each time that a request is sent. If it raises, the request is not sent."""
 
 BeginFn = Callable[[], Awaitable[None]]
-"""Awaited right before a call is sent for the first time, when there is a connection and its turn has come. What it
-raises keeps it from being sent."""
+"""Awaited right before a call is sent for the first time, once there is a connection and it is the call's turn. If it
+raises, the call is not sent."""
 
 Operation = Literal["tool", "resource", "prompt"]
 
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """MCP tool annotations as declared; `None` where the server said nothing."""
+    """MCP tool annotations as declared; None where the server declares nothing."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -34,7 +33,7 @@ class Annotations:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of one upstream, as listed (after repair of what was sloppy)."""
+    """One tool of one upstream, as listed and repaired."""
 
     name: str
     description: str = ""
@@ -45,19 +44,19 @@ class Tool:
 
 
 AdmitFn = Callable[[Tool | None], None]
-"""Called with a tool as its server lists it at that moment, right before each time that a call of it is sent; `None`
-when the server does not list it. What it raises ends the call, and nothing more is sent."""
+"""Called right before each time that a call is sent, with the tool as its server lists it at that moment; None when the
+server does not list it. If it raises, the call ends, and nothing more is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An `AdmitFn` that says what it decides by.
+    """An `AdmitFn` that tells which facts decide.
 
     Attributes:
-        by_annotations: the tool's annotations decide, so the call waits until a server that has announced other tools
-            was listed again.
-        just_decided: the caller has decided in the same moment by everything else. `DirectSource.try_call` need not ask
-            again; what is sent later must.
+        by_annotations: the tool's annotations decide. So after an announcement of changed tools, the call waits for the
+            next listing.
+        just_decided: the caller has just decided by all other facts. `DirectSource.try_call` need not ask again; a call
+            that is sent later must.
     """
 
     decide: AdmitFn
@@ -66,7 +65,7 @@ class Admission:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether asking again in the same moment could bring no other answer."""
+        """Return True if the decision cannot differ at the same moment."""
         return self.just_decided and not self.by_annotations
 
     def __call__(self, tool: Tool | None) -> None:
@@ -78,9 +77,9 @@ class ToolOutcome:
     """The end of a call that the tool itself answered.
 
     Attributes:
-        result: JSON. Of an MCP tool the MCP result object (`content`, `structuredContent`, `isError`, ...).
-        notes: what was odd about it, e.g. that it does not match the tool's own output schema.
-        text: `result` as JSON text, where the server's own text can be used as it is.
+        result: JSON. For an MCP tool, the MCP result object (`content`, `structuredContent`, `isError`, ...).
+        notes: problems of the result, e.g. that it does not match the tool's own output schema.
+        text: `result` as JSON text, if the server's own text can be used unchanged.
     """
 
     result: Any
@@ -90,38 +89,38 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A direct call that needs more than its first answer, such as an answer of the user.
+    """A direct call whose first answer is not its result, since the server needs an answer of the user.
 
     Attributes:
-        rest: finishes it; raises what `call_tool` raises. Cancelling it gives the call up.
+        rest: finishes the call; raises the same as `call_tool`. Cancelling it gives the call up.
     """
 
     rest: Callable[[], Awaitable[ToolOutcome]]
 
 
 CallEnd = ToolOutcome | Unfinished | Exception
-"""End of a direct call: the tool's answer, the reason for its absence, or the part that is left to do."""
+"""The end of a direct call: the tool's answer, an error, or the part that is left to do."""
 
 
 class SentCall(Protocol):
     """A direct call in flight."""
 
     def cancel(self) -> None:
-        """Give the call up, and tell the server. Its `on_end` is not called any more. May be called again."""
+        """Give the call up, and tell the server. `on_end` is not called any more. May be called again."""
         ...
 
 
 QuestionMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
-"""Requests of a server to the client while it works on a call (MCP 2025-11-25 and 2026-07-28)."""
+"""Requests of a server to the client during a call (MCP 2025-11-25 and 2026-07-28)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of an upstream that it needs answered to continue a call.
+    """A question that a server needs answered to continue a call.
 
     Attributes:
-        params: of the MCP request, as the server sent them.
-        by_program: the question is a program's own, which is not trusted either.
+        params: params of the MCP request, as the server sent them.
+        by_program: True if a program asks, which is not trusted either.
     """
 
     server: str
@@ -134,7 +133,7 @@ AskFn = Callable[[Question], Awaitable[JsonObject]]
 
 
 RootsFn = Callable[[], Awaitable[JsonObject]]
-"""The MCP result of `roots/list` for a server that asks outside any call. Never raises."""
+"""Returns the MCP result of `roots/list`, for a server that asks outside any call. Never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +141,11 @@ class Asking:
     """The person who can be asked on behalf of one call.
 
     Attributes:
-        run: calls with the same text here belong together; a question is never given to another run's.
+        run: an id of the run. A question of a call is never put to another run.
         ask: returns the MCP result of the question (`{"action": "accept", "content": {...}}`, ...). Raises
-            `errors.QuestionRefused`; is cancelled when the server takes its question back or the call ends.
-        owner: principal that the run belongs to. Calls of one owner never delay those of another.
-        can_answer: tells if a client of the run is able to answer such a question.
+            `errors.QuestionRefused`. Cancelled when the server takes its question back or the call ends.
+        owner: the principal that the run belongs to. Calls of one owner never delay those of another.
+        can_answer: returns True if a client of the run is able to answer such a question.
         queued: takes the reason why the call is not sent yet, in words.
     """
 
@@ -166,15 +165,15 @@ class UpstreamView:
 
     Attributes:
         name: the server's name in the configuration.
-        state: `idle` while the server need not run: its tools are known, and a call starts it. `connecting` while an
-            attempt worth waiting for is made (the first one, and the one right after a connection was lost). `down`
-            carries an `error`, and attempts continue in the background.
-        error: why it is down, for a person; no secrets, no traceback.
-        login_required: it is down because it needs a login; `error` says how.
-        tools: last known tools, also while it is down.
-        resources, prompts, completions: whether the server has them.
-        era: `"modern"` or `"legacy"` protocol once connected.
-        problems: what was repaired or dropped from its listing.
+        state: `idle`: the tools are known, and the next call starts the server. `connecting`: an attempt that is worth
+            waiting for is made (the first one, or the one right after a connection was lost). `down`: there is an
+            `error`, and attempts continue in the background.
+        error: the reason for `down`, for a person; no secrets, no traceback.
+        login_required: the server is down because it needs a login; `error` says how.
+        tools: last known tools, also while the server is down.
+        resources, prompts, completions: True if the server has them.
+        era: `"modern"` or `"legacy"` protocol, once connected.
+        problems: repairs of its tool list, one sentence each.
     """
 
     name: str
@@ -193,46 +192,65 @@ class UpstreamView:
     problems: tuple[str, ...] = ()
 
 
-class ToolSource(Protocol):
-    """Anything that offers tools under one name: an MCP connection, a plugin, a fake.
+class RequestOptions(TypedDict, total=False):
+    """Options of a request other than a call.
 
-    Calls raise `UpstreamCallError` of `upstream_clients.errors` when the tool did not answer.
+    Attributes:
+        asking: the person who can be asked; None where no person can be asked.
+        on_sent, begin: see `SentFn`, `BeginFn`.
     """
+
+    asking: Asking | None
+    on_sent: SentFn | None
+    begin: BeginFn | None
+
+
+class DirectCallOptions(TypedDict, total=False):
+    """Options of a call that is sent without waiting.
+
+    Attributes:
+        on_progress: takes the progress that the server reports.
+        timeout: limit in seconds, which stand still while a question is open; None for the limit of the source.
+        asking: the person who can be asked; None where no person can be asked.
+        on_sent, admit: see `SentFn`, `AdmitFn`.
+    """
+
+    on_progress: ProgressFn | None
+    timeout: float | None
+    asking: Asking | None
+    on_sent: SentFn | None
+    admit: AdmitFn | None
+
+
+class CallOptions(DirectCallOptions, total=False):
+    """Options of a call.
+
+    Attributes:
+        begin: see `BeginFn`.
+    """
+
+    begin: BeginFn | None
+
+
+class ToolSource(Protocol):
+    """Anything that offers tools under one name: an MCP connection, a plugin, a fake."""
 
     @property
     def name(self) -> str: ...
 
     def view(self) -> UpstreamView: ...
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
-        """Call one tool; `timeout` in seconds, which stand still while a question is open.
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        """Call one tool. Cancelling the caller cancels the call at the server.
 
-        Cancelling the caller cancels the call upstream. `asking`: None where no person can be asked.
+        Raises:
+            errors.UpstreamCallError: the tool did not answer.
         """
         ...
 
-    async def request(
-        self,
-        method: str,
-        params: JsonObject,
-        *,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> JsonObject:
-        """Return one of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`, `prompts/get`,
-        `completion/complete`."""
+    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
+        """Return the result of `resources/list`, `resources/read`, `resources/templates/list`, `prompts/list`,
+        `prompts/get` or `completion/complete`. Raises as `call_tool`."""
         ...
 
 
@@ -245,16 +263,14 @@ class DirectSource(ToolSource, Protocol):
         arguments: JsonObject,
         *,
         on_end: Callable[[CallEnd], None],
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
+        **options: Unpack[DirectCallOptions],
     ) -> SentCall | None:
-        """Send one call, in the event loop; None where anything has to be awaited first: nothing was done then, and
-        `call_tool` does the same.
+        """Send one call, in the event loop. What `admit` and `on_sent` raise is raised here, and nothing is sent.
 
-        The arguments mean what they mean in `call_tool`. `on_end` is called once, from the event loop, after this has
-        returned, unless the call is cancelled. What `admit` and `on_sent` raise is raised here, and nothing is sent.
+        Args:
+            on_end: called once, from the event loop, after this has returned, unless the call is cancelled.
+
+        Returns:
+            None where anything has to be awaited first. Nothing was done then; `call_tool` makes the same call.
         """
         ...

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
 import pytest
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.sandbox.engine import Engine
     from tests.runs.bench import Bench
-    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolOutcome
+    from upstream_clients.tools import CallOptions, JsonObject, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -530,20 +530,9 @@ class SlowSource(ScriptedSource):
         super().__init__("tracker", {"list": text_result("listed")}, tools=[Tool("list"), Tool("add")])
         self.release = anyio.Event()
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
-        await self._begin(begin)
-        self._take(tool, arguments, on_sent)
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        await self._begin(tool, options)
+        self._record(tool, arguments, options.get("on_sent"))
         if tool == "add":
             await self.release.wait()
         return read_outcome(text_result("done"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
 import pytest
@@ -20,13 +20,9 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Way
     from codemode_mcp.sandbox.engine import Engine
     from upstream_clients.tools import (
-        AdmitFn,
         Annotations,
-        Asking,
-        BeginFn,
+        CallOptions,
         JsonObject,
-        ProgressFn,
-        SentFn,
         ToolOutcome,
     )
 
@@ -46,22 +42,11 @@ class AskingSource(ScriptedSource):
         self.release = anyio.Event()
         self.taken_back = 0
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
-        await self._begin(begin)
-        self._admit(tool, admit)
-        self._take(tool, arguments, on_sent)
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        await self._begin(tool, options)
+        self._record(tool, arguments, options.get("on_sent"))
         if tool == "ask":
+            asking = options.get("asking")
             assert asking is not None
             params = {"message": arguments.get("message", "name?"), "requestedSchema": {"type": "object"}}
             try:

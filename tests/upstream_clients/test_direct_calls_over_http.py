@@ -493,7 +493,7 @@ async def test_progress_and_a_new_list_of_tools_are_heard_before_the_answer() ->
 
     async with served(WithSession("legacy", work)) as source:
         await source.call_tool("work", {}, timeout=10, on_progress=on_progress)
-        assert source._source.announced == 1
+        assert source._source.list_changes == 1
         assert seen == [(1, 2, "half")]
     assert source.sent == ["work"]
 
@@ -647,7 +647,7 @@ async def test_what_keeps_a_call_from_being_sent_is_raised_and_nothing_is_sent()
                 await source.call_tool("work", {}, timeout=10, **options)
         await source.call_tool("work", {}, timeout=10)
         assert len(server.calls) == 1
-        assert source._source.calls == set()
+        assert not source._source.calls
 
 
 @ERAS

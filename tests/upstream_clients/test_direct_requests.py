@@ -22,7 +22,7 @@ from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.events import EventBuffer
 from upstream_clients.jsonrpc import form_of, key_of
 from upstream_clients.line_messages import LineBuffer, read_message
-from upstream_clients.questions import ConnectionQuestions
+from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.sdk_streams import from_sdk
 
 if TYPE_CHECKING:

@@ -153,7 +153,7 @@ async def test_what_is_listed_again_while_a_call_waits_for_its_turn_counts() -> 
             link.turn_has_come.set()
     assert refused.is_set()
     assert (guard.annotations, link.sent) == ([WRITES], [])
-    assert upstream.calls == set()
+    assert not upstream.calls
 
 
 async def test_a_call_that_is_sent_again_with_answers_is_looked_at_again(pool_of: Any) -> None:

@@ -76,7 +76,7 @@ async def test_it_is_awaited_once_after_the_wait_for_a_connection_and_before_the
             link.turn_has_come.set()
             await begin.began.wait()
             await anyio.wait_all_tasks_blocked()
-            assert (order, link.sent, upstream.sent()) == ([], [], set())
+            assert (order, link.sent, upstream.calls.sent()) == ([], [], set())
             begin.done.set()
     assert order == [("admit", True), ("sent", True)]
     assert (begin.count, link.sent) == (1, ["look"])

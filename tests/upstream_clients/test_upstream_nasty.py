@@ -66,7 +66,7 @@ def nasty() -> Callable[..., UpstreamSpec]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "LOOK", 0.05)
+    monkeypatch.setattr(liveness, "POLL_INTERVAL", 0.05)
     monkeypatch.setattr(liveness, "PROBE_TIMEOUT", 0.5)
 
 
@@ -140,7 +140,7 @@ async def test_a_server_that_answers_pings_may_take_for_ever(
 class SilentLink:
     """Never says a word; counts how often it was asked."""
 
-    heard = 0
+    message_count = 0
     probes = 0
 
     async def probe(self) -> None:
@@ -178,7 +178,7 @@ async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, e
             upstream.calls.discard(call)
 
     began = clock()
-    await LivenessMonitor(upstream, link, sleep=sleep).until_hung()
+    await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung()
     assert expected <= clock() - began <= expected + liveness.PROBE_TIMEOUT
     assert link.probes == 1
 
@@ -191,10 +191,10 @@ async def test_calls_that_come_to_a_silent_server_later_do_not_speak_for_it() ->
         await clock.sleep(seconds)
         upstream.calls.add(Call(clock(), None, sent=True))
 
-    upstream.suspected = set()
+    upstream.calls.suspects = set()
     began = clock()
-    await LivenessMonitor(upstream, link, sleep=sleep).until_hung()
-    assert clock() - began <= liveness.PROBE_TIMEOUT + liveness.LOOK
+    await LivenessMonitor(upstream.calls, link, sleep=sleep).until_hung()
+    assert clock() - began <= liveness.PROBE_TIMEOUT + liveness.POLL_INTERVAL
 
 
 async def test_a_server_without_calls_is_not_probed() -> None:
@@ -202,7 +202,7 @@ async def test_a_server_without_calls_is_not_probed() -> None:
     upstream = Upstream(UpstreamSpec("srv", command="x"), clock=clock)
     upstream.calls.add(Call(clock(), None))  # waits for its turn
     with anyio.move_on_after(0.3):
-        await LivenessMonitor(upstream, link, sleep=clock.sleep).until_hung()
+        await LivenessMonitor(upstream.calls, link, sleep=clock.sleep).until_hung()
     assert clock() - 1000 > liveness.PATIENCE
     assert link.probes == 0
 

@@ -23,18 +23,14 @@ from upstream_clients import (
     UpstreamCallError,
     UpstreamSpec,
     UpstreamUnavailable,
+    input_required,
     negotiate,
-    questions,
+    question_routing,
 )
 from upstream_clients.fair_limiter import FairLimiter
-from upstream_clients.questions import (
-    MAX_QUESTION_DEPTH,
-    MAX_QUESTIONS,
-    MAX_ROUNDS,
-    CallQuestions,
-    ConnectionQuestions,
-    check_question,
-)
+from upstream_clients.input_required import MAX_ROUNDS
+from upstream_clients.question_routing import ConnectionQuestions
+from upstream_clients.questions import MAX_QUESTION_DEPTH, MAX_QUESTIONS, CallQuestions, check_question
 from upstream_clients.testing import AskingSource
 
 if TYPE_CHECKING:
@@ -239,7 +235,7 @@ async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take
         # Ada's question was hers alone when it came. Now Bob waits until her call is over, and asks for himself.
         again = Started()
         tasks.start_soon(again.run, ask(source, bob, ELICIT))
-        with pytest.raises(UpstreamUnavailable, match="other runs' calls came first"):
+        with pytest.raises(UpstreamUnavailable, match="was still busy with calls of other programs"):
             await source.call_tool("log", {}, asking=Asking("cleo", bob.asking.ask), timeout=0.2)
         assert bob.seen == []
         ada.free.set()
@@ -263,7 +259,7 @@ async def test_a_person_who_thinks_delays_a_call_of_another_owner_by_a_second_at
         assert "no person was asked" in refused["error"]
         began = anyio.current_time()
         await source.call_tool("log", {}, asking=bob.asking)
-        assert anyio.current_time() - began < 2 * questions.TURN
+        assert anyio.current_time() - began < 2 * question_routing.TURN
         ada.free.set()
         assert await first.outcome() == [{"result": ACCEPT}]
         assert (len(ada.seen), ada.taken_back, bob.seen) == (1, 0, [])
@@ -280,7 +276,7 @@ async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_
         await ada.until_asked()
         json.loads(text(await ask(source, bob, ELICIT)()))
         assert ada.taken_back == 0, "with no call waiting it stays open"
-        with anyio.fail_after(questions.PATIENCE / 4):
+        with anyio.fail_after(question_routing.PATIENCE / 4):
             assert json.loads(text(await ask(source, bob, ELICIT)())) == [{"result": ACCEPT}]
         ((given_up),) = await first.outcome()
         assert "this client cannot answer" in given_up["error"]
@@ -368,7 +364,7 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
         # The server does not care, and its question comes while another run has a call in flight.
-        assert "may still be that one's, so no person was asked" in await proceed(bob)
+        assert "may belong to a call of another user or program that was given up" in await proceed(bob)
         assert bob.seen == []
         # The run itself may have it, and so may others when the server has answered the call after all ...
         assert json.loads(await proceed(ada)) == [{"result": ACCEPT}]
@@ -378,7 +374,7 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
         assert "no person was asked" in await proceed(bob)
-        monkeypatch.setattr(questions, "ABANDONED", 0.0)
+        monkeypatch.setattr(question_routing, "ABANDONED", 0.0)
         assert json.loads(await proceed(bob)) == [{"result": ACCEPT}]
 
 
@@ -507,7 +503,7 @@ async def test_a_call_is_repeated_when_its_user_has_been_to_a_url(
     told: bool, asking_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not told:
-        monkeypatch.setattr(questions, "URL_WAIT", 0.05)
+        monkeypatch.setattr(input_required, "URL_WAIT", 0.05)
     user = User(answer={"action": "accept"})
     async with pool_of(asking_server()) as pool, anyio.create_task_group() as tasks:
         source, started = pool.source("srv"), Started()
@@ -628,11 +624,14 @@ async def test_one_refused_answer_takes_the_other_questions_of_its_round_back(as
 @pytest.mark.parametrize(
     ("round_", "complaint"),
     [
-        ({}, "holds neither inputRequests nor requestState"),
-        ({"inputRequests": []}, "inputRequests is no object"),
+        ({}, "has neither inputRequests nor requestState"),
+        ({"inputRequests": []}, "inputRequests is not an object"),
         ({"inputRequests": {"a": 7}}, "inputRequests.a names no method"),
-        ({"inputRequests": {"a": {"method": "roots/list", "params": 7}}}, "params of inputRequests.a is no object"),
-        ({"inputRequests": {"a": {"method": "tools/call"}}}, "'tools/call' is none of elicitation/create, roots/list"),
+        ({"inputRequests": {"a": {"method": "roots/list", "params": 7}}}, "params of inputRequests.a is not an object"),
+        (
+            {"inputRequests": {"a": {"method": "tools/call"}}},
+            "'tools/call' is not one of elicitation/create, roots/list",
+        ),
         (
             {"inputRequests": {str(number): {"method": "roots/list"} for number in range(101)}},
             "more than 100 questions",
@@ -805,8 +804,8 @@ async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
 async def test_a_turn_comes_soon_behind_another_owner_and_after_patience_behind_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "TURN", 0.05)
-    monkeypatch.setattr(questions, "PATIENCE", 0.3)
+    monkeypatch.setattr(question_routing, "TURN", 0.05)
+    monkeypatch.setattr(question_routing, "PATIENCE", 0.3)
     for owner, least, most in (("someone else", 0.05, 0.25), ("", 0.3, 5.0)):
         connection = ConnectionQuestions()
         await doubtful(connection)
@@ -825,7 +824,7 @@ async def test_a_call_that_hangs_delays_all_calls_of_another_owner_once() -> Non
         call = CallQuestions("srv", "tool 'x'", Asking("b", no_user, "someone else"), anyio.CancelScope())
         await connection.enter(call)
         connection.leave(call)
-    assert questions.TURN <= anyio.current_time() - began < 2 * questions.TURN
+    assert question_routing.TURN <= anyio.current_time() - began < 2 * question_routing.TURN
 
 
 async def test_no_call_overtakes_in_the_queue_and_one_that_leaves_it_delays_no_other() -> None:

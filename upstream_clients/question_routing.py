@@ -1,0 +1,272 @@
+"""Questions that a legacy server sends as requests of its own, each given to the call that it belongs to.
+
+Over streamable HTTP such a request comes on the stream of its call, so the call is known. Otherwise (stdio, HTTP+SSE, a
+stream that belongs to no call) the request names no call, and this rule holds:
+
+- If all calls in flight belong to one run, the question does too.
+- If calls of several runs are in flight, no person is asked. The server gets an error, and from then on calls of
+  different runs take turns on this connection, first come first served, so that the next question has an owner.
+- If no call is in flight, `roots/list` gets the roots of the only client, if there is one, and no person is asked.
+- A call that was cancelled or timed out counts as one in flight for another `ABANDONED` seconds, unless the server
+  answers it: a server may not have noticed, and ask.
+
+Taking turns never delays a call for long:
+
+- A call of another owner delays others until it has been in flight for `TURN` seconds, however many calls wait, one
+  after another. Then they are sent out of turn. Questions that the server asks while calls of several runs are in
+  flight are refused, so none reaches the wrong client.
+- A call that waits only behind other runs of its own owner is sent after `PATIENCE` seconds.
+- An open question that no client of its run can answer is refused as soon as a call of another run waits.
+- A question that a client can answer stays open. It belongs to the run that was alone when it came. Its call gives back
+  its place of `max_concurrent_calls` until it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from upstream_clients.errors import QuestionRefused
+from upstream_clients.questions import check_question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from upstream_clients.questions import CallQuestions
+    from upstream_clients.tools import JsonObject, RootsFn
+
+ABANDONED = 30.0
+"""Seconds for which a server may still work on an abandoned call."""
+
+TURN = 0.8
+"""Seconds for which a call delays calls of another owner."""
+
+PATIENCE = 60.0
+"""Seconds for which a call waits behind other runs of its own owner."""
+
+_MAX_COMPLETED = 1_000
+
+_REMEDIES: dict[str, str] = {
+    "elicitation/create": "Pass everything that the tool needs as arguments, or connect a client that supports "
+    "elicitation and call the tool again",
+    "sampling/createMessage": "Connect a client that supports sampling and call the tool again, or use another tool",
+    "roots/list": "Connect a client that supports roots and call the tool again, or use another tool",
+}
+"""Next steps for questions that the client cannot answer, by method."""
+
+
+@dataclass(slots=True, eq=False)
+class _OpenQuestion:
+    """One question that waits for its answer.
+
+    Attributes:
+        calls: the calls in flight that the question may belong to.
+        is_hopeless: returns True if no client of their run can answer it, as far as is known now.
+    """
+
+    calls: list[CallQuestions]
+    is_hopeless: Callable[[], bool]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+@dataclass(slots=True, eq=False)
+class _WaitingCall:
+    call: CallQuestions
+    admitted: anyio.Event = field(default_factory=anyio.Event)
+
+
+class ConnectionQuestions:
+    """The calls in flight on one connection to a legacy server, and the server's questions there."""
+
+    def __init__(self, *, roots: RootsFn | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`roots` answers `roots/list` while no call is in flight. `clock` is in seconds."""
+        self._roots = roots
+        self._clock = clock
+        self._calls: list[CallQuestions] = []
+        """Oldest first."""
+        self._abandoned: dict[object, tuple[str | None, float]] = {}
+        """Run and time of calls that were given up, by the id of the request."""
+        self._open: list[_OpenQuestion] = []
+        self._take_turns = False
+        self._queue: deque[_WaitingCall] = deque()
+        self._completed: dict[str, None] = {}
+        self._completion = anyio.Event()
+        self._closed = False
+
+    def try_enter(self, call: CallQuestions) -> bool:
+        """Count `call` as in flight, until `leave`; return False where it would have to wait."""
+        if self._take_turns and (self._queue or not self._fits(call)):
+            return False
+        self._add(call)
+        return True
+
+    async def enter(self, call: CallQuestions) -> None:
+        """Count `call` as in flight, until `leave`. Wait where calls of different runs take turns."""
+        if self.try_enter(call):
+            return
+        waiting = _WaitingCall(call)
+        self._queue.append(waiting)
+        call.waiting = True
+        self._refuse_hopeless()
+        try:
+            await self._wait_for_turn(waiting)
+        except BaseException:
+            if waiting.admitted.is_set():
+                self.leave(call)
+            else:
+                self._queue.remove(waiting)
+                self._admit()
+            raise
+        call.waiting = False
+
+    async def _wait_for_turn(self, waiting: _WaitingCall) -> None:
+        """Return when the call may be sent: at its turn, or out of turn after a long wait."""
+        call, began = waiting.call, anyio.current_time()
+        while not waiting.admitted.is_set():
+            asked = any(each.run != call.run for question in self._open for each in question.calls)
+            call.queued(
+                f"waits behind a question that server {call.server!r} asked another program"
+                if asked
+                else f"waits for its turn: server {call.server!r} works on a call of another program"
+            )
+            with anyio.CancelScope(deadline=self._end_of_turn(waiting)):
+                await waiting.admitted.wait()
+            if not waiting.admitted.is_set() and (
+                self._waits_for_another_owner(waiting) or anyio.current_time() >= began + PATIENCE
+            ):
+                self._queue.remove(waiting)
+                self._send(waiting)
+                self._admit()
+
+    def _end_of_turn(self, waiting: _WaitingCall) -> float:
+        """Return the time at which a call may be sent out of turn."""
+        others = [each.sent_at for each in self._calls if each.owner != waiting.call.owner]
+        return TURN + min([anyio.current_time(), *others])
+
+    def _waits_for_another_owner(self, waiting: _WaitingCall) -> bool:
+        ahead = (each.call for each in itertools.takewhile(lambda each: each is not waiting, self._queue))
+        return any(each.owner != waiting.call.owner for each in (*self._calls, *ahead))
+
+    def _send(self, waiting: _WaitingCall) -> None:
+        self._add(waiting.call)
+        waiting.admitted.set()
+
+    def _add(self, call: CallQuestions) -> None:
+        call.sent_at = asyncio.get_running_loop().time()
+        self._calls.append(call)
+
+    def leave(self, call: CallQuestions) -> None:
+        """Note the end of a call. Questions that can belong to no other call end too."""
+        self._calls.remove(call)
+        if call.request_id is not None:
+            self._abandoned[call.request_id] = (call.run, self._clock())
+        for question in self._open:
+            if call in question.calls:
+                question.calls.remove(call)
+                if not question.calls:
+                    question.scope.cancel()
+        self._admit()
+
+    async def answer(self, method: str, params: JsonObject, asker: CallQuestions | None) -> JsonObject:
+        """Answer a question of the server. Cancelling this takes the question back.
+
+        Args:
+            asker: the call on whose own stream the question came; None where the transport does not tell.
+
+        Raises:
+            QuestionRefused: the question gets no answer.
+        """
+        calls = self._calls_of(asker)
+        if not calls:
+            if method == "roots/list":
+                return {"roots": []} if self._roots is None else await self._roots()
+            raise QuestionRefused(f"{method} is answered only while a call is in flight, and none is")
+        check_question(method, params)
+        # All calls of one run ask the same person; the question is counted for the oldest that has one left.
+        call = next((each for each in calls if each.may_ask), calls[0])
+        call.count(1)
+        question = _OpenQuestion(list(calls), lambda: not any(each.can_answer(method, params) for each in calls))
+        self._open.append(question)
+        self._refuse_hopeless()
+        try:
+            with question.scope, ExitStack() as stopped:
+                for each in calls:
+                    stopped.enter_context(each.clock_stopped())
+                return await call.ask(method, params)
+        finally:
+            self._open.remove(question)
+        if question.calls:
+            raise QuestionRefused(
+                f"server {call.server!r} asks with {method}, which this client cannot answer, and calls of other "
+                f"programs wait for the server. {_REMEDIES[method]}"
+            )
+        raise QuestionRefused("the call that this question belongs to has ended")
+
+    def answered(self, request_id: object) -> None:
+        """Note that the server has answered a request, even if it was given up."""
+        self._abandoned.pop(request_id, None)
+
+    def complete(self, elicitation: object) -> None:
+        """Note that the user has finished at the URL of this elicitation, as the server reports."""
+        if isinstance(elicitation, str):
+            self._completed[elicitation] = None
+            if len(self._completed) > _MAX_COMPLETED:
+                del self._completed[next(iter(self._completed))]
+            self._wake()
+
+    async def completed(self, elicitations: Sequence[str]) -> None:
+        """Return when all these elicitations are complete, or the connection has ended."""
+        while not self._closed and any(each not in self._completed for each in elicitations):
+            await self._completion.wait()
+
+    def close(self) -> None:
+        """Note the end of the connection."""
+        self._closed = True
+        self._wake()
+
+    def _calls_of(self, asker: CallQuestions | None) -> list[CallQuestions]:
+        """Return the calls in flight that a question may belong to. Raises `QuestionRefused` if their runs differ."""
+        if asker is not None:
+            return [asker] if asker in self._calls else []
+        runs = {call.run for call in self._calls}
+        if not runs:
+            return []
+        if len(runs) == 1:
+            since = self._clock() - ABANDONED
+            self._abandoned = {key: each for key, each in self._abandoned.items() if each[1] > since}
+            if all(run in runs for run, _ in self._abandoned.values()):
+                return list(self._calls)
+            raise QuestionRefused(
+                "no person was asked: the question does not name its call, and it may belong to a call of another user "
+                f"or program that was given up shortly before; repeat this after {ABANDONED:g} s"
+            )
+        self._take_turns = True
+        raise QuestionRefused(
+            "no person was asked: the question does not name its call, and calls of different users or programs are in "
+            "flight on this connection; from now on they are sent one after another where possible; repeat this call"
+        )
+
+    def _fits(self, call: CallQuestions) -> bool:
+        return all(each.run == call.run for each in self._calls)
+
+    def _admit(self) -> None:
+        while self._queue and self._fits(self._queue[0].call):
+            self._send(self._queue.popleft())
+
+    def _refuse_hopeless(self) -> None:
+        """End questions that no client can answer, if calls of other runs wait."""
+        for question in self._open:
+            runs = {call.run for call in question.calls}
+            if any(waiting.call.run not in runs for waiting in self._queue) and question.is_hopeless():
+                question.scope.cancel()
+
+    def _wake(self) -> None:
+        self._completion.set()
+        self._completion = anyio.Event()

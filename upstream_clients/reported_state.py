@@ -1,0 +1,201 @@
+"""The state of one upstream, as the task that owns its connection reports it, and waits for a state.
+
+The owner (`connection.Connection`) reports through `remembered`, `idle`, `connecting`, `ready`, `listed`, `relisted`,
+`down` and `stopped`. All other tasks only look and wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
+from upstream_clients.schemas import compile_check
+from upstream_clients.tools import UpstreamView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from upstream_clients.call import Link
+    from upstream_clients.results import OutputCheck
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import Tool
+
+logger = logging.getLogger("upstream_clients.upstream")
+
+
+class ReportedState:
+    """A view, the connection and the tools of one upstream.
+
+    Attributes:
+        settled: set once there are tools to show, or the first attempt has failed.
+        wanted: set by a call to a server that is idle or down. The owner then connects immediately.
+        list_changes: number of announcements of changed tools so far.
+        relist_wanted: set when a call waits for a listing. The owner puts in a new event before it lists.
+    """
+
+    def __init__(self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None) -> None:
+        self.spec = spec
+        self.settled = anyio.Event()
+        self.wanted = anyio.Event()
+        self.list_changes = 0
+        self.relist_wanted = anyio.Event()
+        self._on_change = on_change
+        # The mutable state. Changed by the owner task only.
+        self._view = UpstreamView(spec.name, "connecting", description=spec.description)
+        self._link: Link | None = None
+        self._changed = anyio.Event()
+        self._tools: dict[str, Tool] = {}
+        self._listed_changes = 0
+        """Announcements before the latest listing began."""
+        self._output_checks: dict[str, OutputCheck | None] = {}
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def view(self) -> UpstreamView:
+        return self._view
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.name!r}: {self._view.state}, {len(self._view.tools)} tools>"
+
+    def remembered(self, view: UpstreamView) -> None:
+        """Show a listing of an earlier process, before the first attempt. The state stays."""
+        self._set_tools(view.tools)
+        self._show(replace(view, name=self.name, state=self._view.state, description=self.spec.description))
+        self.settled.set()
+
+    def idle(self) -> None:
+        """Note that there is no connection, and that none is made until the next call."""
+        self._link = None
+        self.wanted = anyio.Event()
+        self._show(replace(self._view, state="idle", error=None))
+
+    def connecting(self) -> None:
+        """Note the beginning of an attempt that is worth waiting for."""
+        self._link = None
+        self._show(replace(self._view, state="connecting", error=None, login_required=False))
+
+    def ready(
+        self,
+        link: Link,
+        *,
+        era: Literal["modern", "legacy"],
+        protocol_version: str,
+        server_version: str | None,
+        instructions: str | None,
+        resources: bool,
+        prompts: bool,
+        completions: bool,
+        tools: tuple[Tool, ...],
+        problems: tuple[str, ...],
+    ) -> None:
+        """Note a connection that serves calls from now on."""
+        self._link = link
+        self._listed_changes = self.list_changes
+        self._set_tools(tools)
+        self._show(
+            replace(
+                self._view,
+                state="ready",
+                login_required=False,
+                error=None,
+                era=era,
+                protocol_version=protocol_version,
+                server_version=server_version,
+                instructions=instructions,
+                resources=resources,
+                prompts=prompts,
+                completions=completions,
+                tools=tools,
+                problems=problems,
+            )
+        )
+
+    def listed(self, tools: tuple[Tool, ...], problems: tuple[str, ...]) -> None:
+        """Note that the server's tools have changed."""
+        self._set_tools(tools)
+        self._show(replace(self._view, tools=tools, problems=problems))
+
+    def relisted(self, list_changes: int) -> None:
+        """Note the end, good or bad, of a listing that began after so many announcements."""
+        self._listed_changes = list_changes
+        self._wake()
+
+    def down(self, error: str, *, login_required: bool = False) -> None:
+        """Note that there is no connection, since the last attempt failed."""
+        self._link = None
+        self.wanted = anyio.Event()
+        self._show(replace(self._view, state="down", error=error, login_required=login_required))
+
+    def stopped(self, why: str | None = None) -> None:
+        """Note that there is no connection, and that none will be made. The first `why` stays."""
+        self._link = None
+        if self._view.state != "stopped":
+            self._show(replace(self._view, state="stopped", error=why or f"server {self.name!r} is closed"))
+
+    async def attempted(self) -> None:
+        """Have an idle server connected. Return when it is, or when the attempt has failed."""
+        while self._view.state in ("idle", "connecting"):
+            self.wanted.set()
+            await self._changed.wait()
+
+    async def _connected(self) -> Link:
+        """Wait for a connection. Raises `UpstreamUnavailable` when none is being made."""
+        while True:
+            link = self._link
+            if link is not None and link.alive:
+                return link
+            # A link that has just died leaves the state at `ready` until the owner has noticed; wait for that.
+            if self._view.state in ("down", "stopped"):
+                self.wanted.set()
+                raise UpstreamUnavailable(self.name, self._view.error or f"server {self.name!r} is closed")
+            if self._view.state == "idle":
+                self.wanted.set()
+            await self._changed.wait()
+
+    async def _wait_relisted(self, link: Link) -> None:
+        """Wait for the end of a listing that began after the latest announcement, even if it failed.
+
+        What was listed before an announcement says nothing about a tool now. Raises `UpstreamCallError` when the
+        connection ends.
+        """
+        latest = self.list_changes
+        while self._listed_changes < latest:
+            if not link.alive:
+                why = f"server {self.name!r} closed the connection before the call; nothing was sent, repeat the call"
+                raise UpstreamCallError(self.name, why, dispatched=False)
+            self.relist_wanted.set()
+            await self._changed.wait()
+
+    def _output_check(self, tool: str) -> OutputCheck | None:
+        if tool not in self._output_checks:
+            known = self._tools.get(tool)
+            schema = None if known is None else known.output_schema
+            self._output_checks[tool] = None if schema is None else compile_check(schema)
+        return self._output_checks[tool]
+
+    def _set_tools(self, tools: tuple[Tool, ...]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._output_checks.clear()
+
+    def _show(self, view: UpstreamView) -> None:
+        changed = view != self._view
+        self._view = view
+        if view.state != "connecting":
+            self.settled.set()
+        # Also for an equal view: a waiter may have seen a dead link under it.
+        self._wake()
+        if changed and self._on_change is not None:
+            try:
+                self._on_change()
+            except Exception:
+                logger.exception("the observer of server %r failed", self.name)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
