@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.errors import Exceeded
 from codemode_mcp.json_text import json_text
 from codemode_mcp.program.hints import NO_TOOL, mistaken_names
-from codemode_mcp.runs.rendering import exceeds
+from codemode_mcp.runs.outputs import exceeds
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES
 from codemode_mcp.settings import MIB
 

@@ -16,7 +16,8 @@ from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
-from codemode_mcp.runs.rendering import VISIBLE_TOOLS, Rendered, render, render_error
+from codemode_mcp.runs.rendering import Rendered, render, render_error
+from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments

@@ -23,7 +23,9 @@ from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ERROR_CODES, InternalError, ProgramError, RuntimeUnavailable
 from codemode_mcp.program.source_map import decode_mappings
 from codemode_mcp.program.typescript import _Input, _mappings_of, _read_diagnostics
-from codemode_mcp.runs.rendering import LEAST_PREVIEW, NEXT_BYTES, PENDING_BYTES, TELEMETRY_BYTES, TELEMETRY_KEY, render
+from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
+from codemode_mcp.runs.rendering import MIN_PREVIEW, render
+from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST, PAGE
 from codemode_mcp.sandbox.images import Entries, Image
@@ -364,7 +366,7 @@ OUTCOMES = st.builds(
     asked=st.lists(TEXTS, max_size=6).map(tuple),
     unanswerable=st.booleans(),
 )
-MARKER = 2 * (LEAST_PREVIEW + 300)
+MARKER = 2 * (MIN_PREVIEW + 300)
 """Bytes of two markers for what was left out, with their previews."""
 
 

@@ -11,15 +11,9 @@ import pytest
 
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.rendering import (
-    NEXT_BYTES,
-    PENDING_BYTES,
-    TELEMETRY_BYTES,
-    TELEMETRY_KEY,
-    Rendered,
-    render,
-    render_error,
-)
+from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
+from codemode_mcp.runs.rendering import Rendered, render, render_error
+from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 
 SETTINGS = ToolSettings()

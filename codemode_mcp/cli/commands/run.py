@@ -323,7 +323,7 @@ class _Running:
             self._screen.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def _print(self, outputs: Sequence[Mapping[str, Any]]) -> None:
-        from codemode_mcp.runs.rendering import printed
+        from codemode_mcp.runs.outputs import printed
 
         for item in outputs:
             self._screen.print(printed(item))

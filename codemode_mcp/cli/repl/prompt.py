@@ -19,7 +19,7 @@ from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.syntax import line_count
-from codemode_mcp.runs.rendering import printed
+from codemode_mcp.runs.outputs import printed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

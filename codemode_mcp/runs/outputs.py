@@ -1,0 +1,175 @@
+"""The outputs of a program in an answer: readable, within the limits, and as MCP content. Pure.
+
+An output is a dict as the guest sends it, with "type": "text", "json" or "image".
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.json_text import compact_json
+from codemode_mcp.runs.fitting import size
+from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+LINE_BYTES = 2 * 1024
+"""Longer JSON has a line for each element of its arrays of objects, because clients cut or hide long lines."""
+
+_LINE_DEPTH = 4
+"""Levels of nesting that are searched for such arrays."""
+
+MAX_ITEMS = 1000
+"""Outputs in one answer."""
+
+PICTURE_BYTES = 8 * 1024 * 1024
+"""Bytes of base64 in one answer."""
+
+MAX_PICTURES = 100
+"""Pictures in one answer. Some models refuse a conversation with more."""
+
+_FRAME = 20
+"""Approximate bytes around an output, which are not counted."""
+
+_PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
+_PICTURE_ROOM = f"{PICTURE_BYTES * 3 // 4 // 1024 // 1024} MiB, {MAX_PICTURES} pictures"
+
+TOO_MANY_PICTURES = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
+
+
+def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
+    """Say why an answer cannot show all outputs; None if they fit."""
+    _, left, crowded = fit_outputs(map(readable, outputs), cap)
+    return too_much(cap) if left else TOO_MANY_PICTURES if crowded else None
+
+
+def too_much(cap: int) -> str:
+    """Return the error for a program whose value and output are larger than the answer may be."""
+    return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
+
+
+def readable(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an output in a form that clients accept.
+
+    The base64 of an image is on one line, in the standard alphabet, and padded: otherwise clients refuse the whole
+    answer. The image gets its `bytes`. An image without valid data becomes a line that says so. Pictures inside texts
+    and JSON are replaced by words.
+    """
+    if item["type"] == "text":
+        return {**item, "text": without_base64(item["text"])}
+    if item["type"] == "json":
+        text = compact_json(item["value"])
+        marked = strings_without_base64(text)
+        return item if marked == text else {**item, "value": json.loads(marked)}
+    data = item["data"].translate(_PLAIN_BASE64).rstrip("=")
+    data += "=" * (-len(data) % 4)
+    try:
+        length = len(binascii.a2b_base64(data.encode(), strict_mode=True))
+    except ValueError:
+        return {"type": "text", "text": f"[{item['mimeType']}: cannot be shown, its data is not valid base64]"}
+    return {**item, "data": data, "bytes": length}
+
+
+def structured(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a readable output as `CodeModeOutput`. The data of an image is sent in `content` only."""
+    if item["type"] != "image":
+        return item
+    return {"type": "image", "mimeType": item["mimeType"], "bytes": item["bytes"]}
+
+
+def printed(item: Mapping[str, Any]) -> str:
+    """Return one output for a person, however large: text unchanged, JSON on one line, pictures in words."""
+    shown = structured(readable(dict(item)))
+    match shown["type"]:
+        case "text":
+            return str(shown["text"])
+        case "json":
+            return json.dumps(shown["value"], ensure_ascii=False)
+        case _:
+            return f"[{shown['mimeType']}, {shown['bytes']:,} bytes]"
+
+
+def fit_outputs(
+    outputs: Iterable[dict[str, Any]], room: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+    """Return the readable outputs that fit into `room` bytes, the others, and whether pictures were left out.
+
+    The data of pictures has its own limits, since it is not text. A picture beyond these is replaced by words.
+    """
+    outputs = list(outputs)
+    pictures, count = PICTURE_BYTES, 0
+    fitting: list[dict[str, Any]] = []
+    crowded = False
+    for number, item in enumerate(outputs):
+        room -= size(compact_json(structured(item))) - _FRAME
+        if room < 0 or number == MAX_ITEMS:
+            return fitting, outputs[number:], crowded
+        if item["type"] == "image":
+            if count == MAX_PICTURES or len(item["data"]) > pictures:
+                item, crowded = {**item, "left_out": True}, True
+            else:
+                pictures -= len(item["data"])
+                count += 1
+        fitting.append(item)
+    return fitting, [], crowded
+
+
+def content(outputs: Iterable[dict[str, Any]], tail: Sequence[str], *, markdown: bool) -> list[dict[str, Any]]:
+    """Return MCP content blocks: the outputs, with consecutive texts joined, and then the lines of `tail`."""
+    blocks: list[dict[str, Any]] = []
+    lines: list[str] = []
+
+    def flush() -> None:
+        if lines:
+            blocks.append({"type": "text", "text": "\n".join(lines)})
+            lines.clear()
+
+    for item in outputs:
+        match item["type"]:
+            case "text":
+                lines.append(item["text"])
+            case "json":
+                lines.append(value_text(item["value"], markdown=markdown))
+            case _ if item.get("left_out"):
+                length = f"{item['bytes']:,} bytes"
+                lines.append(f"[{item['mimeType']}, {length}: left out, an answer has room for {_PICTURE_ROOM}]")
+            case _:
+                flush()
+                blocks.append(_block(item))
+    lines.extend(tail)
+    flush()
+    return blocks
+
+
+def _block(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the content block of an image, or of other media that `image()` accepts."""
+    kind, mime_type = item["mimeType"].partition("/")[0].lower(), item["mimeType"]
+    if kind in ("image", "audio"):
+        return {"type": kind, "mimeType": mime_type, "data": item["data"]}
+    resource = {"uri": item.get("uri", f"data:{mime_type}"), "mimeType": mime_type, "blob": item["data"]}
+    return {"type": "resource", "resource": resource}
+
+
+def value_text(value: Any, *, markdown: bool) -> str:
+    """Return a JSON value as text for a model. A string stays as it is."""
+    if isinstance(value, str):
+        return value
+    text = _laid_out(value, _LINE_DEPTH)
+    return f"```json\n{text}\n```" if markdown and isinstance(value, dict | list) and value else text
+
+
+def _laid_out(value: Any, depth: int) -> str:
+    """Return JSON on one line, or on several lines where it is long."""
+    text = compact_json(value)
+    if not depth or len(text) <= LINE_BYTES:
+        return text
+    match value:
+        case list() if any(isinstance(each, dict) for each in value):
+            return "[\n" + ",\n".join(_laid_out(each, depth - 1) for each in value) + "\n]"
+        case dict() if any(isinstance(each, dict | list) for each in value.values()):
+            members = (f"{compact_json(key)}:{_laid_out(each, depth - 1)}" for key, each in value.items())
+            return "{" + ",\n".join(members) + "}"
+    return text
