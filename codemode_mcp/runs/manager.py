@@ -18,12 +18,13 @@ from codemode_mcp.program.compile import Program
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.runs.driver import Driver
 from codemode_mcp.runs.live import LiveRuns, stop
+from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.operator import Operator
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Observation, Run
 from codemode_mcp.runs.services import Services
-from codemode_mcp.runs.store import EndedRun, MemoryStore, bearer_of
+from codemode_mcp.runs.store import EndedRun, bearer_of
 from codemode_mcp.runs.takeover import Takeover
 from codemode_mcp.runs.verdicts import SyntaxFault
 

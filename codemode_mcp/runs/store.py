@@ -1,16 +1,13 @@
-"""Suspended and ended runs by id and owner: time to live, quotas, one observer at a time.
+"""The interface of all stores of suspended and ended runs, `RunStore`, with its values, quotas and errors.
 
-`RunStore` is the interface of all stores; `MemoryStore` ends with the process. A store keeps plain data: the tasks of a
-suspended run's calls belong to the manager.
+A store has plain data only: the tasks of a suspended run's calls belong to the manager. `memory_store` is the store of
+one process; `codemode_mcp.stores` has those that several processes share.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
-
-import anyio
 
 from codemode_mcp.errors import Exceeded, ProgramError
 from codemode_mcp.policy.callers import PEER
@@ -26,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredCatalog:
-    """The catalog that a run sees, for runs that outlive their process.
+    """The catalog of a run, as a durable store keeps it.
 
     Attributes:
-        hash: of `text`; equal catalogs have the same hash.
-        text: makes its JSON; not called if a store has it already.
+        hash: the hash of `text`. Equal catalogs have the same hash.
+        text: returns its JSON. It is not called if a store has the catalog already.
     """
 
     hash: str
@@ -50,9 +47,9 @@ class StoredCall:
         tool: the id of its tool.
         status: `dispatched` if the call may have been sent.
         repeatable: sending it twice does no harm.
-        body: JSON of what it takes to send it; empty if it must not be sent, or if the store has it already.
-        result: JSON of its end, see `records`; None if it has none, or if the store has it already.
-        executor: the process that sends it, or has.
+        body: JSON of everything that is needed to send it; empty if it must not be sent, or if the store has it.
+        result: JSON of its end, see `records`; None if it has not ended, or if the store has its end already.
+        executor: the process that sends it, or has sent it.
     """
 
     id: int
@@ -69,15 +66,15 @@ class SuspendedRun:
     """A suspended run.
 
     Attributes:
-        snapshot: the guest, as `Guest.snapshot` gives it.
+        snapshot: the guest, as `Guest.snapshot` returns it.
         manifest: the source of the guest's warm image.
         suspended, expires: seconds on the store's clock.
         record: JSON of the rest of the run, see `records`.
         printed: JSON of its outputs since it was last stored; empty if there are none.
-        printed_from: number of outputs before these.
+        printed_from: the number of earlier outputs.
         calls: the calls whose ends were not delivered to the program.
         view: its view for the operator while it is suspended.
-        share: the share of suspended runs that it counts for; empty for its owner's.
+        share: the share of the quotas that it counts for; empty for that of its owner.
 
     A store that is not durable gets neither `record`, `printed`, `calls`, `catalog` nor `view`.
     """
@@ -99,16 +96,17 @@ class SuspendedRun:
 
     @property
     def counts_for(self) -> str:
+        """The owner or share whose quotas it counts for."""
         return self.share or self.owner
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A suspended run that was claimed, until `suspend`, `release` or `end`.
+    """A claimed run. The claim ends with `suspend`, `release` or `end`.
 
     Attributes:
-        current: no other process has continued it since this one suspended it, so the state in this process still
-            counts.
+        current: True if no other process has continued the run since this one suspended it, so that the state in this
+            process is still valid.
         catalog: the JSON of its catalog, if it is not current.
         printed: each `SuspendedRun.printed` in order, if it is not current. The reader of the record checks that none
             is missing.
@@ -125,8 +123,8 @@ class EndedRun:
     """The end of a run that was once suspended, kept for a repeated `wait`.
 
     Attributes:
-        outcome: the last answer, and all of the run from the start.
-        size: bytes that it counts for.
+        outcome: the last answer, and an answer with everything since the start.
+        size: its bytes, for the limit of all ends together.
         state: the state in which it ended.
     """
 
@@ -141,14 +139,14 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """The news of a run that this process has claimed, or for which it has calls in flight.
+    """News of a run that this process has claimed, or for which it has calls in flight.
 
     Attributes:
-        fenced: another process has it now. Of this one, only the ends of calls that it has sent still count.
-        ended: the state in which it ended; no program waits for its calls any more.
+        fenced: another process has the run now. This process may only report the ends of calls that it has sent.
+        ended: the state in which the run ended. No program waits for its calls then.
         cancelled: a client or the operator has cancelled it.
-        calls: calls that ended in another process, and calls of dead executors. This process is to send the latter
-            again (`queued`) or to give them up (`dispatched`); their `executor` is "here".
+        calls: calls that ended in another process, and calls of dead executors. This process has to send the latter
+            again (`queued`) or give them up (`dispatched`); their `executor` is "here".
     """
 
     fenced: bool = False
@@ -163,7 +161,7 @@ class Totals:
 
     Attributes:
         oldest: seconds since the oldest suspension; None if there is none.
-        size: bytes of their snapshots, and of all that is kept with these.
+        size: bytes of their snapshots, and of everything that is stored with these.
     """
 
     suspended: int
@@ -172,7 +170,7 @@ class Totals:
 
 
 class Fenced(ProgramError):
-    """Another process has taken the run over, so this one must do nothing more for it."""
+    """The error for a run that another process has taken over. This process must do nothing more for it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__("invalid_input", f"run {run_id} was taken over by another process; call wait again")
@@ -181,12 +179,12 @@ class Fenced(ProgramError):
 class RunStore(Protocol):
     """A store of suspended runs.
 
-    Every method that takes an owner checks it: a run of another owner looks exactly like an unknown one.
+    Every method that takes an owner checks it. A run of another owner looks exactly like an unknown run.
 
     Attributes:
-        durable: runs outlive this process, and other processes may take them over. Then every action for a run that was
-            once suspended is stored before it is done.
-        kind: for measurements.
+        durable: True if runs outlive this process, and other processes may take them over. Then every action for a run
+            that was once suspended is stored before it is done.
+        kind: the kind of store, for measurements.
     """
 
     durable: bool
@@ -194,27 +192,27 @@ class RunStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name for messages, without secrets; the same for all processes that share it."""
+        """The name for messages, without secrets. All processes that share the store see the same name."""
         ...
 
     def apply(self, settings: CodeModeSettings) -> None:
-        """Use these quotas and times from now on. Suspended runs keep theirs."""
+        """Use these quotas and times from now on. Suspended runs keep their times."""
         ...
 
     async def suspend(self, run: SuspendedRun) -> None:
-        """Store a run in place of its earlier snapshot, and release it. A call that has ended meanwhile stays settled.
+        """Store a run in place of its earlier snapshot, and release it. A call that was settled meanwhile stays so.
 
         Raises:
             ProgramError: `too_many_pending_tool_calls`: a quota of suspended runs is full.
-            Fenced: another process has it.
+            Fenced: another process has the run.
         """
         ...
 
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         """Claim a suspended run until `suspend`, `release` or `end`, or return the end of a run.
 
-        If other processes have continued the run, this one becomes the executor of its unsent calls, and calls of dead
-        executors are given as in `News`.
+        If other processes have continued the run, this process becomes the executor of its unsent calls. Calls of dead
+        executors are returned as in `News`.
 
         Raises:
             ProgramError: `invalid_input` (unknown, or observed already) or `snapshot_expired`.
@@ -222,7 +220,7 @@ class RunStore(Protocol):
         ...
 
     async def release(self, run_id: str, owner: str) -> None:
-        """Release a claimed run that was not changed. The state in this process counts until `forget`."""
+        """Release a claimed run that was not changed. The state in this process stays valid until `forget`."""
         ...
 
     async def end(self, run: EndedRun) -> None:
@@ -240,10 +238,10 @@ class RunStore(Protocol):
     # of durable stores
 
     async def checkpoint(self, run: SuspendedRun) -> None:
-        """Store a run as `suspend`, but keep the claim. If this process dies, others continue from here.
+        """Store a run as `suspend` does, but keep the claim. If this process dies, others continue from here.
 
         Raises:
-            Fenced: another process has it.
+            Fenced: another process has the run.
         """
         ...
 
@@ -256,15 +254,15 @@ class RunStore(Protocol):
         ...
 
     async def settle(self, run_id: str, call: int, result: str) -> bool:
-        """Store the end of such a call. Returns False if it has another end already."""
+        """Store the end of such a call. Return False if the store has another end already."""
         ...
 
     def holds(self) -> bool:
-        """Tell whether the claims of this process still count."""
+        """Return True if the claims of this process are still valid."""
         ...
 
     async def news(self) -> str | None:
-        """Wait for news, and return the id of the run. Returns None if news may have been missed."""
+        """Wait for news, and return the id of its run, or None if news may have been missed."""
         ...
 
     async def look(self, run_id: str) -> News:
@@ -272,11 +270,11 @@ class RunStore(Protocol):
         ...
 
     async def cancel(self, run_id: str, owner: str) -> bool:
-        """Ask the process that has claimed a run to end it. Returns False if none has."""
+        """Ask the process that has claimed a run to end it. Return False if no process has claimed it."""
         ...
 
     def forget(self, run_id: str) -> None:
-        """Note that the state of a run in this process is outdated, so its next claim is not `current`."""
+        """Note that the state of a run in this process is outdated, so that its next claim is not `current`."""
         ...
 
     async def owner_of(self, run_id: str) -> str | None:
@@ -288,131 +286,8 @@ class RunStore(Protocol):
         ...
 
 
-class MemoryStore:
-    """`RunStore` in this process.
-
-    Args:
-        clock: monotonic seconds.
-    """
-
-    durable = False
-    kind: StoreKind = "memory"
-    name = "memory"
-    MAX_ENDED = 256
-    MAX_ENDED_BYTES = 32 * 1024 * 1024
-    MAX_EXPIRED = 4096
-
-    def __init__(self, settings: CodeModeSettings, clock: Callable[[], float]) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._suspended: dict[str, SuspendedRun] = {}
-        self._claimed: set[str] = set()
-        self._ended: OrderedDict[str, EndedRun] = OrderedDict()
-        self._ended_bytes = 0
-        self._expired: OrderedDict[str, str] = OrderedDict()
-
-    def __repr__(self) -> str:
-        return f"<MemoryStore: {len(self._suspended)} suspended, {len(self._ended)} ended>"
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        self._settings = settings
-
-    async def suspend(self, run: SuspendedRun) -> None:
-        if run.id not in self._suspended:
-            # Runs past their time do not count. `sweep` drops them, and its caller cancels their calls.
-            now = self._clock()
-            alive = [other for other in self._suspended.values() if other.expires > now or other.id in self._claimed]
-            own = sum(1 for other in alive if other.counts_for == run.counts_for)
-            check_quotas(self._settings, run.counts_for, own, len(alive))
-        self._suspended[run.id] = run
-        self._claimed.discard(run.id)
-
-    async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
-        ended = self._ended.get(run_id)
-        if ended is not None and ended.owner == owner and ended.expires > self._clock():
-            return ended
-        run = self._suspended.get(run_id)
-        if run is not None and run.owner == owner:
-            if run_id in self._claimed:
-                raise already_observed(run_id)
-            if run.expires > self._clock():
-                self._claimed.add(run_id)
-                return Claim(run)
-        if (run is not None and run.owner == owner) or self._expired.get(run_id) == owner:
-            raise expired_run(run_id, self._settings)
-        raise unknown_run(run_id)
-
-    async def release(self, run_id: str, owner: str) -> None:
-        self._claimed.discard(run_id)
-
-    async def end(self, run: EndedRun) -> None:
-        self._suspended.pop(run.id, None)
-        self._claimed.discard(run.id)
-        self._drop_ended(run.id)
-        self._ended[run.id] = run
-        self._ended_bytes += run.size
-        while len(self._ended) > self.MAX_ENDED or self._ended_bytes > self.MAX_ENDED_BYTES:
-            self._drop_ended(next(iter(self._ended)))
-
-    async def sweep(self) -> list[str]:
-        now = self._clock()
-        for ended in [run.id for run in self._ended.values() if run.expires <= now]:
-            self._drop_ended(ended)
-        expired = [run for run in self._suspended.values() if run.expires <= now and run.id not in self._claimed]
-        for run in expired:
-            del self._suspended[run.id]
-            self._expired[run.id] = run.owner
-            while len(self._expired) > self.MAX_EXPIRED:
-                self._expired.popitem(last=False)
-        return [run.id for run in expired]
-
-    async def totals(self) -> Totals:
-        every = self._suspended.values()
-        first = min((run.suspended for run in every), default=None)
-        size = sum(len(run.snapshot) for run in every)
-        return Totals(len(every), None if first is None else self._clock() - first, size)
-
-    # No other process has any of these runs, and none is left when this process ends.
-
-    async def checkpoint(self, run: SuspendedRun) -> None:
-        pass
-
-    async def dispatching(self, run_id: str, call: int) -> bool:
-        return True
-
-    async def settle(self, run_id: str, call: int, result: str) -> bool:
-        return True
-
-    def holds(self) -> bool:
-        return True
-
-    async def news(self) -> str | None:
-        await anyio.sleep_forever()
-        return None
-
-    async def look(self, run_id: str) -> News:
-        return News()
-
-    async def cancel(self, run_id: str, owner: str) -> bool:
-        return False
-
-    def forget(self, run_id: str) -> None:
-        pass
-
-    async def owner_of(self, run_id: str) -> str | None:
-        return None
-
-    async def views(self) -> list[RunView]:
-        return []
-
-    def _drop_ended(self, run_id: str) -> None:
-        run = self._ended.pop(run_id, None)
-        if run is not None:
-            self._ended_bytes -= run.size
-
-
 def unknown_run(run_id: str) -> ProgramError:
-    """Return the error for an unknown run, a forgotten one, and one of another owner. These must look the same."""
+    """Return the error for an unknown run, a forgotten one, and a run of another owner. These must look the same."""
     return ProgramError(
         "invalid_input",
         f"there is no run {run_id[:80]!r}; a runId comes from the answer of an exec that is waiting, "
@@ -421,7 +296,7 @@ def unknown_run(run_id: str) -> ProgramError:
 
 
 def already_observed(run_id: str) -> ProgramError:
-    """Return the error for a run that another request waits for."""
+    """Return the error for a run for which another request is waiting."""
     return ProgramError("invalid_input", f"run {run_id} is being waited for already; use the answer of that wait")
 
 
@@ -439,7 +314,7 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
 
     Args:
         share: an owner, or the address of callers without authentication.
-        own, total: suspended programs of the share, and of all.
+        own, total: the number of suspended programs of the share, and of all shares.
 
     Raises:
         ProgramError: `too_many_pending_tool_calls`.
@@ -465,7 +340,7 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
 
 
 def _limit(settings: CodeModeSettings, share: str) -> int:
-    """Return how many suspended programs a share has room for."""
+    """Return the most suspended programs of a share."""
     total = settings.max_suspended_runs
     if settings.max_suspended_runs_per_owner is not None:
         return min(settings.max_suspended_runs_per_owner, total)
@@ -476,10 +351,10 @@ _BEARER = "bearer:"
 
 
 def bearer_of(run_id: str) -> str:
-    """Return the owner of a run of an unknown caller, who is known only by its unguessable id."""
+    """Return the owner of an unknown caller's run, who is identified only by the unguessable id of the run."""
     return _BEARER + run_id
 
 
 def is_bearer(owner: str) -> bool:
-    """Tell whether an owner is known only by the id of a run."""
+    """Return True if an owner is identified only by the id of a run."""
     return owner.startswith(_BEARER)

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.errors import StoreUnavailable
-from codemode_mcp.runs.store import MemoryStore
+from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.values import MemoryValues
 from codemode_mcp.settings import StoreSettings
 from upstream_clients.private_files import exposure, make_private_folder

@@ -18,8 +18,8 @@ from codemode_mcp.catalog.toolset import select
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs.manager import Cell, Services, open_manager
+from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import Registered
-from codemode_mcp.runs.store import MemoryStore
 from codemode_mcp.runs.values import MemoryValues, Values
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings
 
