@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.calls.outcome import WaitingReason
+    from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.questions import Client, OpenQuestion
-    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.sandbox.messages import Thrown, UncheckedError
     from upstream_clients.tools import Question
 

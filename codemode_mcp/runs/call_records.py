@@ -26,8 +26,9 @@ from codemode_mcp.strict_json import Form, Integer, Number, parse_json, rejectin
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
+    from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.namespaces import OpenNamespaces
-    from codemode_mcp.runs.run import LiveCall, Run
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import Executor, StoredStatus
 
 

@@ -19,7 +19,8 @@ from declarations.untrusted_text import escape_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.runs.run import LiveCall, Run
+    from codemode_mcp.runs.live_call import LiveCall
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.state import Permission
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.messages import Completion
@@ -61,7 +62,7 @@ class CallStorage:
 
     def is_away(self, run: Run) -> bool:
         """Return True if the store of a run does not answer, so that another process may have taken the run over."""
-        return run.kept and not self._store.holds()
+        return run.is_durable and not self._store.holds()
 
     def permission(self, run: Run, live: LiveCall) -> Permission:
         """Return whether this process may send a call now."""
@@ -100,7 +101,7 @@ class CallStorage:
                 permission = "never"
         if permission == "never":
             # Another process sends the call, or has sent it.
-            run.take("lose")
+            run.advance_custody("lose")
             run.change()
             live.cancel()
             await anyio.lowlevel.checkpoint()
@@ -114,7 +115,7 @@ class CallStorage:
         """Store the end of a call, for whichever process continues its program."""
         async with run.writing:
             pass  # a write in progress stores the call as not ended
-        if live.recorded and run.kept and not await self._try_record(run, live, completion):
+        if live.recorded and run.is_durable and not await self._try_record(run, live, completion):
             # The program may continue meanwhile, but a process that restores it from the store needs this end.
             self._spawn(self._record_later, run, live, completion, not live.is_unsent)
 
@@ -131,7 +132,7 @@ class CallStorage:
         until = self._clock() + self._settings.snapshot_ttl_seconds
         while self._clock() < until:
             await anyio.sleep(RETRY_SECONDS)
-            if not run.kept or (run.fenced and not sent):
+            if not run.is_durable or (run.fenced and not sent):
                 return  # nothing needs the end, or another process is to send the call
             if await self._try_record(run, live, completion):
                 return

@@ -50,7 +50,7 @@ from codemode_mcp.errors import Exceeded, InternalError, StoreUnavailable
 from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.call_storage import CallStorage
-from codemode_mcp.runs.run import LiveCall
+from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from codemode_mcp.settings import MIB
@@ -147,7 +147,7 @@ class Calls:
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
         if fits and room and self._begin_or_queue(run, live, begins=begins):
             if not live.record.repeatable:
-                run.take("call")
+                run.advance_custody("call")
             return
         live.record.status, live.record.ended = "failed", now
         run.settled.append(_refused(run, live, limits, fits=fits))
@@ -287,7 +287,7 @@ class Calls:
             return  # it has ended or is ending
         live.on_cancel = live.sent = None
         del self._direct[live]
-        if run.kept and live.recorded:
+        if run.is_durable and live.recorded:
             self._spawn(self._end_stored, run, live, completion)
         else:
             self._end(run, live, completion)
@@ -298,7 +298,7 @@ class Calls:
             ended = completion
             if ended is None and not live.is_unsent:
                 ended = _cancelled(live)
-            if ended is not None and run.kept:
+            if ended is not None and run.is_durable:
                 await self._storage.record_end(run, live, ended)
         finally:
             self._end(run, live, completion)
@@ -409,7 +409,7 @@ class Calls:
             ended = completion
             if ended is None and live.scope.cancelled_caught and not live.is_unsent:
                 ended = _cancelled(live)  # another process that has the run by now waits for it
-            if ended is not None and run.kept:
+            if ended is not None and run.is_durable:
                 await self._storage.record_end(run, live, ended)
         finally:
             self._end(run, live, completion)

@@ -71,7 +71,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.outcome import WaitingReason
     from codemode_mcp.program.compile import Program
-    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.runs.observation import Observation
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.services import Services
     from codemode_mcp.runs.store import RunStore, SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
@@ -171,7 +172,7 @@ class Driver:
                     return await self._abort(run)
                 self._ask(run, observation)
                 now = self._clock()
-                ends = observation.ends(now, held=run.questions.being_asked)
+                ends = observation.extended_deadline(now, held=run.questions.being_asked)
                 answered = now >= questions_due(run, observation)
                 if run.questions.calls:
                     # Another client may answer a server's question after this request. An approval may also come from
@@ -224,7 +225,7 @@ class Driver:
                 return await self._fail(run, stuck(self._settings, full=turn is not None and turn.full))
             self._ask(run, observation)
             now = self._clock()
-            ends = observation.ends(now, held=run.questions.being_asked)
+            ends = observation.extended_deadline(now, held=run.questions.being_asked)
             # What has settled at the deadline is still delivered, within the grace that a turn has anyway.
             late = now >= ends + (DEADLINE_GRACE if run.ready(now) else 0.0)
             if late or observation.released:
@@ -249,7 +250,7 @@ class Driver:
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
         run.check_fence()
-        if run.kept and not self._services.store.holds():
+        if run.is_durable and not self._services.store.holds():
             raise StoreUnavailable(
                 "the store of suspended programs does not answer, so that another process may have taken the program "
                 "over; call wait again later"
@@ -386,7 +387,7 @@ class Driver:
 
     async def _fault(self, run: Run, error: CodeModeError) -> Outcome:
         """Fail a run for a reason outside of it, unless a store has it and another process may continue it."""
-        if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.kept):
+        if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.is_durable):
             raise error
         return await self._fail(run, Failed(error.code, error.message, exceeded=error.exceeded))
 

@@ -18,7 +18,8 @@ from codemode_mcp.sandbox.guest import Guest, finish
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.runs.observation import Observation
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import SuspendedRun
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.guest import Steps, Turn
@@ -188,7 +189,7 @@ class Guests:
         if guest is not None:
             self._spare.give_back(guest, make_next=run.state != "waiting")
         run.results.clear()
-        run.silence()
+        run.signal.cancel_alarm()
         if run.has_room:
             run.has_room = False
             self._rooms.release(run.share, run.owner)

@@ -8,7 +8,8 @@ from codemode_mcp.runs.answers import counted, how_to_await
 
 if TYPE_CHECKING:
     from codemode_mcp.calls.dispatch import Dispatcher
-    from codemode_mcp.runs.run import LiveCall, Run
+    from codemode_mcp.runs.live_call import LiveCall
+    from codemode_mcp.runs.run import Run
 
 
 def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.events import Auditor
     from codemode_mcp.errors import ErrorCode
-    from codemode_mcp.runs.run import Observation, Run
+    from codemode_mcp.runs.observation import Observation
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.runs.views import RunView, Track
 

@@ -20,9 +20,10 @@ from codemode_mcp.runs.driver import Driver
 from codemode_mcp.runs.live import LiveRuns, stop
 from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import open_namespaces
+from codemode_mcp.runs.observation import Observation
 from codemode_mcp.runs.operator import Operator
 from codemode_mcp.runs.restoring import Restoring
-from codemode_mcp.runs.run import Observation, Run
+from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.services import Services
 from codemode_mcp.runs.store import EndedRun, bearer_of
 from codemode_mcp.runs.takeover import Takeover
@@ -166,7 +167,7 @@ class RunManager:
             aborted=lambda: run.given_up,
             memory_limit=limit,
         )
-        run.know_scopes()
+        run.declare_scopes()
         return run
 
     async def observe(
@@ -255,7 +256,7 @@ class RunManager:
         """Abort what still runs. Runs in a durable store are left to the next process that claims them."""
         self._live.closing = True
         for run in list(self._live.runs.values()):
-            if run.kept:
+            if run.is_durable:
                 self._services.auditor.emit("left", run.id, pending=len(run.calls))
                 run.give_up()
                 if run.guest is not None:
@@ -321,7 +322,7 @@ class RunManager:
                 outcome = await self.observe(run.id, run.owner, cancel=True)
         except CodeModeError as error:
             outcome = error
-            if run.kept or run.fenced:
+            if run.is_durable or run.fenced:
                 self._takeover.let_go(run)
                 observation.settle(outcome)
                 return
@@ -329,7 +330,7 @@ class RunManager:
         except Exception:
             log.exception("run %s failed in an unexpected way", run.id[:12])
             outcome = InternalError("the program failed inside codemode-mcp; see its log")
-            if run.kept:
+            if run.is_durable:
                 # What is stored of it can still be waited for, or cancelled.
                 self._takeover.let_go(run)
                 observation.settle(outcome)
@@ -338,7 +339,7 @@ class RunManager:
         except BaseException:
             # The group is being cancelled. Requests that still wait get an answer before the end.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
-            if not run.kept:
+            if not run.is_durable:
                 self._live.end(run, "aborted")
             raise
         if run.state != "waiting":

@@ -76,7 +76,7 @@ class Persisting:
         home, first = run.home or self._store, run.home is None
         # From now on no call is sent that the store will not know of.
         if home.durable:
-            run.take("store")
+            run.advance_custody("store")
         client = None if run.observation is None else run.observation.client
         told = not run.questions.returned_to(client)
         try:
@@ -87,7 +87,7 @@ class Persisting:
             if first:
                 # It is not stored, so its calls need not be stored before they are sent.
                 if home.durable:
-                    run.take("unstore")
+                    run.advance_custody("unstore")
                 for live in run.calls.values():
                     live.note_recorded()
             if not first or not isinstance(error, StoreUnavailable):
@@ -102,7 +102,7 @@ class Persisting:
     async def checkpoint(self, run: Run, data: bytes) -> None:
         """Write a running run down, before calls are sent that must not be sent twice."""
         await self._write(run, data, run.manifest, "pending_tools", self._store, told=False, checkpoint=True)
-        run.take("checkpoint")
+        run.advance_custody("checkpoint")
 
     async def end(self, run: Run, outcome: Outcome) -> None:
         """Write the end of a run down, if it ever left this process. A store that does not answer gets it later.
@@ -110,7 +110,7 @@ class Persisting:
         Raises:
             Fenced: another process has the run.
         """
-        if not run.snapshots and not run.kept:
+        if not run.snapshots and not run.is_durable:
             return
         whole = replace(outcome, outputs=tuple(run.history))
         size = sum(len(str(item)) for item in whole.outputs) + len(str(whole.value)) + 1000
@@ -205,7 +205,7 @@ class Persisting:
 
 def _note_end(run: Run) -> None:
     # No process can return to before its end, so calls of the last turn may be sent.
-    run.take("end")
+    run.advance_custody("end")
     for live in run.calls.values():
         live.note_recorded()
 

@@ -102,7 +102,7 @@ class Restoring:
         )
         run.memory_limit = min(run.memory_limit, limit)
         run.home = self._store
-        run.take("store")
+        run.advance_custody("store")
         run.snapshot_size, run.taken_over = len(suspended.snapshot), True
         run.stored_catalog, run.expires = suspended.catalog, suspended.expires
         run.namespaces = await open_namespaces(
@@ -114,7 +114,7 @@ class Restoring:
             memory_limit=run.memory_limit,
         )
         run.namespaces.forget_text()
-        run.know_scopes()
+        run.declare_scopes()
         try:
             for stored in suspended.calls:
                 self._put_back(run, stored)

@@ -187,7 +187,7 @@ class Takeover:
     def look(self, run_id: str) -> None:
         """Take in, soon, what other processes have done to a run."""
         run = self._live.runs.get(run_id)
-        if run is not None and run.kept:
+        if run is not None and run.is_durable:
             self._spawn(self._look, run)
 
     async def _look(self, run: Run) -> None:
@@ -195,7 +195,7 @@ class Takeover:
             # It is being stored for the first time. To a store that does not have it yet, it looks like dropped.
             async with run.driving:
                 pass
-            if not run.kept:
+            if not run.is_durable:
                 return
         try:
             # After missed news, all runs are looked up. Others use the store too.
@@ -239,12 +239,12 @@ class Takeover:
         """
         runs = self._live.runs
         while True:
-            observed = any(run.observation is not None for run in runs.values() if run.kept)
+            observed = any(run.observation is not None for run in runs.values() if run.is_durable)
             if not observed:
                 with anyio.move_on_after(WATCH_SECONDS):
                     await self._observed.wait()
                 self._observed = anyio.Event()
-                if not any(run.kept for run in runs.values()):
+                if not any(run.is_durable for run in runs.values()):
                     continue
             try:
                 with anyio.move_on_after(WATCH_SECONDS if observed else 0):

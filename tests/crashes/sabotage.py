@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.runs import call_storage, calls, persisting, records
-from codemode_mcp.runs.run import LiveCall
+from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.stores import ending, runs, suspending
 from codemode_mcp.stores.process_locks import ProcessLock
 

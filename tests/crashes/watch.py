@@ -9,7 +9,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.runs import calls
-from codemode_mcp.runs.run import LiveCall, Run
+from codemode_mcp.runs.live_call import LiveCall
+from codemode_mcp.runs.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

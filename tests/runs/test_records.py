@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from codemode_mcp.plugins.api import NamespaceTool
-    from codemode_mcp.runs.run import LiveCall
+    from codemode_mcp.runs.live_call import LiveCall
 
 CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided of no tools
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))

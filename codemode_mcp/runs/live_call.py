@@ -1,0 +1,96 @@
+"""One nested call of a run that has not ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from codemode_mcp.runs.state import UNSENT, advance_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.calls.events import CallEvents
+    from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.runs.state import CallEvent, CallState
+    from codemode_mcp.sandbox.messages import ToolCall
+    from upstream_clients.tools import SentCall
+
+
+@dataclass(slots=True, eq=False)
+class LiveCall:
+    """One call that has not ended.
+
+    Attributes:
+        state: changed by `advance` only.
+        has_slot: the call counts in `Run.executing`. A call that waits for a person does not.
+        recorded: a durable store has the call, or the call need not wait for a store.
+        executor: the process that sends the call or has sent it: this one, or another one that stores its end.
+        left: the program has ended without awaiting the call.
+        cancelled: the call was given up.
+        start_reported: the start of the call was reported to the auditor.
+        sent: the call in flight, if it was sent without a task.
+        scope: the scope of the task that executes the call.
+        on_cancel: called when a call that was sent without a task is given up.
+    """
+
+    call: ToolCall
+    record: CallRecord
+    events: CallEvents
+    state: CallState = "queued"
+    has_slot: bool = False
+    recorded: bool = False
+    executor: Literal["here", "elsewhere"] = "here"
+    left: bool = False
+    cancelled: bool = False
+    start_reported: bool = False
+    sent: SentCall | None = None
+    scope: anyio.CancelScope | None = None
+    on_cancel: Callable[[LiveCall], None] | None = None
+    _news: anyio.Event | None = None
+    """Wakes the task that waits until the call is recorded or has a slot again."""
+
+    def advance(self, event: CallEvent) -> None:
+        """Change the state by the table of `runs.state`. Raises `IllegalTransition`."""
+        self.state = advance_call(self.state, event)
+
+    def admit(self) -> None:
+        """Note that policy, arguments, hooks and people have let the call pass."""
+        if self.state == "queued":
+            self.advance("admit")
+        if self.state == "ready" and self.recorded:
+            self.advance("record")
+
+    def note_recorded(self) -> None:
+        """Note that a durable store has the call, or that it need not wait for one."""
+        self.recorded = True
+        if self.state == "ready":
+            self.advance("record")
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the task that executes the call."""
+        if self._news is not None:
+            self._news.set()
+
+    async def wait(self) -> None:
+        """Return after the next `wake`."""
+        self._news = anyio.Event()
+        await self._news.wait()
+
+    @property
+    def is_unsent(self) -> bool:
+        """True if no tool has got the call, and none is about to."""
+        return self.state in UNSENT
+
+    def cancel(self) -> None:
+        """Give the call up, and cancel it at its server."""
+        if self.cancelled:
+            return
+        self.cancelled = True
+        if self.scope is not None:
+            self.scope.cancel()
+        elif self.on_cancel is not None:
+            self.on_cancel(self)

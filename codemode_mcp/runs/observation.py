@@ -1,0 +1,71 @@
+"""One open request for a run: its deadline, its client and its outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from codemode_mcp.errors import CodeModeError
+
+if TYPE_CHECKING:
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.runs.questions import Client
+
+
+class Observation:
+    """One open `exec` or `wait`.
+
+    Args:
+        deadline: monotonic seconds at which the request has to be answered.
+        latest: the latest time to which the deadline may move, because the program queues or a person has to answer.
+
+    Attributes:
+        held_since: when a person was first asked, while the deadline is extended by that.
+        queueing: cancels the wait of the program for its turn or for memory.
+        released: the request has to be answered as soon as possible. The run stays suspended.
+        aborted: the run has to be aborted.
+    """
+
+    def __init__(self, deadline: float, client: Client | None, *, latest: float | None = None) -> None:
+        self.deadline = deadline
+        self.latest = deadline if latest is None else latest
+        self.client = client
+        self.held_since: float | None = None
+        self.queueing: anyio.CancelScope | None = None
+        self.released = False
+        self.aborted = False
+        self._done = anyio.Event()
+        self._outcome: Outcome | CodeModeError | None = None
+
+    def extended_deadline(self, now: float, *, held: bool) -> float:
+        """Return the time at which the request has to be answered.
+
+        Args:
+            held: a person is being asked. The deadline is extended by the time that this takes.
+        """
+        if held:
+            if self.held_since is None:
+                self.held_since = now
+            return self.latest
+        if self.held_since is not None:
+            self.deadline = min(self.latest, self.deadline + now - self.held_since)
+            self.held_since = None
+        return self.deadline
+
+    def remaining(self, now: float) -> float:
+        """Return the seconds that the program may still compute."""
+        return max(0.0, self.deadline - (now if self.held_since is None else self.held_since))
+
+    def settle(self, outcome: Outcome | CodeModeError) -> None:
+        """Set the outcome, and wake the request."""
+        self._outcome = outcome
+        self._done.set()
+
+    async def outcome(self) -> Outcome:
+        """Wait for the outcome. Raises the `CodeModeError` with which the driver ended, if any."""
+        await self._done.wait()
+        assert self._outcome is not None
+        if isinstance(self._outcome, CodeModeError):
+            raise self._outcome
+        return self._outcome
