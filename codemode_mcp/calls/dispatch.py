@@ -56,13 +56,13 @@ from codemode_mcp.calls.context import CallContext, entry_by_id
 from codemode_mcp.calls.interception import event_of
 from codemode_mcp.calls.lookups import answer
 from codemode_mcp.calls.programs import admit_program
-from codemode_mcp.calls.results import Results
+from codemode_mcp.calls.results import Results, tool_call_error
 from codemode_mcp.calls.rules import CallRules
 from codemode_mcp.calls.sending import Sender, call_error
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID
-from codemode_mcp.sandbox.messages import Completion, GuestError, ToolCall
+from codemode_mcp.sandbox.messages import Completion, ToolCall
 from declarations.untrusted_text import escape_line
 from upstream_clients.tools import Asking, Unfinished
 
@@ -199,7 +199,7 @@ class Dispatcher:
             log.error("call of %s failed in an unexpected way", escape_line(record.tool), exc_info=error)
             error = InternalError(f"{escape_line(record.tool)}: the call failed inside codemode-mcp; see its log")
         record.exceeded = error.exceeded
-        return Completion(call.id, error=_guest_error(error, record))
+        return Completion(call.id, error=tool_call_error(record, error.message, error.code))
 
     def _ended(self, context: CallContext, record: CallRecord, completion: Completion) -> Completion:
         """Write the end of a call into its record and the log."""
@@ -446,8 +446,3 @@ class Dispatcher:
 
 def _asking(context: CallContext, record: CallRecord, ask: AskFn, can_answer: Callable[[Question], bool]) -> Asking:
     return Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
-
-
-def _guest_error(error: CodeModeError, record: CallRecord) -> GuestError:
-    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
-    return GuestError(error.message, name="ToolCallError", code=error.code, data=json_text(data))

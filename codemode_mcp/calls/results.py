@@ -8,10 +8,12 @@ from codemode_mcp.audit import sizes
 from codemode_mcp.calls.interception import event_of
 from codemode_mcp.errors import Exceeded, UpstreamError
 from codemode_mcp.json_text import json_text
+from codemode_mcp.sandbox.messages import GuestError
 
 if TYPE_CHECKING:
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.interception import Interception
+    from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import ObservedTypes
     from codemode_mcp.plugins.api import ToolCallEvent
@@ -77,3 +79,9 @@ class Results:
         of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
         if self._observed is not None and of_mcp_tool and entry.tool.output_schema is None:
             self._observed.learn(context.owner, entry.id, result)
+
+
+def tool_call_error(record: CallRecord, message: str, code: str) -> GuestError:
+    """Return the `ToolCallError` that a program gets for a call."""
+    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
+    return GuestError(message, name="ToolCallError", code=code, data=json_text(data))

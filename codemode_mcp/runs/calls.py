@@ -1,4 +1,6 @@
-"""The nested calls of a run: queued, begun, sent, ended. Completions are left with the run, for its driver to deliver.
+"""The nested calls of a run: queued, begun, sent, ended. Their completions wait in the run for its driver.
+
+The module is long because both ways to send a call share the queue, the slots and the end of a call.
 
 A call goes through the states of `runs.state.CALL_TRANSITIONS`. There are two ways to send it:
 
@@ -8,8 +10,8 @@ A call goes through the states of `runs.state.CALL_TRANSITIONS`. There are two w
 - In a task (`_execute`), for every other call. The dispatcher awaits what it has to, then `CallStorage.permit`, right
   before it sends.
 
-Every call once had a task, and the first way was added to spare the common call that. Both take the same transitions
-and end in `_end`, and `may_send` decides for both.
+Every call once had a task. The first way was added because a task costs more than a common call. Both ways take the
+same transitions and end in `_end`, and `may_send` decides for both.
 
 Invariants:
 
@@ -21,9 +23,9 @@ Invariants:
   `_execute` checks that).
 - The end of a call that a durable store has is stored before its slot is free and before its program gets it. If the
   store does not answer, the program gets it and the store is told later.
-- A call of the last turn begins only after the turn is judged. In a stored run it is sent, unless it is repeatable,
-  only after the end of the run is stored: until then another process could continue the run from before that turn, and
-  would send the call again.
+- A call of the last turn begins only after the verdict on the turn. In a stored run, a call that is not repeatable is
+  then sent only after the end of the run is stored. Until then another process could continue the run from before that
+  turn, and would send the call again.
 
 Work for one run is bounded in each round of the event loop: calls begin for at most `BEGIN_SLICE` seconds, and refused
 calls, which cost only this process, are slowed down by `REFUSED_PAUSE`. A program that takes its results slowly gets
@@ -34,7 +36,6 @@ refused calls would recurse.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from functools import partial
@@ -46,14 +47,14 @@ import anyio.lowlevel
 from codemode_mcp.audit.events import call_id
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.errors import Exceeded, InternalError, StoreUnavailable
-from codemode_mcp.json_text import json_text
+from codemode_mcp.errors import InternalError, StoreUnavailable
 from codemode_mcp.policy.approval import Verdict
+from codemode_mcp.runs.call_ends import cancelled, late_failure
+from codemode_mcp.runs.call_limits import arguments_fit, is_behind, refused
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.state import may_send
-from codemode_mcp.sandbox.messages import Completion, GuestError
-from codemode_mcp.settings import MIB
+from codemode_mcp.sandbox.messages import Completion
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -70,36 +71,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 MAX_PROGRESS = 1000
-"""Characters of what a tool says of its progress."""
+"""Characters of a tool's progress message."""
 
 MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
-"""Seconds between the calls of a run with more than `MANY_REFUSED` calls that were refused before anything was sent.
+"""Seconds between two calls of a run that had more than `MANY_REFUSED` calls refused before anything was sent.
 
-Only this process works for a refused call, so no tool's answer slows such a run down."""
+Nothing else slows such a run down, because no tool has to answer a refused call."""
 
 BEGIN_SLICE = 0.002
-"""Seconds in one round of the event loop in which calls of one run may begin."""
-
-BACKLOG_CHARACTERS = 32 * MIB
-"""Characters of results not yet delivered to a program from which on its queued calls wait.
-
-This and the results of the calls in flight bound what is kept of one program, in memory and in a store."""
-
-ARGUMENTS_CHARACTERS = 64 * MIB
-"""Characters of the arguments of all calls of a program that have not ended."""
-
-SMALL_ARGUMENTS = 64 * 1024
-"""Characters of arguments that are not counted: no program has so many calls that these could be too much."""
+"""Seconds of one round of the event loop in which calls of one run may begin."""
 
 
 class Calls:
-    """The calls of all runs. Its only state is the set of calls without a task of their own.
+    """The calls of all runs. Its only state is the set of calls in flight that have no task.
 
     Args:
-        spawn: start a task that outlives the request.
-        on_late: takes the id of a run that another process has, after the end of a call was stored that this process
-            sent.
+        spawn: starts a task that outlives the request.
+        on_late: takes the id of a run that another process has, after this process has stored the end of a call of it.
         on_late_failure: takes the owner and a sentence about a call that failed after its program had ended.
     """
 
@@ -134,7 +123,7 @@ class Calls:
             begins: False for a call of the last turn, which may never have to be sent.
 
         Raises:
-            InternalError: another call had its number. A person approves calls by these.
+            InternalError: another call had the same number. A person approves calls by their numbers.
         """
         if call.id <= run.last_call:
             raise InternalError("the sandbox has given a number to two calls")
@@ -143,24 +132,24 @@ class Calls:
         run.track.add(call, live.record)
         # Calls that wait for a person are neither in flight nor queued. The guest counts them too, but is not trusted.
         limits = self._settings
-        fits = _arguments_fit(run, call)
+        fits = arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
         if fits and room and self._begin_or_queue(run, live, begins=begins):
             if not live.record.repeatable:
                 run.advance_custody("call")
             return
         live.record.status, live.record.ended = "failed", now
-        run.settled.append(_refused(run, live, limits, fits=fits))
+        run.settled.append(refused(run, live, limits, fits=fits))
 
     def requeue(self, run: Run, call: ToolCall, began: float) -> None:
-        """Begin or queue a call of a run that was taken over, which this process is to send."""
+        """Begin or queue a call of a run that was taken over. This process has to send it."""
         live = self._restored(run, call, began)
         if not self._begin_or_queue(run, live):
             run.calls[call.id] = live
             run.queue.append(live)
 
     def await_other_executor(self, run: Run, call: ToolCall, began: float) -> None:
-        """Wait for a call that another process has sent. Its end comes by `News`."""
+        """Wait for a call that another process has sent. Its end comes with `News`."""
         live = self._restored(run, call, began)
         live.executor = "elsewhere"
         live.admit()
@@ -175,7 +164,7 @@ class Calls:
         return live
 
     def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
-        """Begin a call or queue it. Returns False if there is no room."""
+        """Begin a call or queue it. Return False if there is no room."""
         limits = self._settings
         if begins and self._may_begin(run) and not run.queue:
             run.calls[live.call.id] = live
@@ -190,8 +179,8 @@ class Calls:
         return True
 
     def _may_begin(self, run: Run) -> bool:
-        """Tell whether a call may begin now."""
-        return run.executing < self._settings.max_pending_tool_calls and not run.begun_enough and not _is_behind(run)
+        """Return True if a call may begin now."""
+        return run.executing < self._settings.max_pending_tool_calls and not run.begun_enough and not is_behind(run)
 
     def _begin_soon(self, run: Run) -> None:
         """Begin queued calls in the next round of the event loop."""
@@ -218,7 +207,7 @@ class Calls:
             self._begin_soon(run)
 
     def _send_without_task(self, run: Run, live: LiveCall) -> bool:
-        """Send a call without a task of its own. Returns False if anything has to be awaited."""
+        """Send a call without a task. Return False if anything has to be awaited."""
         record = live.record
         permission = may_send(run.custody, "ready", recorded=live.recorded, repeatable=record.repeatable)
         if permission != "send" or live.cancelled or self._storage.is_away(run):
@@ -273,7 +262,7 @@ class Calls:
             asyncio.get_running_loop().call_soon(self._end_direct, run, live, None)
 
     def close(self) -> None:
-        """Give up all calls without a task that could be cancelled, because the server ends."""
+        """Give up all calls without a task, which the end of the server does not cancel."""
         self._closed = True
         for live, run in list(self._direct.items()):
             if live.sent is not None:
@@ -293,11 +282,11 @@ class Calls:
             self._end(run, live, completion)
 
     async def _end_stored(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
-        """End a call that a durable store has."""
+        """End a call, after its end was stored if a durable store has the call."""
         try:
             ended = completion
             if ended is None and not live.is_unsent:
-                ended = _cancelled(live)
+                ended = cancelled(live)  # another process that has the run by now waits for it
             if ended is not None and run.is_durable:
                 await self._storage.record_end(run, live, ended)
         finally:
@@ -406,16 +395,17 @@ class Calls:
                     run.can_answer,
                     sent,
                 )
-            ended = completion
-            if ended is None and live.scope.cancelled_caught and not live.is_unsent:
-                ended = _cancelled(live)  # another process that has the run by now waits for it
-            if ended is not None and run.is_durable:
-                await self._storage.record_end(run, live, ended)
-        finally:
+        except BaseException:
             self._end(run, live, completion)
+            raise
+        await self._end_stored(run, live, completion)
 
     def _end(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
-        """End a call, and give its slot to the next one. `completion`: None if the call was given up."""
+        """End a call, and give its slot to the next one.
+
+        Args:
+            completion: None if the call was given up.
+        """
         live.advance("abandon" if completion is None else "settle")
         run.calls.pop(live.call.id, None)
         run.recent.append(live.record)
@@ -425,9 +415,9 @@ class Calls:
         if completion is None:
             live.record.status = "failed"
             live.record.ended = self._clock()
-            completion = _cancelled(live)
+            completion = cancelled(live)
         code = None if completion.error is None else completion.error.code
-        why = _late_failure(completion) if live.left else None
+        why = late_failure(completion) if live.left else None
         if self._auditor.listening:
             is_error = why is not None and code is None
             live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
@@ -453,26 +443,6 @@ def _live_call(run: Run, call: ToolCall, began: float, auditor: Auditor) -> Live
     return LiveCall(call, record, CallEvents(auditor, call_id(run.id, call.id), run.id))
 
 
-def _refused(run: Run, live: LiveCall, limits: CodeModeSettings, *, fits: bool) -> Completion:
-    """Return the end of a call that there is no room for. `fits`: its arguments are not too large."""
-    call = live.call
-    why = f"{run.executing} are in flight and {len(run.queue)} are queued"
-    if fits:
-        most = limits.max_pending_tool_calls + limits.max_queued_tool_calls
-        run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, most)
-    else:
-        size = _input_size(call) + sum(_input_size(each.call) for each in run.calls.values())
-        run.exceeded = Exceeded("argumentsCharacters", size, ARGUMENTS_CHARACTERS)
-        why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
-    error = GuestError(
-        f"too many calls in flight: {why}; await some before making more",
-        name="ToolCallError",
-        code="too_many_pending_tool_calls",
-        data=json_text({"tool": call.target, "dispatched": False, "repeatable": live.record.repeatable}),
-    )
-    return Completion(call.id, error=error)
-
-
 async def _report_progress(run: Run, live: LiveCall, progress: float, total: float | None, message: str | None) -> None:
     observation = run.observation
     if observation is not None and observation.client is not None:
@@ -482,51 +452,8 @@ async def _report_progress(run: Run, live: LiveCall, progress: float, total: flo
         observation.client.progress(f"call {live.call.id}", text)
 
 
-def _is_behind(run: Run) -> bool:
-    """Tell whether a program that has not ended has too many results to take."""
-    return run.state in ("running", "waiting") and run.settled.size > BACKLOG_CHARACTERS
-
-
-def _arguments_fit(run: Run, call: ToolCall) -> bool:
-    size = _input_size(call)
-    if size < SMALL_ARGUMENTS:
-        return True
-    return size + sum(_input_size(live.call) for live in run.calls.values()) <= ARGUMENTS_CHARACTERS
-
-
-def _input_size(call: ToolCall) -> int:
-    return len(call.input) if isinstance(call.input, str) else 0
-
-
-def _late_failure(completion: Completion) -> str | None:
-    """Return why a call failed that its program did not await, after a colon; None if it did not fail."""
-    error = completion.error
-    return error_of(completion.value) if error is None else f": {error.message}"
-
-
-def error_of(value: str) -> str | None:
-    """Return what an MCP result with `isError` says, after a colon; None for any other."""
-    try:
-        result = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(result, dict) or result.get("isError") is not True:
-        return None
-    content = result.get("content")
-    first = content[0] if isinstance(content, list) and content else None
-    text = first.get("text") if isinstance(first, dict) else None
-    return f": {escape_line(text, MAX_PROGRESS)}" if isinstance(text, str) and text else ""
-
-
-def _cancelled(live: LiveCall) -> Completion:
-    record = live.record
-    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
-    error = GuestError("the call was cancelled", name="ToolCallError", code="aborted", data=json_text(data))
-    return Completion(live.call.id, error=error)
-
-
 def _number(value: float) -> str:
-    """Write a number of a server, which may have hundreds of digits."""
+    """Return a server's number as text. It may have hundreds of digits."""
     try:
         return f"{value:g}"
     except (OverflowError, ValueError):

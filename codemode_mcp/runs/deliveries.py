@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import Lookup
 
 LOOK_UP_SLICE = 0.002
-"""Seconds of look-ups that are answered in one batch. They are computed in the event loop, which others need too."""
+"""Seconds of look-ups in one batch. They are computed in the event loop, which other tasks need, too."""
 
 LOOK_UP_SECONDS = 2.0
-"""Seconds of look-ups that one run may use."""
+"""Seconds of look-ups of one run."""
 
 BATCH_CHARACTERS = 8 * 1024 * 1024
-"""Characters of results delivered in one turn; more wait for the next."""
+"""Characters of results in one turn. Further results wait for the next turn."""
 
 VALUES_PER_BATCH = 256
-"""Values that are stored and loaded together."""
+"""Values that are stored and loaded in one transaction."""
 
 
 class Deliveries:
@@ -84,7 +84,7 @@ class Deliveries:
         return completion
 
     async def execute_values(self, run: Run) -> None:
-        """Settle the `store()`s and `load()`s that a program has asked for next, if any."""
+        """Execute the next `store()`s and `load()`s of a program, up to another request."""
         asked: list[messages.Store | messages.Load] = []
         for each in run.asked:
             if not isinstance(each, messages.Store | messages.Load) or len(asked) == VALUES_PER_BATCH:
@@ -97,7 +97,7 @@ class Deliveries:
                 run.settled.append(completion)
 
     async def execute_last_stores(self, run: Run) -> tuple[str, ...]:
-        """Execute the `store()`s of the last turn, which no program awaits. Returns why some were refused."""
+        """Execute the `store()`s of the last turn, which no program awaits. Return the reasons of refusals."""
         stores = [asked for asked in run.asked if isinstance(asked, messages.Store)]
         run.asked.clear()
         refused: list[str] = []
@@ -108,7 +108,7 @@ class Deliveries:
         return tuple(dict.fromkeys(refused))
 
     async def _execute(self, run: Run, asked: Sequence[messages.Store | messages.Load], room: int) -> list[Completion]:
-        """Answer the first of these requests, at least one; see `Values.execute`."""
+        """Execute the first of these requests, at least one; see `Values.execute`."""
         run.check_fence()
         if is_bearer(run.owner):
             message = "store() and load() keep values for a known owner, and this one is unknown; return the value"

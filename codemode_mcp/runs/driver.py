@@ -1,4 +1,6 @@
-"""Drive one run: compute a turn of its guest, take in its requests, deliver what has settled, and repeat.
+"""The driver of a run: it computes a turn of the guest, accepts its requests, delivers completions, and repeats.
+
+The module is long because suspending, ending and resuming share the one loop and its order.
 
 A run has one driver at a time, in a task of the manager's group. Requests of clients never touch the guest: an `exec`
 or `wait` opens an `Observation` and waits for its outcome. The driver ends when the program has ended, or when the run
@@ -18,17 +20,17 @@ Invariants:
 - A `CodeModeError` becomes the end of the run, except where a store has the run and another process may continue it:
   then it leaves the driver, and what is stored stays.
 
-The order in one round of the loop matters. The results of a turn are taken in before anything can end the run, so no
-output is lost. What has settled at the deadline is still delivered, within `DEADLINE_GRACE`. Stored values are
-executed before the run waits for a turn, since a database may be slow and others wait for the turn. All completions
-that are there go into one turn, but a timer comes alone (`Deliveries.take`).
+The order in one round of the loop matters. The results of a turn are accepted before anything can end the run, so that
+no output is lost. Completions that are there at the deadline are still delivered, within `DEADLINE_GRACE`. Values are
+stored and loaded before the run waits for a turn, because a database may be slow and other runs wait for the turn. One
+turn takes all completions that are there, but a timer comes alone (`Deliveries.take`).
 
-A turn is computed in the event loop for a few milliseconds and then moves to a thread, which spares most turns two
-changes of threads. Each turn once had a thread from its beginning. Because turns now hold the event loop, the loop
-lets others run between two of them (`asyncio.sleep(0)`).
+A turn is computed in the event loop for a few milliseconds and then moves to a thread. So most turns need no change of
+threads; each turn once had a thread from its beginning. Because turns now hold the event loop, the driver lets other
+tasks run between two of them (`asyncio.sleep(0)`).
 
-The driver only has the sequence. `verdicts` says what a turn means and `answers` what a client gets: both return
-values and change nothing. `persisting` writes, `guests` computes, `deliveries` and `calls` answer the guest's
+The driver has the sequence only. `verdicts` decides about a turn and `answers` makes the answer for a client: both
+return values and change nothing. `persisting` writes, `guests` computes, `deliveries` and `calls` answer the guest's
 requests.
 """
 
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 DEADLINE_GRACE = 0.25
-"""Seconds that a guest which computes at the deadline has to reach the end of its turn."""
+"""Seconds after the deadline in which a guest that is computing may finish its turn."""
 
 OUTPUT_CHARACTERS = 8 * 1024 * 1024
 """Characters of output that one run may produce before the guest discards the rest."""
@@ -92,7 +94,7 @@ class Driver:
 
     Args:
         fallback: the store of a run that is first suspended while `Services.store` does not answer.
-        spawn: start a task that outlives the request.
+        spawn: starts a task that outlives the request.
         on_late, on_late_failure: see `Calls`.
     """
 
@@ -123,11 +125,11 @@ class Driver:
         self._persisting.apply(settings)
 
     def close(self) -> None:
-        """Free what is kept for later programs."""
+        """Free the guest that is kept for the next program."""
         self._guests.close()
 
     async def start(self, run: Run, program: Program, observation: Observation) -> Outcome | SyntaxFault:
-        """Run a program until it ends or is suspended. A `SyntaxFault` if the engine refuses its text."""
+        """Run a program until it ends or is suspended. Return a `SyntaxFault` if the engine refuses its text."""
         run.positions = program.positions
         run.observed_by(observation)
         engine = await self._services.engine()
@@ -159,7 +161,7 @@ class Driver:
             self._leave(run)
 
     async def resume(self, run: Run, suspended: SuspendedRun, observation: Observation) -> Outcome:
-        """Resume a suspended run: wait until something settles, restore its guest, and run until the next end."""
+        """Resume a suspended run: wait for a completion, restore the guest, and run until its end or suspension."""
         run.waits += 1
         run.observed_by(observation)
         try:
@@ -172,15 +174,15 @@ class Driver:
                     return await self._abort(run)
                 self._ask(run, observation)
                 now = self._clock()
-                ends = observation.extended_deadline(now, held=run.questions.being_asked)
+                deadline = observation.extended_deadline(now, held=run.questions.being_asked)
                 answered = now >= questions_due(run, observation)
                 if run.questions.calls:
                     # Another client may answer a server's question after this request. An approval may also come from
                     # a terminal during it.
                     answered = answered or is_unanswerable(run, observation.client)
-                if observation.released or now >= ends or answered:
+                if observation.released or now >= deadline or answered:
                     return await self._suspend_unchanged(run, suspended)
-                await run.wait_for_change(_next_event(run, observation, ends), self._clock)
+                await run.wait_for_change(_next_event(run, observation, deadline), self._clock)
             engine = await self._services.engine()
             if not await self._guests.find_room(run, observation):
                 return await self._turned_away(run, observation, suspended)
@@ -225,19 +227,19 @@ class Driver:
                 return await self._fail(run, stuck(self._settings, full=turn is not None and turn.full))
             self._ask(run, observation)
             now = self._clock()
-            ends = observation.extended_deadline(now, held=run.questions.being_asked)
-            # What has settled at the deadline is still delivered, within the grace that a turn has anyway.
-            late = now >= ends + (DEADLINE_GRACE if run.ready(now) else 0.0)
+            deadline = observation.extended_deadline(now, held=run.questions.being_asked)
+            # Completions that are there at the deadline are still delivered, within the grace that a turn has anyway.
+            late = now >= deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
             if late or observation.released:
                 return await self._suspend(engine, run, "pending_tools")
             if run.ready(now):
                 if turn is not None:
-                    # Turns are computed in the event loop: others come in between.
+                    # Turns are computed in the event loop, so other tasks must run between two of them.
                     await asyncio.sleep(0)
                 turn = None
-                # Before it gets a turn, which others wait for: a database may be slow.
+                # A database may be slow, so this comes before the turn, for which other runs wait.
                 await self._deliveries.execute_values(run)
-                if await self._guests.get_turn(run, observation, ends + DEADLINE_GRACE):
+                if await self._guests.get_turn(run, observation, deadline + DEADLINE_GRACE):
                     try:
                         turn = await self._deliver(engine, run, observation)
                     finally:
@@ -246,7 +248,7 @@ class Driver:
                 return await self._suspend(engine, run, "pending_tools")
             else:
                 turn = None
-                await run.wait_for_change(_next_event(run, observation, ends), self._clock)
+                await run.wait_for_change(_next_event(run, observation, deadline), self._clock)
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
         run.check_fence()
@@ -263,14 +265,14 @@ class Driver:
         return await self._guests.deliver(engine, run, message, self._budget(observation))
 
     async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
-        """Take in the results of a turn. Returns the end of the run if it was the last turn."""
+        """Accept the results of a turn. Return the end of the run if it was the last turn."""
         report = None
         if turn.text is not None:
             try:
                 report = decode_turn(turn.text)
             except InternalError:
                 if turn.stopped is None:
-                    raise  # otherwise these are the last words of an engine that may be damaged
+                    raise  # a stopped engine may be damaged, so its report need not be valid
         if report is not None:
             run.outputs.extend(report.outputs)
             run.history.extend(report.outputs)
@@ -315,10 +317,10 @@ class Driver:
         return found
 
     def _accept(self, run: Run, requests: Iterable[Request], *, over: bool) -> None:
-        """Take in the requests of a turn.
+        """Accept the requests of a turn.
 
         Args:
-            over: it was the last turn. Its calls begin after it is judged.
+            over: it was the last turn. Its calls begin after the verdict.
         """
         now = self._clock()
         for request in requests:
@@ -342,7 +344,7 @@ class Driver:
                     run.asked.append(request)
 
     def _ask(self, run: Run, observation: Observation) -> None:
-        """Put the open questions to the client of the open request, if it can be asked during a request."""
+        """Ask the client of the open request the open questions, if it can be asked during a request."""
         if run.approvals.gathers:
             run.approvals.gather(self._clock(), more_may_come=run.has_undecided_calls)
         for opened in run.questions.to_ask(observation.client):
@@ -386,7 +388,7 @@ class Driver:
         return outcome
 
     async def _fault(self, run: Run, error: CodeModeError) -> Outcome:
-        """Fail a run for a reason outside of it, unless a store has it and another process may continue it."""
+        """Fail a run because of an error outside its program, unless another process may continue it from a store."""
         if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.is_durable):
             raise error
         return await self._fail(run, Failed(error.code, error.message, exceeded=error.exceeded))
@@ -407,7 +409,7 @@ class Driver:
 
     async def _suspend(self, engine: Engine, run: Run, reason: WaitingReason) -> Outcome:
         data = await self._guests.snapshot(engine, run)
-        # Counted before, since these are written down too.
+        # Counted first, because the counts are stored, too.
         run.snapshots += 1
         run.snapshot_size = len(data)
         try:
@@ -420,13 +422,13 @@ class Driver:
         return self._waiting(run, reason)
 
     async def _suspend_unchanged(self, run: Run, suspended: SuspendedRun) -> Outcome:
-        """Suspend a run again in which nothing has settled, with its earlier snapshot."""
+        """Suspend a run again with its earlier snapshot, because nothing has settled."""
         await self._persisting.suspend(run, suspended.snapshot, suspended.manifest, "pending_tools")
         return self._waiting(run, "pending_tools")
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
         outcome = answers.waiting(run, reason, self._clock(), self._services.program)
-        # An answer that puts questions has no room for what was printed: it comes with the next one.
+        # An answer with questions has no room for output, which comes with the next answer.
         return outcome if outcome.questions else run.with_outputs(outcome)
 
     # times
@@ -438,7 +440,8 @@ class Driver:
         return observation.remaining(self._clock()) + DEADLINE_GRACE
 
 
-def _next_event(run: Run, observation: Observation, ends: float) -> float:
+def _next_event(run: Run, observation: Observation, deadline: float) -> float:
+    """Return the next time at which the driver has something to do without a change of the run."""
     due = run.next_timer
     asked = run.approvals.due(more_may_come=run.has_undecided_calls) if run.approvals.gathers else math.inf
-    return min(ends, math.inf if due is None else due, questions_due(run, observation), asked)
+    return min(deadline, math.inf if due is None else due, questions_due(run, observation), asked)

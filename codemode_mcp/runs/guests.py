@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 SHORT_TURN = 0.002
-"""Seconds that a turn may compute in the event loop, about. A longer turn moves to a thread."""
+"""Approximate seconds that a turn may compute in the event loop. A longer turn moves to a thread."""
 
 THREADED_TURNS = 16
-"""Short turns in a row after which a program with a long turn returns from threads to the event loop.
+"""Short turns in a row after which a program that had a long turn returns from threads to the event loop.
 
-It bounds how often such a program holds the event loop for `SHORT_TURN`."""
+This limits how often such a program holds the event loop for `SHORT_TURN`."""
 
 LONG_MESSAGE = 100_000
 """Characters of a message to a guest from which on its turn is computed in a thread."""
@@ -56,16 +56,16 @@ class Guests:
         self._settings = settings
 
     def close(self) -> None:
-        """Free what is kept for later programs."""
+        """Free the guest that is kept for the next program."""
         self._spare.close()
 
     # queueing
 
     async def admit(self, run: Run, observation: Observation) -> bool:
-        """Wait for room in memory and for the first turn. The time spent here is not the program's.
+        """Wait for room in memory and for the first turn. This time does not count as the program's.
 
         Returns:
-            False if the request has to be answered, or was given up, before.
+            False if the request has to be answered, or was given up, before that.
         """
         if not await self.find_room(run, observation):
             return False
@@ -76,14 +76,14 @@ class Guests:
         return True
 
     async def find_room(self, run: Run, observation: Observation) -> bool:
-        """Wait for room in memory. Returns False as `admit`."""
+        """Wait for room in memory. Return False as `admit` does."""
         began = self._clock()
         run.has_room = await self._get(self._rooms, run, observation, observation.latest)
         observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
         return run.has_room
 
     async def get_turn(self, run: Run, observation: Observation, until: float) -> bool:
-        """Wait for a turn, at most until a time by the clock. Returns False as `admit`."""
+        """Wait for a turn, at most until a time by the clock. Return False as `admit` does."""
         return await self._get(self._turns, run, observation, until)
 
     def end_turn(self, run: Run) -> None:
@@ -124,9 +124,10 @@ class Guests:
     async def _compute(
         self, engine: Engine, run: Run, begin: Callable[[str, float, float | None], Steps], message: str, budget: float
     ) -> Turn:
-        """Compute a turn: in the event loop while it is short, which spares two changes of threads, then on a thread.
+        """Compute a turn in the event loop, or in a thread if it takes longer than `SHORT_TURN`.
 
-        A program whose turn was longer is computed on threads, until `THREADED_TURNS` were short again.
+        A short turn thereby needs no change of threads. A program that had a long turn is computed in threads until
+        `THREADED_TURNS` turns in a row were short.
         """
         if run.threaded_turns or len(message) > LONG_MESSAGE:
             steps = begin(message, budget, None)
@@ -162,7 +163,7 @@ class Guests:
         return data
 
     async def restore(self, engine: Engine, run: Run, suspended: SuspendedRun) -> None:
-        """Make the guest of a suspended run.
+        """Restore the guest of a suspended run.
 
         Raises:
             ProgramError: `snapshot_restore_failed`.
@@ -195,13 +196,13 @@ class Guests:
             self._rooms.release(run.share, run.owner)
 
     async def on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
-        """Do work on a guest in a thread of the engine, and return its result. It cannot be cancelled."""
-        # Nothing else may touch a guest before it is at rest, and everything that it computes is bounded in time.
+        """Work on a guest in a thread of the engine, and return the result. This cannot be cancelled."""
+        # Nothing else may touch a guest that computes, and everything that it computes has a time limit.
         with anyio.CancelScope(shield=True):
             return await asyncio.wrap_future(engine.threads.submit(work, *args))
 
 
 def _finish_timed(steps: Steps) -> tuple[Turn, float]:
-    """Compute a turn to its end. Returns it, and the seconds that this took."""
+    """Compute a turn to its end. Return the turn and the seconds that it took."""
     began = time.perf_counter()
     return finish(steps), time.perf_counter() - began

@@ -16,7 +16,7 @@ def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:
     """Cancel the calls that only read or that wait for an approval, and let the others finish.
 
     Returns:
-        Notes on all of them for the reader of the run's result.
+        Notes about these calls for the reader of the run's result.
     """
     cancelled: list[str] = []
     dropped: list[str] = []

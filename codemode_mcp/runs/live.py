@@ -1,4 +1,4 @@
-"""The runs of this process, and those that ended lately."""
+"""The runs of this process, and the runs that ended recently."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.views import RunView, Track
 
 SHOWN_ENDED = 200
-"""Runs that are listed after their end, the latest ones."""
+"""Recently ended runs that are listed."""
 
 MAX_LATE = 5
-"""Sentences kept for an owner about calls that failed after their program had ended."""
+"""Notes for one owner about calls that failed after their program had ended."""
 
 MAX_LATE_OWNERS = 200
 
 _OUTCOMES = {"completed": "ok", "expired": "aborted"}
-"""Classes of ends by their status. A program that has completed and produced nothing is `empty`."""
+"""Outcomes in events, by status; other statuses are outcomes, too. A completed program without a result is `empty`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class LiveRuns:
         self._ended_in_fallback: deque[str] = deque(maxlen=SHOWN_ENDED)
 
     def home_of(self, run_id: str) -> RunStore:
-        """Return the store that has a suspended run, or its end."""
+        """Return the store of a suspended run or of its end."""
         run = self.runs.get(run_id)
         if run is not None and run.home is not None:
             return run.home
         return self._fallback if run_id in self._ended_in_fallback else self._store
 
     def set_aside(self, run: Run) -> None:
-        """Drop a run that this process no longer has. Calls that were sent continue."""
+        """Forget a run that another process has. Calls that were sent continue."""
         if self.runs.get(run.id) is run:
             del self.runs[run.id]
             self._auditor.emit("left", run.id, pending=len(run.calls))
@@ -83,7 +83,7 @@ class LiveRuns:
         run.give_up()
 
     def end(self, run: Run, code: ErrorCode | None) -> None:
-        """Move a run that has ended to those that ended lately."""
+        """Move a run that has ended to the recently ended runs."""
         if self.runs.pop(run.id, None) is None:
             return
         if run.home is self._fallback is not self._store:
@@ -93,7 +93,7 @@ class LiveRuns:
         if last.state == "running":  # nothing of it has run
             last = replace(last, state="failed")
         last = replace(last, code=code, observed=False, timers=0)
-        # Calls that nothing waits for any more may continue.
+        # Calls that no program waits for may continue.
         run.track.pack(run.calls)
         if len(self._ended) == self._ended.maxlen:
             self._ended[0].track.forget()
@@ -121,14 +121,14 @@ class LiveRuns:
         return {each.last.id for each in self._ended} | self.runs.keys()
 
     def views(self) -> list[RunView]:
-        """Return all runs and those that ended lately, the newest first, without their calls."""
+        """Return all runs and the recently ended ones, the newest first, without their calls."""
         now = self._clock()
         found: list[Run | _Ended] = [*self.runs.values(), *self._ended]
         found.sort(key=lambda each: each.began, reverse=True)
         return [each.view(now) for each in found]
 
     def view(self, run_id: str) -> RunView | None:
-        """Return one of them with its calls; None if it is unknown or was forgotten."""
+        """Return the view of one of these runs, with its calls. None: it is unknown or was forgotten."""
         now = self._clock()
         run = self.runs.get(run_id)
         if run is not None:
@@ -141,7 +141,7 @@ class LiveRuns:
     # calls that failed after the end of their program
 
     def note_late_failure(self, owner: str, note: str) -> None:
-        """Keep a sentence about such a call for the next answer to its owner."""
+        """Keep a note about such a call for the next answer to its owner."""
         notes = self._late.pop(owner, [])
         if len(notes) < MAX_LATE:
             notes.append(note)
@@ -150,12 +150,12 @@ class LiveRuns:
             del self._late[next(iter(self._late))]
 
     def take_late_notes(self, owner: str | None) -> tuple[str, ...]:
-        """Return the sentences for an owner, and forget them."""
+        """Return the notes for an owner, and forget them."""
         return tuple(self._late.pop(owner, ())) if owner is not None else ()
 
 
 def stop(run: Run, observation: Observation) -> None:
-    """Have the driver of a run abort it."""
+    """Make the driver of a run abort the run."""
     observation.aborted = True
     if observation.queueing is not None:
         observation.queueing.cancel()

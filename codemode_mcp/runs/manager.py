@@ -1,4 +1,4 @@
-"""The runs as the server sees them: `execute`, `observe`, and one task group that outlives requests."""
+"""The runs as the server sees them: `execute`, `observe`, and the task group of the drivers, which outlive requests."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ __all__ = ["Cell", "RunManager", "Services", "open_manager"]
 log = logging.getLogger("codemode_mcp.runs")
 
 SWEEP_SECONDS = 5.0
-"""Interval at which runs past their time are dropped."""
+"""Interval at which expired runs are dropped."""
 
 
 class RunManager:
     """The manager of all runs of this process. Use `open_manager`.
 
     Attributes:
-        operator: the runs of all owners.
+        operator: the operator's access to the runs of all owners.
     """
 
     def __init__(self, services: Services, settings: CodeModeSettings, group: TaskGroup) -> None:
@@ -95,7 +95,7 @@ class RunManager:
         return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
 
     def late_notes(self, owner: str | None) -> tuple[str, ...]:
-        """Return, once, which calls failed after programs of an owner had ended."""
+        """Return the notes about calls that failed after programs of an owner had ended, and forget them."""
         return self._live.take_late_notes(owner)
 
     def apply(self, settings: CodeModeSettings) -> None:
@@ -111,7 +111,7 @@ class RunManager:
             on_output: takes what the program prints, in this request and in those that continue the run.
 
         Raises:
-            CodeModeError: nothing of the program has run.
+            CodeModeError: the program was refused, and nothing of it has run.
         """
         latest = self._clock() + self._settings.max_request_ms / 1000
         run_id = "run_" + secrets.token_urlsafe(18)
@@ -128,7 +128,7 @@ class RunManager:
         hook = partial(dispatcher.admit_program, run_id, owner, cell.caller) if dispatcher.admits_programs else None
         prepared = await self._preparer.prepare(cell, hook=hook, members=members, note=notes.append, deadline=latest)
         assert catalog is not None
-        # The engine is compiled outside the program's time.
+        # Compiling the engine does not count as the program's time.
         await self._services.engine()
         run = await self._new_run(run_id, owner, prepared.cell, catalog, on_output)
         for note in notes:
@@ -136,7 +136,7 @@ class RunManager:
         observation = Observation(min(self._clock() + self._settings.timeout_ms / 1000, latest), client, latest=latest)
         if self._live.closing:
             raise ProgramError("aborted", "the server is shutting down")
-        # Not left to its task, so that closing or cancelling in between finds it.
+        # Set here and not in the task, so that closing or cancelling in between finds the run.
         run.observation = observation
         self._live.runs[run.id] = run
         self._group.start_soon(self._drive_cell, run, prepared, hook, observation)
@@ -147,7 +147,7 @@ class RunManager:
             raise
 
     async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
-        """Return the catalog, after the servers that the program names have had time to start."""
+        """Return the catalog, after giving the servers that the program names time to start."""
         upstreams = self._services.upstreams
         if found.servers is None or found.servers:
             names = upstreams.servers_for(caller, found.servers)
@@ -187,7 +187,7 @@ class RunManager:
             owner: None for a caller that is known only by the id of the run.
             cancel: abort the run.
             from_start: include what the program printed before.
-            answers: to the questions of an earlier answer, by key.
+            answers: the answers to the questions of an earlier answer, by key.
             caller: the owner as known now, who may be in other groups than when the run began. It decides what the
                 program may call from now on.
 
@@ -197,7 +197,7 @@ class RunManager:
         owner = owner or bearer_of(run_id)
         live = self._live.runs.get(run_id)
         if cancel and live is not None and live.owner == owner and live.observation is not None:
-            # Another request waits for it. Both get the same end.
+            # Another request waits for the run. Both requests get the same end.
             observation = live.observation
             stop(live, observation)
             return self._with_late_notes(await observation.outcome())
@@ -216,7 +216,7 @@ class RunManager:
         run.observation = observation
         self._takeover.note_observed()
         if caller is not None:
-            # It counts for the share that it began in, wherever it is waited for.
+            # The run counts for the share in which it began, whichever client waits for it.
             caller = replace(caller, share=run.context.caller.share)
             run.context = replace(run.context, caller=caller)
         run.questions.accept_answers(answers or {})
@@ -234,7 +234,7 @@ class RunManager:
         return self._with_late_notes(outcome)
 
     async def retire(self) -> None:
-        """Accept no more requests, and suspend the programs of open ones in a durable store."""
+        """Accept no more requests, and suspend the programs of the open ones in a durable store."""
         if not self._store.durable:
             return
         self._live.closing = True
@@ -249,11 +249,11 @@ class RunManager:
                 pass
 
     def give_up_calls(self) -> None:
-        """Give up all calls in flight, before connections close, which would end them with another reason."""
+        """Give up all calls in flight. Otherwise the closing connections would end them with a misleading error."""
         self._driver.calls.close()
 
     def close(self) -> None:
-        """Abort what still runs. Runs in a durable store are left to the next process that claims them."""
+        """Abort the runs. Those in a durable store are left to the next process that claims them."""
         self._live.closing = True
         for run in list(self._live.runs.values()):
             if run.is_durable:
@@ -318,7 +318,7 @@ class RunManager:
             async with run.driving:
                 outcome: Outcome | CodeModeError = await drive()
             if observation.aborted and run.state == "waiting":
-                # Cancelled during its suspension: another request, or another process, may have it already.
+                # The run was cancelled during its suspension. Another request or process may have it already.
                 outcome = await self.observe(run.id, run.owner, cancel=True)
         except CodeModeError as error:
             outcome = error
@@ -331,13 +331,13 @@ class RunManager:
             log.exception("run %s failed in an unexpected way", run.id[:12])
             outcome = InternalError("the program failed inside codemode-mcp; see its log")
             if run.is_durable:
-                # What is stored of it can still be waited for, or cancelled.
+                # The stored run can still be resumed or cancelled.
                 self._takeover.let_go(run)
                 observation.settle(outcome)
                 return
             run.cancel_calls()
         except BaseException:
-            # The group is being cancelled. Requests that still wait get an answer before the end.
+            # The task group is being cancelled. Open requests get an answer before it ends.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
             if not run.is_durable:
                 self._live.end(run, "aborted")
@@ -348,7 +348,7 @@ class RunManager:
         observation.settle(outcome)
 
     async def sweep_forever(self) -> None:
-        """Drop runs past their time, every `SWEEP_SECONDS`."""
+        """Drop expired runs, every `SWEEP_SECONDS`."""
         auditor = self._services.auditor
         while True:
             await anyio.sleep(SWEEP_SECONDS)
@@ -362,7 +362,7 @@ class RunManager:
                 self._takeover.report_success()
 
     async def sweep(self) -> None:
-        """Drop runs past their time, and cancel the calls that they still wait for."""
+        """Drop expired runs, and cancel their calls."""
         for store in dict.fromkeys((self._fallback, self._store)):
             for run_id in await store.sweep():
                 run = self._live.runs.get(run_id)
@@ -377,7 +377,7 @@ class RunManager:
 
 @asynccontextmanager
 async def open_manager(services: Services, settings: CodeModeSettings) -> AsyncIterator[RunManager]:
-    """Open a manager with its task group. Leaving aborts what still runs."""
+    """Open a manager with its task group. Leaving aborts the runs."""
     with ExitStack() as stack:
         async with anyio.create_task_group() as group:
             manager = RunManager(services, settings, group)

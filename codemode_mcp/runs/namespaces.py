@@ -1,7 +1,7 @@
 """The namespaces of one run: their scopes, made when it begins, and the calls of their functions.
 
-The guest gets data, and the paths of functions. A called function is looked up by its path in the scope that is kept
-here, so no text of a program decides what is called.
+The guest gets the data of a scope and the paths of its functions; the scope itself stays in this process. A function is
+called by its path in the scope, so no other text of a program decides what is called.
 """
 
 from __future__ import annotations
@@ -44,16 +44,18 @@ MAPPER_SECONDS = 2.0
 """Timeout for the input mapper of one call."""
 
 MAX_SCOPES_SHARE = 8
-"""Divisor of a program's memory that gives the most characters of all its scopes together."""
+"""All scopes of a program together may have as many characters as its memory has bytes, divided by this."""
 
 
 class Registered(Protocol):
-    """The plugins and namespaces that are registered at the moment."""
+    """The currently registered plugins and namespaces."""
 
-    def namespace(self, namespace_id: str) -> Namespace | None: ...
+    def namespace(self, namespace_id: str) -> Namespace | None:
+        """Return a namespace by its id."""
+        ...
 
     def find(self, name: str) -> Owner | None:
-        """Return a plugin, whose code runs in threads of its own."""
+        """Return a plugin. Its code runs in its own threads."""
         ...
 
 
@@ -62,10 +64,10 @@ class OpenNamespace:
     """One namespace in one run.
 
     Attributes:
-        plugin: the plugin that registered it; None if it was removed.
-        functions: by path; empty if there is a `refusal`.
-        shape: for its declaration; None if there is a `refusal`.
-        refusal: the reason why it cannot be used.
+        plugin: the plugin that registered the namespace; None if the plugin was removed.
+        functions: the functions by path; empty if there is a `refusal`.
+        shape: the shape of the scope, for its declaration; None if there is a `refusal`.
+        refusal: the reason why the namespace cannot be used; empty if it can.
     """
 
     offered: OfferedNamespace
@@ -79,10 +81,10 @@ class OpenNamespaces:
     """The namespaces of one run.
 
     Args:
-        registered: what is registered when a function is called.
+        registered: the plugins that are registered when a function is called.
 
     Attributes:
-        text: for the guest, until `forget_text`.
+        text: JSON of the scopes for the guest, until `forget_text`.
     """
 
     def __init__(
@@ -101,14 +103,14 @@ class OpenNamespaces:
 
     @property
     def shapes(self) -> Mapping[str, ScopeObject]:
-        """The scopes for their declarations, by id."""
+        """The shapes of the scopes, by the id of their namespace."""
         return {each.offered.id: each.shape for each in self._opened.values() if each.shape is not None}
 
     def nearest_function(self, expression: str) -> str | None:
-        """Return the path of the function that a program most likely meant, after the global name.
+        """Return the path, without the global name, of the function that a program most likely meant.
 
         Args:
-            expression: what it called, such as `issues.lsit` or `namespaces.issues.lsit`.
+            expression: the expression that it called, such as `issues.lsit` or `namespaces.issues.lsit`.
         """
         name, _, path = expression.removeprefix("namespaces.").partition(SEPARATOR)
         for each in self._opened.values():
@@ -117,11 +119,11 @@ class OpenNamespaces:
         return None
 
     def forget_text(self) -> None:
-        """Forget the text for the guest, which has it now."""
+        """Forget the text, because the guest has it."""
         self.text = "[]"
 
     def tool_call(self, call: NamespaceCall) -> ToolCall:
-        """Return the tool call for a call of a function, or a call that is refused."""
+        """Return the tool call for a call of a function, or a refused call."""
         opened = self._opened.get(call.namespace)
         if opened is None:
             return _refused(call, call.namespace, f"there is no namespace {_shown(call.namespace)}")
@@ -131,7 +133,7 @@ class OpenNamespaces:
             return _refused(call, path, f"{path[:200]}: {opened.refusal}")
         function = opened.functions.get(call.path)
         if function is None or opened.plugin is None:
-            return _refused(call, path, f"{_shown(path)} is no function of the namespace {name!r}")
+            return _refused(call, path, f"{_shown(path)} is not a function of the namespace {name!r}")
         gone = partial(self._gone, opened, function, path[:200])
         if gone():
             return _refused(call, path, gone())
@@ -144,14 +146,14 @@ class OpenNamespaces:
         return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
 
     def _gone(self, opened: OpenNamespace, function: NamespaceTool, path: str) -> str:
-        """Return why a function of a plugin that was removed or changed cannot be called; empty if it can."""
+        """Return why a function cannot be called: its plugin was removed or changed. Empty if it can be called."""
         if self._registered is None or opened.plugin is None:
             return ""
         name = opened.plugin.name
         plugin = self._registered.find(name)
         if plugin is None:
             return f"{path}: {removed(name)}"
-        # The mapper is code of the plugin before it was loaded again.
+        # The mapper is code from before the plugin was loaded again.
         if function.input_mapper is not None and plugin.threads is not opened.plugin.threads:
             return f"{path}: plugin {name!r} was loaded again while this program ran; run the program again"
         return ""
@@ -170,11 +172,11 @@ async def open_namespaces(
     aborted: Callable[[], bool],
     memory_limit: int,
 ) -> OpenNamespaces:
-    """Make the scopes of a run that begins. A scope that fails or times out makes its namespace unusable in the run.
+    """Make the scopes of a run that begins. If a scope fails or times out, the run cannot use its namespace.
 
     Args:
         visible: the namespaces in the run's catalog.
-        aborted: tells whether the run was given up.
+        aborted: returns True if the run was given up.
         memory_limit: bytes that the program may use.
     """
     if not visible:
@@ -225,7 +227,7 @@ async def _make(
     registered: Registered | None,
     context_for: Callable[[Namespace], NamespaceContext],
 ) -> tuple[Owner | None, Scope | str]:
-    """Return a scope, or why there is none."""
+    """Return the plugin of a namespace, and its scope or the reason why it cannot be used."""
     namespace = None if registered is None else registered.namespace(offered.id)
     plugin = None if registered is None else registered.find(offered.plugin)
     # A namespace that was registered again after the catalog was made may require other tools.
@@ -270,7 +272,7 @@ async def _map_input(
     given: tuple[str | None, ...],
     gone: Callable[[], str],
 ) -> str:
-    if gone():  # since the program made the call
+    if gone():  # the plugin may have changed since the program made the call
         raise ProgramError("nested_tool_failed", gone())
     arguments = [None if each is None else _read(each, path) for each in given]
     try:
@@ -278,7 +280,7 @@ async def _map_input(
     except TypeError as error:
         raise ProgramError("nested_tool_failed", f"{path} takes other arguments: {error}") from None
     except ValueError:
-        pass  # a built-in that does not say what it takes
+        pass  # a built-in function without a signature
 
     def map_and_read() -> str | ValueError:
         mapped = mapper(*arguments)
@@ -295,7 +297,9 @@ async def _map_input(
         raise PluginError(f"{path}: {error.message}") from None
     if isinstance(mapped, ValueError):
         log.error("plugin %r failed: the input mapper of %s: %s", plugin.name, path, mapped)
-        raise PluginError(f"{path}: plugin {plugin.name!r} failed: its input mapper has returned no input: {mapped}")
+        raise PluginError(
+            f"{path}: plugin {plugin.name!r} failed: its input mapper returned an invalid input: {mapped}"
+        )
     return str(mapped)
 
 
@@ -303,7 +307,7 @@ def _read(text: str, path: str) -> Any:
     try:
         return parse_json(whole_characters(text))
     except (ValueError, RecursionError):
-        raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or no JSON") from None
+        raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or is not JSON") from None
 
 
 def _shown(text: str) -> str:

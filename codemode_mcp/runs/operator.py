@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StoreKind
 
 TAKEOVER_SECONDS = 2.0
-"""Time for the calls of a run that was taken over to come to wait for an approval."""
+"""Seconds for the calls of a run that was taken over to reach the wait for an approval."""
 
 
 class Cancel(Protocol):
-    """`RunManager.observe`, as far as it is used here."""
+    """The part of `RunManager.observe` that cancels."""
 
     async def __call__(self, run_id: str, owner: str | None, *, cancel: bool) -> Outcome: ...
 
@@ -46,7 +46,7 @@ class Operator:
 
     @property
     def store(self) -> tuple[StoreKind, str]:
-        """The kind of the store of suspended runs, and its name."""
+        """The kind and the name of the store of suspended runs."""
         return self._store.kind, self._store.name
 
     async def totals(self) -> Totals:
@@ -54,7 +54,7 @@ class Operator:
         return await self._store.totals()
 
     async def stored_views(self) -> list[RunView]:
-        """Return the runs that the store has and this process has not, the newest first, without their calls.
+        """Return the runs that only the store has, the newest first, without their calls.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -62,25 +62,25 @@ class Operator:
         if not self._store.durable:
             return []
         if not self._store.holds():
-            # The question may take longer than a person waits.
+            # A query may take longer than a person waits.
             raise StoreUnavailable(
-                "the store{at} does not answer: what is only there is not shown", at=f" {self._store.name}"
+                "the store{at} does not answer: runs that only the store has are not shown", at=f" {self._store.name}"
             )
         here = self._live.listed
         return [view for view in await self._store.views() if view.id not in here]
 
     def approvals(self, run_id: str) -> Sequence[ApprovalRequest]:
-        """Return the calls of a run that wait for a person, in order; none if there is no such run."""
+        """Return the calls of a run that wait for a person, in order. The result is empty if there is no such run."""
         run = self._live.runs.get(run_id)
         return () if run is None else run.approvals.requests
 
     def decide(
         self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
     ) -> list[int]:
-        """Decide calls of a run that wait for an approval, and take back questions to a client about them.
+        """Decide about calls of a run that wait for an approval, and withdraw questions to a client about them.
 
         Args:
-            calls: None for all that wait. Calls that do not wait are ignored.
+            calls: the numbers of the calls; None for all that wait. Calls that do not wait are ignored.
             by: the person or program that decided, in words.
 
         Returns:
@@ -99,10 +99,10 @@ class Operator:
             raise ProgramError("invalid_input", str(error)) from None
 
     async def take_over(self, run_id: str, serves: Callable[[str], bool] = bool) -> bool:
-        """Take over a suspended run that no process drives, with its calls, so that these can be decided here.
+        """Take over a suspended run that no process drives, so that its calls can be decided here.
 
         Args:
-            serves: tells whether this process serves an owner. The calls of others are not for its servers.
+            serves: returns True if this process serves an owner. Calls of other owners are meant for other servers.
 
         Returns:
             False if there is no such run.
@@ -118,7 +118,7 @@ class Operator:
         await self._store.release(run_id, owner)
         run = self._live.runs.get(run_id)
         with anyio.move_on_after(TAKEOVER_SECONDS):
-            # If it has a driver, that is woken by changes instead.
+            # If the run has a driver by now, changes wake the driver instead.
             while run is not None and run.observation is None and run.has_undecided_calls and run.id in self._live.runs:
                 await run.wait_undriven()
         return True
@@ -130,13 +130,13 @@ class Operator:
             serves: see `take_over`.
 
         Returns:
-            False if there is no such run, or it has ended by itself.
+            False if there is no such run, or if it ended before.
         """
         run = self._live.runs.get(run_id)
         if run is not None:
             owner: str | None = run.owner
         else:
-            # The process that continues it ends it. If none does, this process is to end it.
+            # The process that drives the run ends it. If there is none, this process ends it.
             owner = await self._store.owner_of(run_id) if self._store.durable else None
         if owner is None:
             return False

@@ -1,8 +1,8 @@
 """Suspensions, checkpoints and ends of runs, written to a store.
 
-One writer at a time has a run (`Run.writing`). A durable store is given everything of one moment: the snapshot, the
-record, the pending calls and what was printed. The order of a first suspension matters: the run counts as stored from
-before the write, so that no call is sent meanwhile which the store would not know of.
+A run has one writer at a time (`Run.writing`). A durable store gets the snapshot, the record, the pending calls and the
+output of the same moment. The order of a first suspension matters: the run counts as stored even before the write, so
+that no call is sent meanwhile without the store's knowledge.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 LARGE_CATALOG = 200
-"""Tools from which on a catalog is made text in a thread."""
+"""Tools of a catalog that is hashed in a thread."""
 
-LEAST_RECORD = 8 * 1024 * 1024
-"""Least limit in bytes for the record of a suspended program: all of it but its memory and its calls.
+MIN_RECORD_LIMIT = 8 * 1024 * 1024
+"""Least limit, in bytes, of the record of a suspended program: everything except its memory and its calls.
 
-The limit is that of snapshots where that is larger."""
+Where `maxSnapshotBytes` is larger, it is the limit."""
 
 
 class Persisting:
@@ -47,7 +47,7 @@ class Persisting:
 
     Args:
         fallback: the store of a run that is first suspended while `Services.store` does not answer.
-        spawn: start a task that outlives the request.
+        spawn: starts a task that outlives the request.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Persisting:
         self._settings = settings
 
     async def suspend(self, run: Run, data: bytes, manifest: str, reason: WaitingReason) -> None:
-        """Write a run down that is suspended now.
+        """Store a run and suspend it.
 
         Args:
             data: the snapshot of its guest.
 
         Raises:
-            CodeModeError: it was not written down.
+            CodeModeError: the run was not stored.
         """
         home, first = run.home or self._store, run.home is None
-        # From now on no call is sent that the store will not know of.
+        # From now on, no call is sent without the store's knowledge.
         if home.durable:
             run.advance_custody("store")
         client = None if run.observation is None else run.observation.client
@@ -85,7 +85,7 @@ class Persisting:
             if isinstance(error, StoreUnavailable) and error.unsure:
                 raise  # another process may take it over, so this process must not continue it
             if first:
-                # It is not stored, so its calls need not be stored before they are sent.
+                # The run is not stored, so its calls need not be stored before they are sent.
                 if home.durable:
                     run.advance_custody("unstore")
                 for live in run.calls.values():
@@ -100,12 +100,12 @@ class Persisting:
         run.advance("suspend")
 
     async def checkpoint(self, run: Run, data: bytes) -> None:
-        """Write a running run down, before calls are sent that must not be sent twice."""
+        """Store a run that continues, before it sends calls that must not be sent twice."""
         await self._write(run, data, run.manifest, "pending_tools", self._store, told=False, checkpoint=True)
         run.advance_custody("checkpoint")
 
     async def end(self, run: Run, outcome: Outcome) -> None:
-        """Write the end of a run down, if it ever left this process. A store that does not answer gets it later.
+        """Store the end of a run that was ever suspended. If the store does not answer, retry later.
 
         Raises:
             Fenced: another process has the run.
@@ -142,7 +142,7 @@ class Persisting:
             return
         else:
             self._store.forget(run.id)
-        # Another process continues from before its last turn, or may: this one must not send that turn's calls.
+        # Another process may continue the run from before its last turn, so the calls of that turn must not be sent.
         run.give_up()
 
     async def _write(
@@ -159,13 +159,13 @@ class Persisting:
         """Write a run to a store.
 
         Args:
-            told: the answer to be given now contains what was printed.
+            told: the answer to the open request contains the output.
 
         Returns:
-            The time at which it expires, by the clock.
+            The time at which the stored run expires, by the clock.
         """
         if home.durable and run.stored_catalog is None:
-            run.stored_catalog = await _stored(run.context.catalog)
+            run.stored_catalog = await _stored_catalog(run.context.catalog)
         async with run.writing:
             run.check_fence()
             now = self._clock()
@@ -193,7 +193,7 @@ class Persisting:
         return expires
 
     def _check_size(self, record: str) -> None:
-        most = max(self._settings.max_snapshot_bytes, LEAST_RECORD)
+        most = max(self._settings.max_snapshot_bytes, MIN_RECORD_LIMIT)
         if len(record) > most:
             raise ProgramError(
                 "snapshot_limit_exceeded",
@@ -204,14 +204,14 @@ class Persisting:
 
 
 def _note_end(run: Run) -> None:
-    # No process can return to before its end, so calls of the last turn may be sent.
+    # No process can continue the run from before its end any more, so calls of the last turn may be sent.
     run.advance_custody("end")
     for live in run.calls.values():
         live.note_recorded()
 
 
-async def _stored(catalog: Catalog) -> StoredCatalog:
-    # The first hash of a large catalog takes a while.
+async def _stored_catalog(catalog: Catalog) -> StoredCatalog:
+    # The hash of a large catalog takes time when it is first computed.
     large = len(catalog) > LARGE_CATALOG
     found = await anyio.to_thread.run_sync(catalog_hash, catalog) if large else catalog_hash(catalog)
     return StoredCatalog(found, lambda: catalog_text(catalog))

@@ -1,9 +1,9 @@
 """The open questions of one run: from upstream servers, and from this server for approvals (`approvals`).
 
-A server's question belongs to the call in which the server asked it. It stays open while its run is suspended, and is
-put to the next client that observes the run. Some clients can be asked while their request is open. Others get the
-questions as the answer to their request and send the answers with the next one (revision 2026-07-28). Others can do
-neither.
+A server's question belongs to the call in which the server asked it. It stays open while the run is suspended, and is
+put to the next client that observes the run. Some clients can be asked while their request is open. Other clients get
+the questions as the answer to their request, and send their answers with the next request (revision 2026-07-28). Other
+clients can do neither.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger("codemode_mcp.runs")
 Way = Literal["ask", "return", "later", "none"]
 """The way in which a client gets a question.
 
-`ask`: by a request to it. `return`: as the answer to its own request. `later`: as the answer to its next request, since
-this one was answered with questions often enough. `none`: not at all."""
+`ask`: by a request to the client. `return`: as the answer to the client's request. `later`: as the answer to its next
+request, because this one was answered with questions often enough. `none`: not at all."""
 
 WINDOW = 0.1
-"""Seconds in which other calls may put questions too, before a request is answered with the open ones."""
+"""Seconds that a request waits for the questions of other calls before it is answered with the open ones."""
 
 MAX_TURNED_DOWN = 5
-"""Questions in a row that a user can turn down before the program cannot ask any more.
+"""Questions of a program that a user can turn down in a row. Then the program cannot ask any more.
 
-A program in a loop would ask until the user gave in."""
+Otherwise a program in a loop would ask until the user gives in."""
 
 
 class Client(Protocol):
@@ -45,20 +45,20 @@ class Client(Protocol):
 
     @property
     def lasting(self) -> bool:
-        """Tell whether a question to it may outlive its request."""
+        """True if a question to the client may outlive its request."""
         ...
 
     @property
     def supported(self) -> frozenset[QuestionMethod]:
-        """The methods of questions that it has declared to answer."""
+        """The methods of the questions that the client declares to answer."""
         ...
 
     def progress(self, source: str, message: str) -> None:
-        """Report how far the open request is. A message replaces the last one of its source if that is not yet sent."""
+        """Report progress of the open request. A message replaces an unsent one of the same source."""
         ...
 
     def way(self, question: Question | ApprovalQuestion) -> Way:
-        """Return the way in which it gets a question."""
+        """Return the way in which the client gets a question."""
         ...
 
     async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
@@ -71,9 +71,11 @@ class Client(Protocol):
 
 
 class OnAnswer(Protocol):
-    """Taker of the answer to a question of `Questions.show`."""
+    """The callback for the answer to a question of `Questions.show`."""
 
-    def __call__(self, answer: JsonObject | QuestionRefused, *, seconds: float | None) -> None: ...
+    def __call__(self, answer: JsonObject | QuestionRefused, *, seconds: float | None) -> None:
+        """Take the answer. `seconds`: for which a client had the question; None if unknown."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -83,11 +85,11 @@ class OpenQuestion:
     Attributes:
         call: the id of its call; None for an approval.
         began: monotonic seconds.
-        on_answer: of a question of `show`: takes its answer, once, and the seconds for which the client had it.
-        shown: monotonic seconds at which a client got it last; None if none has.
-        asking: cancels the request to the client while it is being asked.
+        on_answer: takes the answer, once, to a question of `show`.
+        shown: monotonic seconds at which a client last got the question; None if none has got it.
+        asking: cancels the request to the client, while the client is being asked.
         lasting: the client may answer after its own request has ended.
-        way: the way of the client that observed last, so that a large question is examined once a request.
+        way: the client that last observed the run, and its way. So a large question is examined once a request.
     """
 
     key: str
@@ -103,8 +105,8 @@ class OpenQuestion:
     answer: JsonObject | QuestionRefused | None = None
 
     @property
-    def whose(self) -> str:
-        """The question's owner, for the log."""
+    def title(self) -> str:
+        """The kind of question and its server, for the log."""
         if isinstance(self.question, ApprovalQuestion):
             return "a question for approval"
         return f"a question of server {self.question.server!r}"
@@ -117,7 +119,7 @@ class Questions:
     """The open questions of one run.
 
     Args:
-        on_change: called when a question is opened, answered or taken back.
+        on_change: called when a question is opened, answered or withdrawn.
     """
 
     def __init__(self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -134,16 +136,17 @@ class Questions:
 
     @property
     def open(self) -> Collection[OpenQuestion]:
+        """The questions without an answer."""
         return self._open.values()
 
     @property
     def state(self) -> tuple[int, int]:
-        """The state that outlives a process: the number of questions so far, so that no two have the same key, and the
-        number of those turned down in a row."""
+        """The state that outlives a process: the number of questions so far, from which their keys are made, and the
+        number of questions turned down in a row."""
         return self._count, self._turned_down
 
     def restore(self, count: int, turned_down: int) -> None:
-        """Continue with the state of another process."""
+        """Set the state to that of another process."""
         self._count, self._turned_down = count, turned_down
 
     @property
@@ -153,11 +156,12 @@ class Questions:
 
     @property
     def being_asked(self) -> bool:
+        """True if a client is being asked a question."""
         return bool(self._open) and any(each.asking is not None for each in self._open.values())
 
     @property
     def has_answer(self) -> bool:
-        """Tell whether a question has its answer, which its call takes in the next round of the event loop."""
+        """True if a question has an answer. Its call takes the answer in the next round of the event loop."""
         return any(each.answer is not None for each in self._open.values())
 
     def returned_to(self, client: Client | None) -> list[OpenQuestion]:
@@ -174,11 +178,11 @@ class Questions:
         return tuple((each.key, each.question) for each in found)
 
     def put_later(self, client: Client | None) -> bool:
-        """Tell whether the client gets a question with its next request."""
+        """Return True if the client gets a question with its next request."""
         return client is not None and any(_way(each, client) == "later" for each in self._open.values())
 
     async def put(self, call: int, question: Question | ApprovalQuestion, now: float) -> JsonObject:
-        """Put a question and wait for its answer. Cancelling takes the question back.
+        """Put a question and wait for its answer. Cancelling withdraws the question.
 
         Raises:
             QuestionRefused: the client does not answer, or the program has asked its user too often.
@@ -218,17 +222,17 @@ class Questions:
         """Put a question without waiting for its answer.
 
         Args:
-            key: of this question alone. Only a client that was shown the question can know it.
+            key: the unique key of the question. Only a client that was shown the question can know it.
         """
         self._open[key] = OpenQuestion(key, question, None, now, on_answer)
         self._on_change()
 
     def take_unclaimed(self, key: str) -> JsonObject | QuestionRefused | None:
-        """Take the answer that the open request came with to a question that another process has put, if any."""
+        """Take the answer in the open request to a question that another process has put. None: there is none."""
         return self._unclaimed.pop(key, None)
 
     def withdraw(self, key: str) -> None:
-        """Take back a question of `show`. Later answers to it are ignored."""
+        """Withdraw a question of `show`. Later answers to it are ignored."""
         opened = self._open.pop(key, None)
         if opened is not None:
             if opened.asking is not None:
@@ -236,11 +240,11 @@ class Questions:
             self._on_change()
 
     def answer(self, answers: Iterable[tuple[str, JsonObject | QuestionRefused]]) -> None:
-        """Give answers by key. Answers to questions that are not open, or have an answer, are ignored."""
+        """Accept answers by key. Answers to questions that are not open, or have an answer, are ignored."""
         for key, answer in answers:
             opened = self._open.get(key)
             if opened is not None and opened.answer is None:
-                opened.answer = answer or {}  # it may be null, since it was not validated
+                opened.answer = answer or {}  # an answer may be null, since it was not validated
                 opened.answered.set()
                 if opened.on_answer is not None:
                     self.withdraw(key)
@@ -248,22 +252,22 @@ class Questions:
                     opened.on_answer(answer, seconds=seconds)
 
     def accept_answers(self, answers: Mapping[str, JsonObject]) -> None:
-        """Give the answers that a request comes with.
+        """Accept the answers in a request.
 
-        Answers to questions that are not open are kept for this request: a process that has just taken the run over
+        Answers to questions that are not open are kept during the request: a process that has just taken the run over
         may still put these questions.
         """
         self._unclaimed = {key: answer or {} for key, answer in answers.items() if key not in self._open}
         self.answer(answers.items())
 
     def refuse(self) -> None:
-        """Refuse the questions of servers, because another process has the run and no client comes here any more."""
+        """Refuse the questions of servers, because another process has the run and its clients."""
         self._refuses = True
         servers = [key for key, each in self._open.items() if each.call is not None]
         self.answer((key, QuestionRefused(_TAKEN_OVER)) for key in servers)
 
     def to_ask(self, client: Client | None) -> list[OpenQuestion]:
-        """Return the questions to be put to the client now, each once until `end_request`."""
+        """Return the questions to put to the client now, each once until `end_request`."""
         if client is None or not self._open:
             return []
         found = [
@@ -277,7 +281,7 @@ class Questions:
         return found
 
     async def ask(self, opened: OpenQuestion, client: Client) -> None:
-        """Put a question of `to_ask` to the client, and give its answer to `answer`."""
+        """Put a question of `to_ask` to the client, and accept its answer."""
         assert opened.asking is not None
         answer: JsonObject | QuestionRefused | None = None
         with opened.asking:
@@ -286,8 +290,8 @@ class Questions:
             except QuestionRefused as refusal:
                 answer = refusal
             except Exception:
-                # An error that left this task would cancel all other tasks of its group.
-                log.exception("%s could not be put", opened.whose)
+                # An error that leaves this task would cancel all other tasks of its group.
+                log.exception("%s could not be put", opened.title)
                 answer = QuestionRefused("the question could not be put to the client")
         opened.asking = None
         if answer is not None:
@@ -295,7 +299,7 @@ class Questions:
         self._on_change()
 
     def end_request(self) -> None:
-        """Take back the questions that are bound to the open request, which ends. They can be put again."""
+        """Withdraw the questions that are bound to the open request, which ends. They can be put again."""
         self._unclaimed = {}
         for each in self._open.values():
             if each.asking is not None and not each.lasting:

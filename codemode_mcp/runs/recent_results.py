@@ -1,6 +1,6 @@
 """The latest results of a run, as JSON text, to explain an error of its program.
 
-They are kept by reference while the run is in memory, up to a limit, and never written down.
+They are kept by reference while the run is in memory, up to a limit. They are never stored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_RESULTS: Final = 32
 
 
 class RecentResults:
-    """The latest results, none of which is larger than all may be together."""
+    """The latest results, of at most `MAX_CHARACTERS` together."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[str, str]] = deque()
         self._size = 0
 
     def add(self, called: str, text: str) -> None:
-        """Keep what a call gave; `called` is the id of its tool, or the expression of a look-up."""
+        """Add a result. `called`: the id of its tool, or the expression of a look-up."""
         if len(text) > MAX_CHARACTERS:
             return
         self._kept.append((called, text))
@@ -35,12 +35,13 @@ class RecentResults:
             self._size -= len(self._kept.popleft()[1])
 
     def clear(self) -> None:
+        """Remove all results."""
         self._kept.clear()
         self._size = 0
 
     def of(self, catalog: Catalog) -> list[Result]:
-        """Return them with the names by which a program calls their tools."""
-        from codemode_mcp.program.described_values import Result  # for programs that fail: a server starts without it
+        """Return the results with the names by which a program calls their tools."""
+        from codemode_mcp.program.described_values import Result  # only programs that fail need it
 
         return [Result(_names(called, catalog), text) for called, text in self._kept]
 

@@ -418,8 +418,14 @@ def _coroutine(*_: Any) -> Any:
 MAPPERS: dict[str, tuple[Any, str]] = {
     "raises": (_secret, "issues.map: plugin 'tracker' failed: the input mapper of issues.map raised an error"),
     "raises a ToolError": (_says, "issues.map: a title is at most 80 characters"),
-    "returns nothing": (lambda *_: None, "issues.map: plugin 'tracker' failed: its input mapper has returned no input"),
-    "returns a list": (lambda *_: [], "issues.map: plugin 'tracker' failed: its input mapper has returned no input"),
+    "returns nothing": (
+        lambda *_: None,
+        "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input",
+    ),
+    "returns a list": (
+        lambda *_: [],
+        "issues.map: plugin 'tracker' failed: its input mapper returned an invalid input",
+    ),
     "returns a function": (lambda *_: {"title": print}, "issues.map: plugin 'tracker' failed: .*input.title is a raw"),
     "takes less": (lambda: {"title": "a"}, "issues.map takes other arguments: too many positional arguments"),
     "takes more": (lambda a, b, c: {"title": a}, "issues.map takes other arguments: missing a required argument: 'b'"),
@@ -607,7 +613,9 @@ async def test_made_up_ids_and_paths_lead_nowhere(engine: Engine, namespace: str
         record = CallRecord(1, call.target, 0.0)
         completion = await it.dispatcher.call(call, context, record, None)
     assert completion.error is not None
-    assert "is no function of the namespace" in completion.error.message or "no namespace" in completion.error.message
+    assert (
+        "is not a function of the namespace" in completion.error.message or "no namespace" in completion.error.message
+    )
     assert not record.dispatched
     assert not record.tool.startswith(("plugin:", "mcp:", "core:"))
 

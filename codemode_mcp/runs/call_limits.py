@@ -1,0 +1,62 @@
+"""The limits of the calls of one run: their number, the size of their arguments, and that of undelivered results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.calls.results import tool_call_error
+from codemode_mcp.errors import Exceeded
+from codemode_mcp.sandbox.messages import Completion
+from codemode_mcp.settings import MIB
+
+if TYPE_CHECKING:
+    from codemode_mcp.runs.live_call import LiveCall
+    from codemode_mcp.runs.run import Run
+    from codemode_mcp.sandbox.messages import ToolCall
+    from codemode_mcp.settings import CodeModeSettings
+
+BACKLOG_CHARACTERS = 32 * MIB
+"""Characters of undelivered results from which on the queued calls of a program wait.
+
+This and the results of the calls in flight limit what is kept of one program, in memory and in a store."""
+
+ARGUMENTS_CHARACTERS = 64 * MIB
+"""Characters of the arguments of all calls of a program that have not ended."""
+
+SMALL_ARGUMENTS = 64 * 1024
+"""Characters of arguments that are not counted: no program has enough calls to exceed the limit with these."""
+
+
+def is_behind(run: Run) -> bool:
+    """Return True if a program that has not ended has too many results to take."""
+    return run.state in ("running", "waiting") and run.settled.size > BACKLOG_CHARACTERS
+
+
+def arguments_fit(run: Run, call: ToolCall) -> bool:
+    """Return True if the arguments of one more call are not too large."""
+    return _input_size(call) < SMALL_ARGUMENTS or _arguments_size(run, call) <= ARGUMENTS_CHARACTERS
+
+
+def refused(run: Run, live: LiveCall, limits: CodeModeSettings, *, fits: bool) -> Completion:
+    """Return the end of a call for which there is no room.
+
+    Args:
+        fits: its arguments are not too large.
+    """
+    why = f"{run.executing} are in flight and {len(run.queue)} are queued"
+    if fits:
+        most = limits.max_pending_tool_calls + limits.max_queued_tool_calls
+        run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, most)
+    else:
+        run.exceeded = Exceeded("argumentsCharacters", _arguments_size(run, live.call), ARGUMENTS_CHARACTERS)
+        why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
+    message = f"too many calls in flight: {why}; await some before making more"
+    return Completion(live.call.id, error=tool_call_error(live.record, message, "too_many_pending_tool_calls"))
+
+
+def _arguments_size(run: Run, call: ToolCall) -> int:
+    return _input_size(call) + sum(_input_size(live.call) for live in run.calls.values())
+
+
+def _input_size(call: ToolCall) -> int:
+    return len(call.input) if isinstance(call.input, str) else 0
