@@ -1,6 +1,6 @@
-"""The answer to a request: a suspended run and what it waits for, or notes on its end.
+"""The answer to a request: what a suspended run waits for, or notes on the end of a run.
 
-The functions only return, except that `waiting` marks the questions of its answer as shown.
+The functions only return values, but `waiting` also marks the questions of its answer as shown.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SHOWN_TEXT = 300
 MAX_UNCHECKED = 32
 """Results with `isError` that the guest watches; see `30_bridge.js`."""
 
-OWN_KEYS = "codemode-mcp "
-"""Start of the keys under which this product itself stores values, such as the prompt's."""
+RESERVED_KEYS = "codemode-mcp "
+"""Prefix of the keys under which this product itself stores values, such as those of `repl`."""
 
 
 def questions_due(run: Run, observation: Observation) -> float:
@@ -51,7 +51,7 @@ def questions_due(run: Run, observation: Observation) -> float:
 
 
 def is_unanswerable(run: Run, client: Client | None) -> bool:
-    """Tell whether a run waits only for answers that this client cannot give."""
+    """Return True if a run waits only for answers that this client cannot give."""
     questions = run.questions
     return (
         bool(questions.open or run.approvals.calls)
@@ -65,7 +65,7 @@ def is_unanswerable(run: Run, client: Client | None) -> bool:
 
 
 def waiting(run: Run, reason: WaitingReason, now: float, program: str) -> Outcome:
-    """Return the answer for a run that was suspended, without what it has printed.
+    """Return the answer for a suspended run, without its output.
 
     Args:
         program: the command that runs this program in a terminal.
@@ -87,7 +87,7 @@ def waiting(run: Run, reason: WaitingReason, now: float, program: str) -> Outcom
 
 
 def usage(run: Run, now: float) -> Usage:
-    """Return what a run has used so far."""
+    """Return the usage of a run so far."""
     counts, home = run.context.counts, run.home
     return Usage(
         catalog_size=len(run.context.catalog),
@@ -125,7 +125,7 @@ def _pending(run: Run, now: float) -> Iterator[PendingCall]:
 
 
 def _asked(run: Run, client: Client | None, program: str) -> tuple[str, ...]:
-    """Say what a person is asked, and who can answer, a sentence each."""
+    """Return sentences that say what a person is asked, and who can answer."""
     asked: list[str] = []
     approval = None
     for each in run.questions.open:
@@ -157,7 +157,7 @@ def _how_to_approve(run: Run, client: Client | None, approval: OpenQuestion | No
 
 
 def _asked_for(question: Question) -> str:
-    """Say what a server wants. Its own words are cut and quoted."""
+    """Return the rest of a sentence about a question of a server, whose own words are quoted."""
     match question.method:
         case "elicitation/create":
             message = str(question.params.get("message", ""))
@@ -169,7 +169,7 @@ def _asked_for(question: Question) -> str:
 
 
 def rejection_notes(run: Run, rejections: Sequence[Thrown]) -> tuple[str, ...]:
-    """Describe the rejections that a program did not handle."""
+    """Return notes about the rejections that a program did not handle."""
     positions = run.positions
     assert positions is not None
     short = len(positions.code) <= SEARCHED_IN_LOOP
@@ -180,7 +180,7 @@ def rejection_notes(run: Run, rejections: Sequence[Thrown]) -> tuple[str, ...]:
 
 
 def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str, ...]:
-    """Name the calls whose results have `isError`, which the program has not checked."""
+    """Return notes about results with `isError` that the program did not check."""
     tools = {record.id: record.tool for record in run.recent}
     notes = []
     for each in unchecked[-SHOWN_UNCHECKED:]:
@@ -196,9 +196,9 @@ def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str,
 
 
 def absent_value_notes(run: Run) -> tuple[str, ...]:
-    """Explain an empty result by a key that the program loaded and that holds no value."""
+    """Return a note that explains an empty result: the program loaded a key without a value."""
     key = run.not_stored
-    if not run.empty or key is None or key.startswith(OWN_KEYS):
+    if not run.empty or key is None or key.startswith(RESERVED_KEYS):
         return ()
     return (f"load({json_text(key[:100])}) gave undefined: nothing is stored under this key.",)
 
@@ -207,20 +207,20 @@ _FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")
 
 
 def how_to_await(run: Run) -> str:
-    """Say how to await calls that a program did not wait for."""
+    """Return advice on how to await calls that a program did not wait for."""
     if run.positions is not None and _FOR_EACH.search(run.positions.code):
         return "forEach does not wait: write `for (const x of list)` with await inside"
     return "await such calls"
 
 
 def _quoted(text: str, limit: int) -> str:
-    """Return the start of a server's text in quotation marks, with escapes for characters that would not show."""
+    """Return the start of a server's text in quotation marks, with hidden characters escaped."""
     quoted = json_text(text if len(text) <= limit else text[:limit] + "...")
     return escape_line(quoted, len(quoted))
 
 
 def counted(tools: list[str]) -> str:
-    """Name tools by their ids, each once, with the number of times."""
+    """Return the ids of tools, each once, with the number of times."""
     counted = [tool if count == 1 else f"{tool} ({count} times)" for tool, count in Counter(tools).items()]
     shown = ", ".join(counted[:10])
     return shown + (f" and {len(counted) - 10} more tools" if len(counted) > 10 else "")

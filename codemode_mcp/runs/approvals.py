@@ -1,9 +1,9 @@
 """The calls of one run that wait for a person's approval, and the decisions that count for the whole run.
 
-One question asks for all calls that wait, as far as it has room. The next one asks for the rest. If a call is decided
-in another way meanwhile, or is given up, the question is taken back and a new one asks for the remaining calls. Nothing
-that a program says reaches this: answers come from a client that was shown the question, by its key, or from the
-operator.
+One question asks about all waiting calls for which it has room, and the next question asks about the others. If a call
+is decided in another way meanwhile, or is given up, the question is withdrawn and a new one asks about the remaining
+calls. A program has no influence on decisions: they come from the operator, or from a client that was shown the
+question and knows its key.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 GATHER_SECONDS = 0.1
-"""Seconds after the latest call that came to wait, for other calls of the same turn."""
+"""Seconds after the latest waiting call before the question is put, so that other calls of the turn can join."""
 
-MOST_GATHER_SECONDS = 1.0
-"""Seconds after the first call that came to wait."""
+MAX_GATHER_SECONDS = 1.0
+"""Most seconds after the first waiting call before the question is put."""
 
-LEAST_SECONDS = 1.0
-"""Least seconds that a person takes to dismiss a question. In less time, the client has dismissed it by itself."""
+MIN_DISMISS_SECONDS = 1.0
+"""Least seconds that a person takes to dismiss a question. In less time, the client has done it without a person."""
 
 MAX_DENIED = 3
-"""Denied questions in a row after which no more are put: a program in a loop would ask until a person gave in."""
+"""Denied questions in a row after which no more are put. A program in a loop would ask until a person gives in."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """One call that waits. `since`: monotonic seconds."""
+    """One waiting call. `since`: monotonic seconds."""
 
     request: ApprovalRequest
     since: float
@@ -61,10 +61,10 @@ class Approvals:
 
     Args:
         run_id: for the log.
-        remember: keeps approvals of tools for later programs; None if they cannot be kept.
+        on_change: called when a call starts or stops waiting.
+        remember: stores approvals of tools for later programs; None if they cannot be stored.
         operated: the client's user may approve tools for later programs.
-        via: way in which a person is asked; see `settings.ApprovalSettings`.
-        on_change: called when a call comes to wait or waits no more.
+        via: the way in which a person is asked; see `settings.ApprovalSettings`.
     """
 
     def __init__(
@@ -97,16 +97,16 @@ class Approvals:
 
     @property
     def calls(self) -> Collection[int]:
-        """The calls that wait."""
+        """The numbers of the waiting calls."""
         return self._waiting.keys()
 
     @property
     def requests(self) -> tuple[ApprovalRequest, ...]:
-        """The requests for the calls that wait, the oldest first."""
+        """The requests of the waiting calls, the oldest first."""
         return tuple(waiting.request for waiting in self._waiting.values())
 
     def remembers(self, tool: str) -> bool:
-        """Tell whether calls of a tool (its id) are approved for this run."""
+        """Return True if calls of a tool, given by its id, are approved for this run."""
         return tool in self._approved
 
     @property
@@ -116,25 +116,25 @@ class Approvals:
         return frozenset(self._approved), self._denied, self._secret
 
     def restore(self, approved: Iterable[str], denied: int, secret: str) -> None:
-        """Continue with the state of another process."""
+        """Set the state to that of another process."""
         self._approved, self._denied, self._secret = set(approved), denied, secret
 
     @property
     def gathers(self) -> bool:
-        """Tell whether a question is still to be put."""
+        """True if a question has to be put."""
         return bool(self._waiting) and self._key is None and not self._over and self.unasked_reason is None
 
     @property
     def unasked_reason(self) -> str | None:
-        """Reason for not asking the client, in words; None if it is asked."""
+        """The reason why the client is not asked, in words; None if it is asked."""
         if self._via == "terminal":
             return "Approvals are given in a terminal here, not by this client."
         if self._dismissed:
-            return "The client dismissed the question by itself, so no person has seen it and nothing is decided."
+            return "The client dismissed the question without asking a person, so nothing is decided."
         return None
 
     def known(self, request: ApprovalRequest) -> Verdict | None:
-        """Return the verdict on a call that needs no question, or None."""
+        """Return the verdict on a call if it needs no question; None otherwise."""
         if request.tool in self._approved:
             return Verdict(approved=True, remember="run", by="remembered")
         if self._over:
@@ -145,7 +145,7 @@ class Approvals:
         return None
 
     async def wait(self, request: ApprovalRequest, now: float) -> Verdict:
-        """Wait for the verdict on a call. Cancelling this withdraws the call."""
+        """Wait for the verdict on a call. Cancelling withdraws the call."""
         waiting = self._waiting[request.call] = _Waiting(request, now)
         self._on_change()
         try:
@@ -158,7 +158,7 @@ class Approvals:
         return waiting.verdict
 
     def end(self) -> None:
-        """Put no more questions, because the program has ended. The caller gives up the calls that wait."""
+        """Put no more questions, because the program has ended. The caller gives up the waiting calls."""
         self._over = True
         self._withdraw()
 
@@ -168,16 +168,16 @@ class Approvals:
         """Return the time at which the question is put, monotonic seconds.
 
         Args:
-            more_may_come: other calls may still come to wait.
+            more_may_come: other calls may still have to wait for an approval.
         """
         if not self.gathers:
             return math.inf
         every = self._waiting.values()
         if not more_may_come:
             return 0.0
-        # In the order in which they came.
+        # The dict keeps the order of the calls.
         first, latest = next(iter(every)).since, next(reversed(every)).since
-        return min(latest + GATHER_SECONDS, first + MOST_GATHER_SECONDS)
+        return min(latest + GATHER_SECONDS, first + MAX_GATHER_SECONDS)
 
     def gather(self, now: float, *, more_may_come: bool) -> None:
         """Put the question if it is due."""
@@ -197,7 +197,7 @@ class Approvals:
         self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember=remember))
 
     def _key_of(self, question: ApprovalQuestion) -> str:
-        """Return the key of a question: the same in each process that continues the run, and its own for each question.
+        """Return the unique key of a question. Every process that continues the run makes the same key.
 
         The numbers of the calls are part of the question.
         """
@@ -211,16 +211,16 @@ class Approvals:
     def _answered(
         self, answer: JsonObject | QuestionRefused, remember: tuple[Remember, ...], seconds: float | None
     ) -> None:
-        """Decide the calls that were asked for.
+        """Decide the calls of the question.
 
         Args:
-            seconds: for which the client had the question; None if unknown.
+            seconds: the time for which the client had the question; None if unknown.
         """
         asked, self._asked, self._key = self._asked, (), None
-        if self._via == "auto" and seconds is not None and seconds < LEAST_SECONDS and is_cancel(answer):
-            # The calls still wait, for the terminal.
+        if self._via == "auto" and seconds is not None and seconds < MIN_DISMISS_SECONDS and is_cancel(answer):
+            # The calls keep waiting for the terminal.
             self._dismissed = True
-            log.info("the client of run %s dismissed a question by itself", self._run_id[:8])
+            log.info("the client of run %s dismissed a question without asking a person", self._run_id[:8])
             self._on_change()
             return
         if isinstance(answer, QuestionRefused):
@@ -233,7 +233,11 @@ class Approvals:
     # deciding
 
     def decide(self, calls: Collection[int] | None, verdict: Verdict, by: str) -> list[int]:
-        """Decide calls that wait, or all of them for None, and return them. Calls that do not wait are ignored.
+        """Decide waiting calls, and return their numbers. Calls that do not wait are ignored.
+
+        Args:
+            calls: the numbers of the calls; None for all that wait.
+            by: the person or program that decides, in words.
 
         Raises:
             ValueError: the approvals cannot be remembered for later programs.
@@ -269,7 +273,7 @@ class Approvals:
         self._on_change()
 
     def _take(self, waiting: _Waiting) -> None:
-        """Remove a call that waits no more, and take back a question that shows it."""
+        """Remove a call that no longer waits, and withdraw a question that shows it."""
         self._waiting.pop(waiting.request.call, None)
         if waiting in self._asked:
             self._withdraw()

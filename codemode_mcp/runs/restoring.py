@@ -1,4 +1,4 @@
-"""Restore a run from a store into this process, with its catalog, its namespaces and its calls in flight."""
+"""The restoring of a run from a store: its catalog, its namespaces and its calls in flight."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ KEPT_CATALOGS = 16
 
 
 class Restoring:
-    """The restorer of runs from a store. It holds no state of any run but their catalogs.
+    """Restores runs from a store. It keeps no state of runs except their catalogs.
 
     Args:
-        remember: as `Run` takes it.
+        remember: see `Run`.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class Restoring:
         self._calls = calls
         self._ledger = ledger
         self._remember = remember
-        # By their hashes.
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
+        """Catalogs by their hashes."""
 
     async def run_of(self, claimed: Claim, caller: Caller | None, settings: CodeModeSettings) -> Run:
-        """Return a run that another process has suspended or left, suspended, with its calls in flight.
+        """Return the suspended run of a claim, with its calls in flight.
 
         Args:
-            caller: as known now; None: as when the run was stored.
+            caller: the owner as known now; None: as when the run was stored.
             settings: the current limits.
 
         Raises:
-            CodeModeError: `snapshot_restore_failed`, or this process cannot continue it now.
+            CodeModeError: `snapshot_restore_failed`, or this process cannot continue the run now.
         """
         suspended = claimed.run
-        # Checked before its calls begin, which would be lost if the run could not continue.
+        # Checked before the calls of the run begin, which would be lost if the run could not continue.
         base = (await self._engine()).base
         made = snapshot.check(suspended.snapshot, prelude=base.prelude)
         limit = settings.memory_limit_bytes
@@ -124,7 +124,7 @@ class Restoring:
         return run
 
     def take_in(self, run: Run, calls: Iterable[StoredCall]) -> None:
-        """Take in what has happened to calls for whose other executors this process waits."""
+        """Accept news of calls that other processes execute and for which this process waits."""
         for stored in calls:
             waiting = run.calls.get(stored.id)
             if waiting is None or waiting.executor != "elsewhere" or stored.executor == "elsewhere":
@@ -135,12 +135,12 @@ class Restoring:
             try:
                 self._put_back(run, stored)
             except ProgramError as error:
-                # A later version has written it. The program waits for this one call, and can continue without it.
+                # A later version has stored the call. The program can continue, with an error for this call.
                 run.settled.append(Completion(stored.id, error=GuestError.of(error)))
             run.change()
 
     def _put_back(self, run: Run, stored: StoredCall) -> None:
-        """Continue a call in the state it was left in. Raises `ProgramError`, `snapshot_restore_failed`."""
+        """Continue a call from its stored state. Raises `ProgramError`, `snapshot_restore_failed`."""
         if stored.result is not None:
             run.settled.append(call_records.completion_of(stored.result))
         elif stored.executor == "nobody":
@@ -153,8 +153,8 @@ class Restoring:
             else:
                 self._calls.await_other_executor(run, call, began)
 
-    def end_of(self, suspended: SuspendedRun, error: CodeModeError, lives: float) -> EndedRun:
-        """Return the end of a run that cannot be restored. `lives`: seconds for which it is kept."""
+    def end_of(self, suspended: SuspendedRun, error: CodeModeError, seconds: float) -> EndedRun:
+        """Return the end of a run that cannot be restored. `seconds`: the time for which it is kept."""
         pending = [each.tool for each in suspended.calls if each.result is None]
         note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
         outcome = Outcome(
@@ -166,7 +166,7 @@ class Restoring:
             error=error.message,
             code=error.code,
         )
-        expires = self._clock() + lives
+        expires = self._clock() + seconds
         return EndedRun(suspended.id, suspended.owner, (outcome, outcome), 1000, expires, "failed", suspended.view)
 
     async def _catalog_of(self, claimed: Claim) -> Catalog:

@@ -1,8 +1,8 @@
 """The states of a run, of a nested call and of the custody of a run, as tables. Pure.
 
 Every change of these states is decided here. Finishing, failing, cancelling and expiring race: the first one counts,
-and the others get `IllegalTransition`. `may_send` answers the one question on which several processes must agree: may
-this process send this call now?
+and the others get `IllegalTransition`. `may_send` decides the question on which several processes must agree: may this
+process send this call now?
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ CallState = Literal["queued", "awaiting_approval", "ready", "recorded", "sending
 """The state of a nested call in this process.
 
 `queued`: nothing is decided yet. `awaiting_approval`: a person is asked. `ready`: policy, arguments, hooks and people
-have let it pass. `recorded`: it is ready, and a durable store has it. `sending`: this process is telling the store that
-it sends the call. `dispatched`: the tool may have got it, from this process or another. `settled`: it has its end.
-`abandoned`: it was given up.
+have let the call pass. `recorded`: it is ready, and a durable store has it. `sending`: this process is telling the
+store that it sends the call. `dispatched`: the tool may have received the call, from this process or another one.
+`settled`: the call has ended. `abandoned`: it was given up.
 """
 
 CallEvent = Literal["ask", "approve", "admit", "record", "claim", "retract", "send", "settle", "abandon"]
@@ -80,12 +80,12 @@ CALL_TRANSITIONS: dict[CallState, dict[CallEvent, CallState]] = {
 }
 """The next state of a call for each state and event. Events that are missing are illegal.
 
-`record`: a durable store has it. `claim`: the store is told that this process sends it. `retract`: the store did not
-take that, so that nothing is sent.
+`record`: a durable store has the call. `claim`: the store is told that this process sends the call. `retract`: the
+store has refused the claim, so nothing is sent.
 """
 
 UNSENT: frozenset[CallState] = frozenset(("queued", "awaiting_approval", "ready", "recorded"))
-"""States in which no tool has got the call, and none is about to."""
+"""States in which no tool has received the call, and none is about to receive it."""
 
 
 def advance_call(state: CallState, event: CallEvent) -> CallState:
@@ -105,9 +105,10 @@ def advance_call(state: CallState, event: CallEvent) -> CallState:
 Custody = Literal["local", "stored", "needs_checkpoint", "fallback", "lost", "over"]
 """The process and the store that have a run, as this process knows.
 
-`local`: this process alone; no durable store has it. `stored`: a durable store has it as it is. `needs_checkpoint`: a
-durable store has it, but not yet calls of it that must not be sent twice. `fallback`: it is suspended in this process
-alone, because the durable store did not answer. `lost`: another process has it, or will. `over`: its end is stored.
+`local`: only this process has the run. `stored`: a durable store has its current state. `needs_checkpoint`: a durable
+store has the run, but not its latest calls that must not be sent twice. `fallback`: the run is suspended in this
+process only, because the durable store did not answer. `lost`: another process has the run, or will have it. `over`:
+the end of the run is stored.
 """
 
 CustodyEvent = Literal["store", "unstore", "call", "checkpoint", "lose", "end"]
@@ -136,12 +137,12 @@ CUSTODY_TRANSITIONS: dict[Custody, dict[CustodyEvent, Custody]] = {
 }
 """The next custody for each custody and event. Events that are missing are illegal.
 
-`store`: the run is being stored for a suspension; calls wait for the store from that moment on. `unstore`: that failed,
-and nothing was stored. `call`: it has made a call that must not be sent twice.
+`store`: the run is being stored for a suspension, and calls wait for the store from now on. `unstore`: the run could
+not be stored. `call`: the run has made a call that must not be sent twice.
 """
 
 DURABLE: frozenset[Custody] = frozenset(("stored", "needs_checkpoint", "lost"))
-"""Custodies in which a durable store has the run and it is not over."""
+"""Custodies in which a durable store has the run, and the run is not over."""
 
 
 def advance_custody(custody: Custody, event: CustodyEvent) -> Custody:
@@ -159,8 +160,8 @@ def advance_custody(custody: Custody, event: CustodyEvent) -> Custody:
 Permission = Literal["send", "claim", "wait", "never"]
 """Permission to send a call, for this process and now.
 
-`send`: now. `claim`: after the store knows that this process sends it. `wait`: after the store has the call. `never`:
-another process may send it.
+`send`: now. `claim`: after the store knows that this process sends the call. `wait`: after the store has the call.
+`never`: another process may send it.
 """
 
 
@@ -172,7 +173,7 @@ def may_send(custody: Custody, state: CallState, *, recorded: bool, repeatable: 
         repeatable: sending it twice does no harm.
 
     Raises:
-        IllegalTransition: the call is in no state in which it can be sent.
+        IllegalTransition: the call is in a state in which it cannot be sent.
     """
     if "send" not in CALL_TRANSITIONS[state]:
         raise IllegalTransition(state, "send", "call")

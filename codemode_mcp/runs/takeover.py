@@ -1,31 +1,31 @@
 """Runs that several processes share through a durable store: claims, and news of what other processes have done.
 
-Any process that serves an owner can continue the owner's suspended runs. To continue one it claims the run. The store
-then counts the run's fencing token up, and no other process can claim the run until this one has suspended, released
-or ended it, or is dead. Every write says the token that it was made with, so a process that lost a run without notice
-cannot change it: it is `Fenced`.
+Any process that serves an owner can continue the owner's suspended runs. For that, it claims the run. The store then
+increases the run's fencing token, and no other process can claim the run until this one has suspended, released or
+ended it, or is dead. Every write contains the token of its process. So a process that lost a run without notice cannot
+change the run: it is `Fenced`.
 
 Invariants:
 
-- A claim is not cancelled half-way. A claim that no task knows of would keep all other processes from the run for as
-  long as this one lives.
+- A claim is not cancelled half-way. A claim without a task would keep all other processes from the run as long as this
+  process lives.
 - A run that was claimed and cannot be restored is released, or its end (`snapshot_restore_failed`) is stored.
   Otherwise the next `wait` would find it claimed.
-- What this process knows of a run counts only while the store says `current`: no other process has continued it since.
-  Otherwise the run is set aside and restored from the store.
-- A run that this process has let go keeps its calls in flight. Their executor stores their ends (`call_storage`),
+- The state of a run in this process is valid only while the store says `current`: no other process has continued the
+  run since. Otherwise this process forgets its state and restores the run from the store.
+- A run that this process has given away keeps its calls in flight. Their executor stores their ends (`call_storage`),
   whichever process has the run by then.
-- A cancellation of a run that another process drives asks that process by the store, and then tries to claim the run
-  or its end every `CANCEL_SECONDS`.
+- To cancel a run that another process drives, this process asks the other one through the store. Then it tries to claim
+  the run or its end every `CANCEL_SECONDS`.
 
-News says only that something has happened to a run. `look` asks the store what. News can be lost. Then every run is
-looked up, at most `MAX_LOOKS` at a time. Executors can die without notice. While a client waits for a run with calls
-of other executors, the run is looked up every `WATCH_SECONDS`, and the store tells which of its executors are dead.
-Without a waiting client the process listens only from time to time, since each look wakes the machine.
+News says only that something has happened to a run; `look` asks the store for details. News can be lost. Then every run
+is looked up, at most `MAX_LOOKS` at a time. Executors can die without notice. While a client waits for a run with calls
+of other executors, the run is looked up every `WATCH_SECONDS`, and the store says which of its executors are dead.
+Without a waiting client, the process listens only from time to time, because each look wakes the machine.
 
-The first suspension is a special case: a store that does not have the run yet looks as if it had dropped it. `_look`
-therefore waits for the driver of such a run. Without that, news in that moment ended the calls in flight of a run that
-was just being stored.
+The first suspension is a special case: to a store that does not have the run yet, the run seems to be dropped. So
+`_look` waits for the driver of such a run. Without that, news at this moment once ended the calls in flight of a run
+that was being stored.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ CANCEL_SECONDS = 0.05
 """Poll interval for the end, or the suspension, of a run that another process was asked to cancel."""
 
 MAX_LOOKS = 4
-"""Runs that are looked up in the store at a time after news."""
+"""Runs that are looked up in the store at the same time after news."""
 
 
 class Takeover:
-    """The claims of this process, and its view of what other processes do to runs.
+    """The claims of this process, and the news of what other processes do to runs.
 
     Args:
-        spawn: start a task that outlives the request.
+        spawn: starts a task that outlives the request.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Takeover:
         self._settings = settings
 
     def note_observed(self) -> None:
-        """Listen to news without a pause, because a request waits for a run now."""
+        """Listen to news without pauses, because a request waits for a run now."""
         self._observed.set()
 
     # claims
@@ -107,16 +107,16 @@ class Takeover:
 
         Args:
             caller: the owner as known now; None: as when the run was stored.
-            cancel: the run is to be aborted. If another process drives it, that process is asked to.
+            cancel: abort the run. If another process drives it, that process is asked to abort it.
 
         Returns:
-            The run as a run of this process, with what the store has of it, or its end.
+            The run in this process with its stored form, or the end of the run.
 
         Raises:
             CodeModeError: there is no such run, it has expired, or it is observed already.
         """
         found: tuple[Run, SuspendedRun] | EndedRun | None = None
-        # A claim that no task knows of, because it was cancelled half-way, would keep all others from the run.
+        # A claim that is cancelled half-way would keep all other processes from the run.
         with anyio.CancelScope(shield=True):
             claimed = await self._claim(run_id, owner, cancel=cancel)
             if isinstance(claimed, EndedRun):
@@ -140,7 +140,7 @@ class Takeover:
             try:
                 return await self._live.home_of(run_id).claim(run_id, owner)
             except ProgramError:
-                # Another process may be driving it, and then ends it. If none does, it was released just now.
+                # Another process may drive the run, and ends it then. If none does, the run was released just now.
                 if not asked or self._live.closing or self._clock() > until:
                     raise
             run = self._live.runs.get(run_id)
@@ -151,13 +151,13 @@ class Takeover:
             await anyio.sleep(CANCEL_SECONDS)
 
     async def _take_over(self, claimed: Claim, caller: Caller | None) -> Run | EndedRun:
-        """Return a claimed run, as it is in this process or restored from the store, or its end if that fails."""
+        """Return a claimed run, from this process or restored from the store, or its end if that fails."""
         suspended = claimed.run
         run = self._live.runs.get(suspended.id)
         if run is not None and claimed.current:
             if self._store.durable:
                 async with run.driving:
-                    pass  # the request that suspended it may not be over yet
+                    pass  # the request that suspended the run may not be over yet
                 self._restoring.take_in(run, suspended.calls)
             return run
         if run is not None:
@@ -177,28 +177,28 @@ class Takeover:
         return run
 
     def let_go(self, run: Run) -> None:
-        """Drop a run that another process has, or of which an unreachable store has more than this process."""
-        if self._live.runs.get(run.id) is run:  # otherwise this process may have claimed it again since
+        """Forget a run that another process has, or whose state in an unreachable store may be newer."""
+        if self._live.runs.get(run.id) is run:  # otherwise this process may have claimed the run again since
             self._store.forget(run.id)
         self._live.set_aside(run)
 
     # news
 
     def look(self, run_id: str) -> None:
-        """Take in, soon, what other processes have done to a run."""
+        """Ask the store soon what other processes have done to a run."""
         run = self._live.runs.get(run_id)
         if run is not None and run.is_durable:
             self._spawn(self._look, run)
 
     async def _look(self, run: Run) -> None:
         if run.home is None:
-            # It is being stored for the first time. To a store that does not have it yet, it looks like dropped.
+            # The run is being stored for the first time. A store without it would say that it was dropped.
             async with run.driving:
                 pass
             if not run.is_durable:
                 return
         try:
-            # After missed news, all runs are looked up. Others use the store too.
+            # After missed news, all runs are looked up, but other tasks need the store, too.
             async with self._looking:
                 if self._live.runs.get(run.id) is not run:
                     return
@@ -233,9 +233,9 @@ class Takeover:
         )
 
     async def listen_forever(self) -> None:
-        """Take in news of other processes.
+        """Act on news of other processes, until cancelled.
 
-        While no request waits for them, it looks only every `WATCH_SECONDS`, since each look wakes the machine.
+        While no request waits for a run, it looks only every `WATCH_SECONDS`, because each look wakes the machine.
         """
         runs = self._live.runs
         while True:
@@ -256,7 +256,7 @@ class Takeover:
                 await anyio.sleep(WATCH_SECONDS)
 
     async def watch_executors_forever(self) -> None:
-        """Look for calls whose executors have died without notice."""
+        """Look for calls whose executors have died without notice, until cancelled."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
             for run in list(self._live.runs.values()):
@@ -264,7 +264,7 @@ class Takeover:
                     self.look(run.id)
 
     def look_at_expired(self) -> None:
-        """Look for runs that are past their time here: other processes may have continued them."""
+        """Look up the runs that have expired in this process. Other processes may have continued them."""
         now = self._clock()
         for run in list(self._live.runs.values()):
             if run.is_past(now):
@@ -273,7 +273,7 @@ class Takeover:
     # the health of the store
 
     def report_failure(self, error: StoreUnavailable) -> None:
-        """Log that the store fails, once, since it is asked every second and for every run."""
+        """Log that the store fails. The message is logged once, although the store is asked every second."""
         if error.message != self._trouble:
             self._trouble = error.message
             log.warning(

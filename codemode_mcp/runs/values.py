@@ -1,7 +1,8 @@
-"""Values kept for an owner between programs: those that programs stored, and results too large to show.
+"""Values of an owner between programs: values that programs have stored, and results that were too large to show.
 
-An owner has `storeMaxBytes`. The oldest results make room, values that a program stored do not. If there are too many
-owners, those unused for longest lose everything. `Values` is the interface; `MemoryValues` ends with the process.
+An owner has room for `storeMaxBytes`. The oldest results are dropped to make room, but never values that a program has
+stored. If there are too many owners, the least recently used ones lose everything. `Values` is the interface;
+`MemoryValues` ends with the process.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
 REF_PREFIX = "result:"
 
 PREVIEW = 80
-"""Characters of an entry's JSON that are shown of it."""
+"""Characters of an entry's JSON that a listing shows."""
 
 ENTRY = 256
-"""Characters that an entry counts for beyond its text, so that many small ones are bounded too."""
+"""Characters that an entry counts for in addition to its text, so that many small entries are limited, too."""
 
 MAX_OWNERS = 10_000
 
 FULL_OWNERS = 8
-"""Number of owners who can fill their space at the same time. Many more owners can have less."""
+"""Number of owners who can use all of their room at the same time. Many more owners can use less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """An order to keep a JSON text under a key, in place of an earlier one."""
+    """A request to store a JSON text under a key, in place of an earlier one."""
 
     key: str
     text: str
@@ -40,22 +41,22 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """An order for the JSON text under a key or ref."""
+    """A request for the JSON text under a key or ref."""
 
     key: str
 
 
 Answer = str | CodeModeError | None
-"""Answer to a `Get`: the text, or None. Answer to a `Put`: None, or the error with which it was refused."""
+"""The answer to a `Get`: the text, or None. The answer to a `Put`: None, or the error with which it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An entry.
+    """An entry of a listing.
 
     Attributes:
-        characters: of its JSON.
-        preview: the beginning of that.
+        characters: the length of its JSON.
+        preview: the beginning of its JSON.
     """
 
     key: str
@@ -65,7 +66,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of an owner's entries, of `total`: results, then what was stored, each oldest first."""
+    """Some of the `total` entries of an owner: results, then stored values, the oldest first."""
 
     total: int
     entries: tuple[Listed, ...]
@@ -75,18 +76,18 @@ class Values(Protocol):
     """JSON texts by owner and key. If they cannot be reached, every method raises `StoreUnavailable`."""
 
     async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
-        """Execute orders in sequence, at least the first one, until more than `room` characters are loaded.
+        """Execute requests in order, at least the first one, until more than `room` characters are loaded.
 
-        A `Put` that does not fit, or has the key of a result, is refused. It changes nothing, and later orders are
-        executed.
+        A `Put` that does not fit, or that has the key of a result, is refused. It changes nothing, and later requests
+        are executed.
 
         Returns:
-            The answers to the orders that were executed.
+            The answers to the requests that were executed.
         """
         ...
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """Keep a result that was too large to show. Returns its ref, or None if it does not fit."""
+        """Store a result that was too large to show. Return its ref, or None if it does not fit."""
         ...
 
     async def load(self, owner: str, key: str) -> str | None:
@@ -98,30 +99,32 @@ class Values(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Drop some of the values that were not used for long."""
+        """Drop some of the values that were not used for a long time."""
         ...
 
 
 def size_of(key: str, text: str) -> int:
-    """Return the size that an entry counts for."""
+    """Return the size of an entry, for the limits."""
     return len(key) + len(text) + ENTRY
 
 
 def new_ref() -> str:
+    """Return a new, unguessable ref for a result."""
     return REF_PREFIX + secrets.token_hex(8)
 
 
 def preview_of(text: str) -> str:
+    """Return the beginning of a JSON text."""
     return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
 
 
-def ours() -> ProgramError:
-    """Return the error for a key that starts as those of results do."""
+def reserved_key() -> ProgramError:
+    """Return the error for a key that starts like a ref."""
     return ProgramError("nested_tool_failed", f"store(): keys that start with {REF_PREFIX!r} belong to results")
 
 
 def full(put: Put, used: int, limit: int) -> ProgramError:
-    """Return the error for a value that does not fit. `used`: characters in use."""
+    """Return the error for a value that does not fit. `used`: characters that are in use."""
     return ProgramError(
         "nested_tool_failed",
         f"store({put.key[:100]!r}): {len(put.text)} bytes do not fit; {used} of {limit} are in use",
@@ -129,7 +132,7 @@ def full(put: Put, used: int, limit: int) -> ProgramError:
 
 
 @dataclass(slots=True)
-class _Drawer:
+class _Owned:
     stored: dict[str, str] = field(default_factory=dict)
     results: OrderedDict[str, str] = field(default_factory=OrderedDict)
     size: int = 0
@@ -139,12 +142,12 @@ class MemoryValues:
     """`Values` in this process.
 
     Args:
-        max_bytes: per owner, keys and texts together, counted in characters, and `ENTRY` for each.
+        max_bytes: characters of keys and texts of one owner, with `ENTRY` for each.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
-        self._drawers: OrderedDict[str, _Drawer] = OrderedDict()
+        self._owners: OrderedDict[str, _Owned] = OrderedDict()
         self._size = 0
 
     async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
@@ -161,21 +164,21 @@ class MemoryValues:
         return answers
 
     async def offload(self, owner: str, text: str) -> str | None:
-        drawer = self._drawer(owner)
+        owned = self._of(owner)
         ref = new_ref()
         needed = size_of(ref, text)
-        if not self._make_room(drawer, needed):
+        if not self._make_room(owned, needed):
             return None
-        drawer.results[ref] = text
-        self._grow(drawer, needed)
+        owned.results[ref] = text
+        self._grow(owned, needed)
         return ref
 
     async def load(self, owner: str, key: str) -> str | None:
         return self._load(owner, key)
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
-        drawer = self._drawers.get(owner)
-        found = [] if drawer is None else [*drawer.results.items(), *drawer.stored.items()]
+        owned = self._owners.get(owner)
+        found = [] if owned is None else [*owned.results.items(), *owned.stored.items()]
         shown = found[offset : offset + limit]
         return Page(len(found), tuple(Listed(key, len(text), preview_of(text)) for key, text in shown))
 
@@ -184,45 +187,45 @@ class MemoryValues:
 
     def _store(self, owner: str, put: Put) -> ProgramError | None:
         if put.key.startswith(REF_PREFIX):
-            return ours()
-        drawer = self._drawer(owner)
-        freed = size_of(put.key, drawer.stored[put.key]) if put.key in drawer.stored else 0
+            return reserved_key()
+        owned = self._of(owner)
+        freed = size_of(put.key, owned.stored[put.key]) if put.key in owned.stored else 0
         needed = size_of(put.key, put.text) - freed
-        if not self._make_room(drawer, needed):
-            return full(put, drawer.size, self._max)
-        drawer.stored[put.key] = put.text
-        self._grow(drawer, needed)
+        if not self._make_room(owned, needed):
+            return full(put, owned.size, self._max)
+        owned.stored[put.key] = put.text
+        self._grow(owned, needed)
         return None
 
     def _load(self, owner: str, key: str) -> str | None:
-        if owner not in self._drawers:
+        if owner not in self._owners:
             return None
-        drawer = self._drawer(owner)
-        return drawer.results.get(key) if key.startswith(REF_PREFIX) else drawer.stored.get(key)
+        owned = self._of(owner)
+        return owned.results.get(key) if key.startswith(REF_PREFIX) else owned.stored.get(key)
 
-    def _drawer(self, owner: str) -> _Drawer:
-        drawer = self._drawers.setdefault(owner, _Drawer())
-        self._drawers.move_to_end(owner)
-        return drawer
+    def _of(self, owner: str) -> _Owned:
+        owned = self._owners.setdefault(owner, _Owned())
+        self._owners.move_to_end(owner)
+        return owned
 
-    def _grow(self, drawer: _Drawer, by: int) -> None:
-        """Count the growth of the drawer of the latest owner, and drop the oldest drawers if all are too large."""
-        drawer.size += by
+    def _grow(self, owned: _Owned, by: int) -> None:
+        """Add to the size of the latest owner's values. Drop the values of the oldest owners if all are too large."""
+        owned.size += by
         self._size += by
-        while len(self._drawers) > MAX_OWNERS or (self._size > FULL_OWNERS * self._max and len(self._drawers) > 1):
-            _, oldest = self._drawers.popitem(last=False)
+        while len(self._owners) > MAX_OWNERS or (self._size > FULL_OWNERS * self._max and len(self._owners) > 1):
+            _, oldest = self._owners.popitem(last=False)
             self._size -= oldest.size
 
-    def _make_room(self, drawer: _Drawer, needed: int) -> bool:
-        """Drop the oldest results if that makes enough room. Returns whether there is room."""
-        over = drawer.size + needed - self._max
+    def _make_room(self, owned: _Owned, needed: int) -> bool:
+        """Drop the oldest results if that makes enough room. Return True if there is room."""
+        over = owned.size + needed - self._max
         if needed <= 0 or over <= 0:
             return True
-        if sum(size_of(*each) for each in drawer.results.items()) < over:
+        if sum(size_of(*each) for each in owned.results.items()) < over:
             return False
         while over > 0:
-            freed = size_of(*drawer.results.popitem(last=False))
-            drawer.size -= freed
+            freed = size_of(*owned.results.popitem(last=False))
+            owned.size -= freed
             self._size -= freed
             over -= freed
         return True

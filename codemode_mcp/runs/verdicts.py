@@ -1,7 +1,7 @@
-"""The verdict on a turn: the program continues, has completed or has failed. Functions that only return.
+"""The verdict on a turn: the program continues, has completed or has failed. The functions only return values.
 
-`verdict` may take long on a large program that threw, because it searches the program for the place; see
-`Circumstances.takes_long`.
+`verdict` may take long for a large program that threw an error, because it searches the program for the position of the
+error; see `Circumstances.takes_long`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 SEARCHED_IN_LOOP = 1000
-"""Characters of a program in which an error is searched for in the event loop; in longer ones, in a thread."""
+"""Characters of a program that is searched for an error in the event loop. A longer program is searched in a thread."""
 
 KEEP_LESS: Final = "keep less in memory at a time"
 RETURN_LESS: Final = (
     "return a part or a summary of it; store(key, part) keeps what later programs need, in parts with an awaited call "
     "between them"
 )
-"""Advice on what does not fit into the memory or out of the guest."""
+"""Advice for values that do not fit into the memory, or into one message of the guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Failed:
     """The program has failed.
 
     Attributes:
-        exceeded: the limit that it was beyond; that of memory is left to the caller, who knows its size.
+        exceeded: the limit that the program exceeded. The caller sets that of the memory, since it knows the size.
     """
 
     code: ErrorCode
@@ -65,7 +65,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxFault:
-    """The engine does not take the program's text; nothing of it has run."""
+    """The engine has refused the program's text, and nothing of it has run."""
 
     error: Thrown
 
@@ -75,12 +75,12 @@ Verdict = Completed | Failed | SyntaxFault
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """The circumstances of a turn that its verdict depends on.
+    """Everything, besides the turn, on which its verdict depends.
 
     Attributes:
+        results: the latest results of the run, which help to explain an error.
+        exceeded: the latest limit that the run exceeded.
         late: seconds since the deadline of the request.
-        results: the latest results of the run, to explain an error with.
-        exceeded: the latest limit that the run was beyond.
     """
 
     settings: CodeModeSettings
@@ -93,7 +93,7 @@ class Circumstances:
 
     @property
     def takes_long(self) -> bool:
-        """Tell whether to describe an error in a thread."""
+        """True if an error should be described in a thread."""
         return len(self.positions.code) > SEARCHED_IN_LOOP
 
 
@@ -118,13 +118,13 @@ def verdict(turn: Turn, report: TurnReport | None, about: Circumstances) -> Verd
 
 
 def stuck(settings: CodeModeSettings, *, full: bool) -> Failed:
-    """Return the verdict on a program that awaits something that nothing can settle.
+    """Return the verdict on a program that awaits a promise which nothing can settle.
 
     Args:
-        full: the memory of its guest is.
+        full: the memory of its guest is full.
     """
     if full:
-        # Without memory the engine drops what should have settled a promise.
+        # Without memory, the engine drops the work that would have settled a promise.
         return Failed("memory_limit_exceeded", _out_of_memory(settings, ""))
     return Failed(
         "internal_error",
@@ -148,7 +148,7 @@ def turned_away(*, released: bool) -> Failed:
 
 
 def over_output_limit(outputs: Sequence[dict[str, Any]], settings: CodeModeSettings) -> Failed | None:
-    """Return the verdict on a program that has printed too much, if that is to end it."""
+    """Return the verdict on a program that has printed too much. None: it has not, or it may continue."""
     message = exceeds(outputs, settings.max_output_bytes) if settings.on_output_limit == "fail" else None
     if message is None:
         return None
@@ -177,7 +177,7 @@ def _stopped(turn: Turn, report: TurnReport | None, about: Circumstances) -> Fai
         case "size":
             return _too_large(turn.size, rejections, returned=turn.done)
         case _:
-            # The engine says this if it has not even memory for an error.
+            # The engine reports this if it has no memory for an error.
             if fault is not None and (_is_out_of_memory(fault, full=turn.full) or fault.message == "[uninitialized]"):
                 return Failed("memory_limit_exceeded", _out_of_memory(settings, where), rejections)
             detail = turn.detail or (fault.message if fault is not None else "")
@@ -210,10 +210,9 @@ def _out_of_memory(settings: CodeModeSettings, where: str, advice: str = KEEP_LE
 
 
 def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
-    """Tell whether an error says that memory is out.
+    """Return True if an error means that the memory is full.
 
-    With its memory full, the engine throws null when it cannot make an error. Out of memory in a regular expression is
-    a SyntaxError.
+    If the engine has no memory for an error, it throws null. In a regular expression it throws a SyntaxError.
     """
     if full and (
         thrown.is_null or thrown.is_blank or (thrown.name, thrown.message) == ("SyntaxError", "out of memory")
@@ -223,7 +222,7 @@ def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
 
 
 def _too_large(size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> Failed:
-    """Return the verdict on a guest that hands over more than is taken."""
+    """Return the verdict on a guest whose message is larger than the host accepts."""
     taken, most = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
     message = (
         f"the program sent {taken} in one turn, in arguments of calls and values for store(), and at most {most} can "
@@ -238,7 +237,7 @@ def _too_large(size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> 
 
 
 def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
-    """Add to the first line what to write for a name that the program mistook for a tool or a server."""
+    """Add to the first line the right expression for a name that is not a tool or a server."""
     first, newline, frames = message.partition("\n")
     expressions = list(filter(None, map(catalog.expression_for, mistaken_names(error, first))))
     if expressions:
@@ -247,13 +246,13 @@ def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
 
 
 _NO_FUNCTION = re.compile(r"(?<![\w$.])([\w$]+(?:\.[\w$]+)+) is not a function")
-"""A name with dots that is no function.
+"""A name with dots that is not a function.
 
-It starts where a word starts: tried at each character of one, it would take time quadratic in its length."""
+It matches only at the start of a word. Otherwise it would take time quadratic in the length of the word."""
 
 
 def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespaces) -> str:
-    """Add to the first line the nearest function of a namespace to one that does not exist."""
+    """Add to the first line the nearest function of a namespace, where a program called one that does not exist."""
     first, newline, frames = message.partition("\n")
     match = _NO_FUNCTION.search(first) if error.name == "TypeError" else None
     found = None if match is None else namespaces.nearest_function(match[1])
@@ -261,7 +260,7 @@ def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespac
 
 
 def _function(fault: Thrown | None) -> str:
-    """Name the function that was interrupted. The line is unknown: a loop without calls has no positions."""
+    """Return the name of the interrupted function, after a comma. Its line is unknown in a loop without calls."""
     match = None if fault is None else re.match(r"\s*at (\S+) \(<input>", fault.stack)
     return "" if match is None or match[1] == "anonymous" else f", in {match[1]}"
 

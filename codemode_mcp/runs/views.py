@@ -1,4 +1,4 @@
-"""Runs and their calls as the operator of the server sees them, and the memory of ended calls. Pure."""
+"""Views of runs and their calls for the operator of the server, and the records of ended calls. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]
 
-KEPT_OF_RUN = 1000
-"""Calls of one run that are remembered, the latest ones."""
+MAX_RUN_CALLS = 1000
+"""Latest calls of one run that are remembered."""
 
-KEPT = 50_000
+MAX_CALLS = 50_000
 """Calls that are remembered of all runs together."""
 
-KEPT_INPUT = 1024
-"""Characters of arguments up to which they are remembered."""
+MAX_INPUT = 1024
+"""Most characters of arguments that are remembered."""
 
 _PACKED_FIELDS = 10
-"""Fields of a packed call: the first eight of its record, its arguments and their length."""
+"""Fields of a packed call: the first eight of its record, the arguments, and their length."""
 
-_MANY_STRETCHES = 1000
-"""Entries of a ledger from which on it is made smaller from time to time."""
+_MIN_COMPACTED = 1000
+"""Least entries of a ledger that are compacted."""
 
 SHOWN_CALLS = 2000
-"""Calls that a view of one run shows: first those that have not ended, then the latest."""
+"""Calls in the view of one run. Those that have not ended come first, then the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class CallView:
     """One nested call.
 
     Attributes:
-        id: its number within its run.
-        at_ms: milliseconds from the begin of its run to the call.
-        ms: its duration, or its duration so far, with the time that it waited.
+        id: the number of the call within its run.
+        at_ms: milliseconds from the start of the run to the call.
+        ms: the duration of the call so far, including the time that it waited.
         size: bytes of the result's JSON.
         dispatched: the request may have reached the tool.
         repeatable: sending it twice does no harm.
-        input: its arguments as JSON text; None if they are not remembered, or were too long for that.
+        input: the arguments as JSON text; None if they are not remembered.
         input_size: characters of the arguments.
     """
 
@@ -69,16 +69,17 @@ class RunView:
 
     Attributes:
         kind, principal: of its caller.
-        age_ms: since it began.
-        ended_ms: since it ended; None before its end.
-        expires_ms: until it is dropped, while it is suspended.
+        age_ms: milliseconds since the run began.
+        ended_ms: milliseconds since it ended; None before its end.
+        expires_ms: milliseconds until it is dropped, while it is suspended.
         observed: an `exec` or `wait` is open for it.
-        code: the error code with which it failed, if it did.
-        approvals, questions: calls that wait for a person's approval, or for an answer to their server's question.
-        timers: timers that have not fired.
-        call_count: all calls that it has made.
-        calls: the calls, oldest first, as far as they are remembered; empty in a listing of runs.
-        owner: of a run in a store, to decide which process may take it over; never shown.
+        code: the error code of a failed run.
+        approvals, questions: the number of calls that wait for a person's approval, or for an answer to a question of
+            their server.
+        timers: the number of timers that have not fired.
+        call_count: the number of all its calls.
+        calls: the remembered calls, oldest first; empty in a listing of runs.
+        owner: the owner of a stored run, which decides which process may take it over. It is never shown.
     """
 
     id: str
@@ -101,24 +102,24 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Remembered:
     record: CallRecord
     input: str | None
     input_size: int
 
 
 class Ledger:
-    """The bound on the calls that all `Track`s remember together. The oldest calls are forgotten first."""
+    """The limit of the calls that all `Track`s remember together. The oldest calls are forgotten first."""
 
-    def __init__(self, most: int = KEPT) -> None:
+    def __init__(self, most: int = MAX_CALLS) -> None:
         self._most = most
         self._order: deque[list[Any]] = deque()
         """Tracks in the order of their calls, each with the number of its calls in a row."""
         self._total = 0
-        self._compact_at = _MANY_STRETCHES
+        self._compact_at = _MIN_COMPACTED
 
     def note(self, track: Track) -> None:
-        """Count one more call of a track, and forget the oldest call of all tracks if there are too many."""
+        """Count one more call of a track. Forget the oldest call of all tracks if there are too many."""
         if self._order and self._order[-1][0] is track:
             self._order[-1][1] += 1
         else:
@@ -135,16 +136,16 @@ class Ledger:
             oldest[0].forget_oldest()
 
     def _compact(self) -> None:
-        """Leave out tracks that are forgotten."""
+        """Remove forgotten tracks."""
         self._order = deque(each for each in self._order if not each[0].forgotten)
         self._total = sum(count for _, count in self._order)
-        self._compact_at = 2 * len(self._order) + _MANY_STRETCHES
+        self._compact_at = 2 * len(self._order) + _MIN_COMPACTED
 
 
 class Track:
-    """The calls of one run, also after its end. Their records are still written to while the calls are in flight.
+    """The calls of one run, also after its end. The records of calls in flight still change.
 
-    A call takes half a KB until its run ends, and a tenth of that afterwards.
+    A call takes half a kB until its run ends, and a tenth of that afterwards.
     """
 
     __slots__ = ("_began", "_kept", "_ledger", "_lost", "_packed", "_packed_count", "forgotten", "total")
@@ -152,13 +153,13 @@ class Track:
     def __init__(self, ledger: Ledger, began: float) -> None:
         self._ledger = ledger
         self._began = began
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _Remembered] = {}
         self._packed = b""
-        """The calls of a run that is over, in order; `_unpacked` reads them."""
+        """The calls of an ended run, in order; see `_unpacked`."""
         self._packed_count = 0
-        """The number of those that are remembered, the latest ones."""
+        """The number of the latest packed calls that are still remembered."""
         self._lost = 0
-        """Calls that the ledger counts and that are forgotten already."""
+        """Forgotten calls that the ledger still counts."""
         self.total = 0
         self.forgotten = False
 
@@ -169,17 +170,17 @@ class Track:
         """Remember a call."""
         text = call.input or ""
         self.total += 1
-        self._keep(call.id, _Kept(record, text if len(text) <= KEPT_INPUT else None, len(text)))
+        self._keep(call.id, _Remembered(record, text if len(text) <= MAX_INPUT else None, len(text)))
 
-    def _keep(self, call: int, kept: _Kept) -> None:
+    def _keep(self, call: int, kept: _Remembered) -> None:
         self._kept[call] = kept
         self._ledger.note(self)
-        if len(self._kept) > KEPT_OF_RUN:
+        if len(self._kept) > MAX_RUN_CALLS:
             del self._kept[next(iter(self._kept))]
             self._lost += 1
 
     def pack(self, live: Container[int]) -> None:
-        """Pack the calls of a run that has ended into little memory, except for those in flight."""
+        """Pack the calls of an ended run into less memory, except those in flight."""
         same: dict[str, str] = {}
         flat: list[str | int | float | None] = []
         for number, kept in self._kept.items():
@@ -194,18 +195,18 @@ class Track:
             self._packed = marshal.dumps(flat)
             self._packed_count = len(flat) // _PACKED_FIELDS
 
-    def _unpacked(self) -> dict[int, _Kept]:
+    def _unpacked(self) -> dict[int, _Remembered]:
         if not self._packed_count:
             return {}
         flat = marshal.loads(self._packed)
         found = {}
         for at in range(len(flat) - self._packed_count * _PACKED_FIELDS, len(flat), _PACKED_FIELDS):
             *of_record, text, length = flat[at : at + _PACKED_FIELDS]
-            found[flat[at]] = _Kept(CallRecord(*of_record), text, length)
+            found[flat[at]] = _Remembered(CallRecord(*of_record), text, length)
         return found
 
     def forget_oldest(self) -> None:
-        """Forget the call that the ledger has counted first."""
+        """Forget the oldest call in the ledger."""
         if self._lost:
             self._lost -= 1
         elif self._packed_count:
@@ -216,21 +217,21 @@ class Track:
             del self._kept[next(iter(self._kept))]
 
     def forget(self) -> None:
-        """Forget all calls: the run is not listed any more."""
+        """Forget all calls, because the run is no longer listed."""
         self._kept.clear()
         self._packed, self._packed_count = b"", 0
         self.forgotten = True
 
     def tool(self, call: int) -> str:
-        """Return the id of a call's tool; empty if it was forgotten."""
+        """Return the id of a call's tool; an empty string if the call was forgotten."""
         kept = self._kept.get(call)
         return "" if kept is None else kept.record.tool
 
     def restore(self, total: int, records: Iterable[CallRecord]) -> None:
-        """Continue the track of another process. `records`: of the calls that had ended, as far as they are known."""
+        """Continue the track of another process. `records`: the known records of calls that had ended."""
         self.total = total
         for record in records:
-            self._keep(record.id, _Kept(record, None, 0))
+            self._keep(record.id, _Remembered(record, None, 0))
 
     def add_restored(self, call: ToolCall, record: CallRecord) -> None:
         """Remember a call that another process made and that has not ended."""
@@ -248,14 +249,14 @@ class Track:
 
         Args:
             now: monotonic seconds.
-            live: the calls that have not ended; their arguments are still there, however long.
-            approvals, questions: the numbers of those that wait for one.
+            live: the calls that have not ended. Their arguments are known, however long they are.
+            approvals, questions: the numbers of the calls that wait for one.
         """
         found = self._unpacked() | self._kept
         alive: set[int] = set()
         for call, record in live:
             text = call.input or ""
-            found[call.id] = _Kept(record, text, len(text))
+            found[call.id] = _Remembered(record, text, len(text))
             alive.add(call.id)
         numbers = sorted(found)
         if len(numbers) > SHOWN_CALLS:
@@ -271,9 +272,9 @@ class Track:
             for number in numbers
         )
 
-    def _view(self, number: int, kept: _Kept, now: float, waits_for: CallState | None) -> CallView:
+    def _view(self, number: int, kept: _Remembered, now: float, waits_for: CallState | None) -> CallView:
         record = kept.record
-        # A call that was given up in the queue has no end.
+        # A call that was given up in the queue has no end time.
         never_began = record.status == "failed" and record.ended is None
         return CallView(
             id=number,

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio.to_thread
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.values import REF_PREFIX, Get, Listed, Page, Put, full, new_ref, ours, preview_of, size_of
+from codemode_mcp.runs.values import (
+    REF_PREFIX,
+    Get,
+    Listed,
+    Page,
+    Put,
+    full,
+    new_ref,
+    preview_of,
+    reserved_key,
+    size_of,
+)
 from codemode_mcp.stores.rows import escaped
 from codemode_mcp.stores.seal import Refused
 from codemode_mcp.stores.work import Now, Query
@@ -74,7 +85,7 @@ class StoredValues:
             if isinstance(each, Get):
                 requests.append(each)
             elif each.key.startswith(REF_PREFIX):
-                requests.append(ours())
+                requests.append(reserved_key())
             else:
                 requests.append(await self._sealed(owner, each, _STORED))
         found = await self._database.execute(partial(_execute_all, escaped(owner), requests, room, self._max))

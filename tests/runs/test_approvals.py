@@ -886,7 +886,7 @@ async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_term
             waiting = await it.observe(waiting.run_id, client=client, answers={key: CANCEL})
         assert [call.status for call in waiting.pending] == ["needs_approval"]
         (note,) = waiting.asked
-        assert "dismissed the question by itself" in note
+        assert "dismissed the question without asking a person" in note
         assert f"runs approve {waiting.run_id}`" in note
         again = await it.observe(waiting.run_id, client=client)
         assert (again.status, again.questions) == ("waiting", ())
@@ -900,7 +900,7 @@ async def test_a_question_that_the_client_dismisses_by_itself_waits_for_the_term
 async def test_a_question_that_is_dismissed_after_a_second_was_dismissed_by_a_person(
     engine: Engine, way: Literal["ask", "return"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approvals, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(approvals, "MIN_DISMISS_SECONDS", 0.0)
     source, client = files(), FakeClient(way, replies=[CANCEL])
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute(REMOVE, client=client)

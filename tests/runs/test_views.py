@@ -14,7 +14,7 @@ from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs import live
-from codemode_mcp.runs.views import KEPT_INPUT, KEPT_OF_RUN, SHOWN_CALLS, Ledger, Track
+from codemode_mcp.runs.views import MAX_INPUT, MAX_RUN_CALLS, SHOWN_CALLS, Ledger, Track
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import bench
@@ -200,10 +200,10 @@ def made(track: Track, count: int, text: str = "{}") -> None:
 
 def test_a_run_with_very_many_calls_remembers_the_latest() -> None:
     track = Track(Ledger(), 0.0)
-    made(track, KEPT_OF_RUN + 500)
+    made(track, MAX_RUN_CALLS + 500)
     views = track.views(2.0)
-    assert track.total == KEPT_OF_RUN + 500
-    assert [view.id for view in views] == list(range(500, KEPT_OF_RUN + 500))
+    assert track.total == MAX_RUN_CALLS + 500
+    assert [view.id for view in views] == list(range(500, MAX_RUN_CALLS + 500))
 
 
 def test_all_runs_together_remember_a_bounded_number() -> None:
@@ -223,7 +223,7 @@ def test_the_calls_of_a_run_that_is_over_are_shown_as_before_and_take_far_less_m
             record.dispatched, record.repeatable = number % 2 == 0, number % 3 == 0
             track.add(ToolCall(number, record.tool, f'{{"n":{number % 50}}}'), record)
         failed = CallRecord(900, "mcp:a:b", 901.0, "failed")  # it never began
-        track.add(ToolCall(900, "mcp:a:b", "x" * (KEPT_INPUT + 1)), failed)
+        track.add(ToolCall(900, "mcp:a:b", "x" * (MAX_INPUT + 1)), failed)
         track.add(ToolCall(901, "mcp:a:b", None), CallRecord(901, "mcp:a:b", 902.0, "failed", 903.0))
         return track
 
@@ -299,7 +299,7 @@ async def test_of_runs_that_are_not_listed_any_more_no_calls_are_remembered(
 
 def test_calls_that_have_not_ended_are_shown_before_those_that_have() -> None:
     track = Track(Ledger(), 0.0)
-    waiting = [(ToolCall(n, "mcp:a:b", "x" * (KEPT_INPUT + 1)), CallRecord(n, "mcp:a:b", 0.0)) for n in range(1500)]
+    waiting = [(ToolCall(n, "mcp:a:b", "x" * (MAX_INPUT + 1)), CallRecord(n, "mcp:a:b", 0.0)) for n in range(1500)]
     for call, record in waiting:
         track.add(call, record)
     made(track, 1000)
