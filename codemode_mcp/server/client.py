@@ -1,6 +1,6 @@
-"""The client behind one open request: progress to it, and the questions of upstream servers in the way of its era.
+"""The client of one open request: progress messages to it, and questions to it in the way of its protocol era.
 
-Clients of the handshake revisions are asked by requests of ours while theirs is open. Those of 2026-07-28 get the
+Clients of the handshake revisions get a request from us while their own is open. Clients of 2026-07-28 get the
 questions as an `InputRequiredResult` and repeat their request with the answers.
 """
 
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.client")
 
 PROGRESS_SECONDS = 2.0
-"""Interval of the signs of life that an open request sends to its client."""
+"""Seconds between two progress messages that report that an open request is still running."""
 
 PROGRESS_INTERVAL = 0.25
-"""Seconds between two progress messages of one request, after the first few."""
+"""Seconds between two progress messages of one request, after the first `PROGRESS_BURST`."""
 
 PROGRESS_BURST = 5
-"""Progress messages of one request that may follow each other immediately."""
+"""Progress messages of one request that are sent without a pause."""
 
 MAX_ROUNDS = 8
-"""Rounds of questions for one request. Clients give up after ten; then `wait` begins again."""
+"""Rounds of questions for one request. Clients give up after ten. A later `wait` begins to count again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """State that a client of 2026-07-28 brings back with its answers: the run that they are for.
+    """State that a client of 2026-07-28 sends back with its answers.
 
     Attributes:
-        run_id: empty for a request that continues nothing.
-        round: how often this request was answered with questions already.
-        answers: by the keys of the questions; unchecked.
+        run_id: the run that the answers are for; empty for a new request.
+        round: number of times that this request was answered with questions.
+        answers: unchecked answers by the keys of the questions.
     """
 
     run_id: str = ""
@@ -57,7 +57,7 @@ class Continued:
 
     @staticmethod
     def of(params: Mapping[str, Any]) -> Continued:
-        """Read the `params` of a call; their state has been verified to be of our own making."""
+        """Read the `params` of a call. Their state was verified to come from this server."""
         state = params.get("requestState")
         if state is None:
             return Continued()
@@ -65,7 +65,7 @@ class Continued:
         return Continued(run_id, rounds, params.get("inputResponses") or {})
 
     def asks_again(self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]) -> dict[str, Any]:
-        """Return the `InputRequiredResult` that puts questions, by their keys."""
+        """Return the `InputRequiredResult` for questions, given with their keys."""
         from codemode_mcp.server.client_questions import as_request
 
         return {
@@ -76,11 +76,12 @@ class Continued:
 
 
 class McpClient:
-    """Satisfies `runs.questions.Client`.
+    """The client of a request, as a `runs.questions.Client`.
 
     Args:
-        progress: takes progress messages; None if the client has not asked for any.
-        rounds: how often this request was answered with questions already.
+        progress: takes progress messages; None if the client wants none.
+        rounds: number of times that this request was answered with questions.
+        lasting: the client stays connected after the request.
     """
 
     def __init__(self, exchange: Exchange, progress: LatestProgress | None, *, rounds: int, lasting: bool) -> None:
@@ -93,27 +94,25 @@ class McpClient:
         self.supported = supported(exchange.session.capabilities)
 
     def progress(self, source: str, message: str) -> None:
+        """Send a progress message, instead of an unsent one of the same source."""
         if self._progress is not None:
             self._progress.put(source, (None, None, message))
 
     def way(self, question: Question | ApprovalQuestion) -> Way:
-        if question.method == "roots/list" and not self.supports(question):
-            return "ask"  # see there
+        """Return how the question reaches the client; see `runs.questions.Client`."""
         if not self.supports(question):
-            return "none"
-        if not self._modern:
+            return "ask" if question.method == "roots/list" else "none"  # `ask` answers without the client
+        if not self._modern or _request_of(question) is None:  # `ask` refuses an invalid question
             return "ask"
-        if _request_of(question) is None:
-            return "ask"  # which refuses it
         return "return" if self._rounds < MAX_ROUNDS else "later"
 
     async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
-        """Ask now; see `runs.questions.Client`."""
+        """Send the question now and return the answer; see `runs.questions.Client`."""
         if question.method == "roots/list" and not self.supports(question):
-            return {"roots": []}  # a client without roots need not be asked
+            return {"roots": []}  # the client has no folders
         request = _request_of(question)
         if request is None:
-            raise QuestionRefused(f"the params of {question.method} are nothing that can be put to a client")
+            raise QuestionRefused(f"the params of {question.method} are not valid for a client")
         related = None if self.lasting else self._request_id
         return await self._session.request(question.method, request.get("params", {}), related)
 
@@ -136,7 +135,7 @@ class McpClient:
 
 
 def supported(declared: Mapping[str, Any] | None) -> frozenset[QuestionMethod]:
-    """Return what a client of these capabilities answers."""
+    """Return the questions that a client with these capabilities answers."""
     if declared is None:
         return frozenset()
     found: dict[QuestionMethod, bool] = {
@@ -151,13 +150,12 @@ def _fills_forms(declared: Mapping[str, Any]) -> bool:
     elicitation = declared.get("elicitation")
     if elicitation is None:
         return False
-    # An empty capability is the form mode alone (2025-11-25).
+    # An empty capability means forms only (2025-11-25).
     return elicitation.get("form") is not None or elicitation.get("url") is None
 
 
 def roots_of(session: Session) -> RootsFn | None:
-    """Return a function that asks a client for its folders at any time; None where its era or its capabilities do not
-    allow that."""
+    """Return a function that asks a client for its folders at any time; None if the client does not support that."""
     declared = session.capabilities
     if session.modern or declared is None or declared.get("roots") is None:
         return None
@@ -186,33 +184,34 @@ Message = tuple[float | None, float | None, str | None]
 
 
 class LatestProgress:
-    """Progress messages to the client of one request: the last one of each source, a few a second, one write at a time.
+    """Progress messages to the client of one request, at a limited rate: the latest message of each source.
 
-    An upstream may report progress faster than the client reads. Every message that is queued delays the answers, which
-    share one stream with them. So beyond the first few a message replaces the one of its source that is not yet sent,
-    and `close` drops all that are left: the answer says more than they do.
+    An upstream may report progress faster than the client reads, and queued messages delay answers on the same stream.
+    So after the first few, a message replaces the unsent one of its source. `close` drops unsent messages, because the
+    answer follows.
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._unsent: list[tuple[str, Message]] = []
         self._free_at = -math.inf
-        """Time at which the pauses after all sent messages are over."""
+        """Time at which the pauses after all sent messages have passed."""
         self._news = anyio.Event()
         self._closed = False
         self._count = 0
 
     def put(self, source: str, message: Message) -> None:
-        at = next((at for at, (whose, _) in reversed([*enumerate(self._unsent)]) if whose == source), None)
-        could_go = PROGRESS_BURST - max(0.0, self._free_at - anyio.current_time()) / PROGRESS_INTERVAL
-        if at is None or len(self._unsent) < could_go:
+        """Send a message as soon as the rate allows it."""
+        at = next((at for at, (its_source, _) in reversed([*enumerate(self._unsent)]) if its_source == source), None)
+        allowed = PROGRESS_BURST - max(0.0, self._free_at - anyio.current_time()) / PROGRESS_INTERVAL
+        if at is None or len(self._unsent) < allowed:
             self._unsent.append((source, message))
         else:
             self._unsent[at] = source, message
         self._news.set()
 
     def close(self) -> None:
-        """Drop what is not yet sent, and end `run`."""
+        """Drop unsent messages and end `run`."""
         self._closed = True
         self._news.set()
 
@@ -235,13 +234,13 @@ class LatestProgress:
 
 
 def progress_to(exchange: Exchange) -> LatestProgress | None:
-    """Return where progress of an open request goes; None if its client has not asked for progress."""
+    """Return the progress messages of an open request; None if its client wants none."""
     return LatestProgress(exchange) if exchange.wants_progress else None
 
 
 @asynccontextmanager
 async def open_client(exchange: Exchange, *, rounds: int, lasting: bool) -> AsyncIterator[McpClient]:
-    """Open the client of a request, with progress: messages as they come, and a sign of life in between."""
+    """Open the client of a request for the duration of the context, and report that the request is running."""
     progress = progress_to(exchange)
     if progress is None:
         yield McpClient(exchange, None, rounds=rounds, lasting=lasting)

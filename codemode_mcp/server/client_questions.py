@@ -1,4 +1,4 @@
-"""Questions of upstream servers, and of ours, as the MCP requests that put them to a client."""
+"""Questions as MCP requests to a client."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Request = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
 
 PROGRAM_ASKS = "[the program]"
-"""Begin of a question that a program puts. A server's begins with the server's configured name in brackets; ours never
-begins with a bracket."""
+"""First words of a program's question. A server's question begins with the configured name of the server in brackets.
+Our own questions never begin with a bracket."""
 
 REQUESTS: dict[str, type[Request]] = {
     "elicitation/create": types.ElicitRequest,
@@ -35,24 +35,24 @@ RESULTS: dict[str, type[BaseModel]] = {
 
 
 def as_request(question: Question | ApprovalQuestion) -> JsonObject:
-    """Return the MCP request that puts a question: its method and params.
+    """Return a question as an MCP request with method and params.
 
     Raises:
-        ValueError: its params, which are an upstream's, are not valid, or nothing to show to a person.
+        ValueError: the params, which are an upstream's, are invalid or cannot be shown to a person.
     """
-    from codemode_mcp.policy.approval import ApprovalQuestion  # not before a question: a list of tools needs none of it
+    from codemode_mcp.policy.approval import ApprovalQuestion  # imported for the first question
 
-    # Progress and tasks of the upstream's are nothing to this client.
+    # This client does not know the progress tokens and tasks of the upstream.
     params = {key: value for key, value in question.params.items() if key not in ("_meta", "task")}
     if question.method == "elicitation/create" and not isinstance(question, ApprovalQuestion):
-        # The client shows the question as ours. Whose it is must not be left to the server's own words, which could
-        # also erase or imitate it.
+        # The client shows this question as ours, so we name its author. The author's own text could name another one,
+        # or erase ours.
         words = drop_hidden(str(params.get("message", "")), keep="\n").replace("\n", "\n  ")
         params["message"] = f"{PROGRAM_ASKS} {words}" if question.by_program else f"[{question.server}] {words}"
         if params.get("mode") == "url":
             if urlsplit(str(params.get("url"))).scheme not in ("http", "https"):
                 raise ValueError("only pages of http and https can be opened")
-            # Obliged in 2025-11-25, gone in 2026-07-28.
+            # Required in 2025-11-25, removed in 2026-07-28.
             params.setdefault("elicitationId", secrets.token_hex(16))
     request = REQUESTS[question.method].model_validate({"method": question.method, "params": params}, by_name=False)
     return request.model_dump(by_alias=True, mode="json", exclude_none=True)

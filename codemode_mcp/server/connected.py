@@ -1,4 +1,4 @@
-"""The clients that have sent requests to this process. Pure, bounded in number and size."""
+"""The clients that have sent requests to this process, bounded in number and size. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_CLIENTS: Final = 200
-"""Clients that are remembered; the one whose last request is oldest leaves first."""
+"""Clients that are remembered. The least recently active one is forgotten first."""
 
 MAX_TEXT: Final = 200
-"""Characters of a name or a version that are remembered."""
+"""Characters of a name or a version that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class ConnectedClient:
     """A client as its `clientInfo` describes it."""
 
     name: str
-    """Empty if the client gave none."""
+    """Empty if the client has not sent one."""
     version: str
     protocol: str
-    """Revision of MCP that it speaks."""
+    """Revision of MCP that the client uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class ConnectedClients:
         """Count one request of a client."""
         client = ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
         requests, _ = self._seen.pop(client, (0, 0.0))
-        self._seen[client] = (requests + 1, self._clock())  # the latest stands last
+        self._seen[client] = (requests + 1, self._clock())  # the latest is the last
         if len(self._seen) > MAX_CLIENTS:
             del self._seen[next(iter(self._seen))]
 
     def listed(self) -> list[Seen]:
-        """Return all clients, the latest first."""
+        """Return all clients, the most recently active first."""
         now = self._clock()
         return [Seen(client, requests, now - latest) for client, (requests, latest) in reversed(self._seen.items())]

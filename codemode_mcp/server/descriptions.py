@@ -1,10 +1,9 @@
-"""Every sentence a model reads before it has run anything: the two tools and the instructions, within byte budgets.
+"""The texts that a model reads before its first program: tool descriptions and instructions, within byte budgets.
 
-Clients cut descriptions, search them by words, or show their first line alone. So the first line of the description
-of `exec` has the names of the servers as plain words, and after them topics. Names, descriptions and input schemas of
-both tools together stay within `TOOLS_BYTES` in every configuration, with namespaces of plugins within
-`TOOLS_BYTES_NAMESPACES`; each description and the instructions have a limit of their own. Equal arguments give equal
-bytes.
+Clients cut descriptions, search them by words, or show only the first line. So the first line of the description of
+`exec` has the names of the servers as plain words, and after them topics. Names, descriptions and input schemas of both
+tools together stay within `TOOLS_BYTES` in every configuration, and within `TOOLS_BYTES_NAMESPACES` with namespaces of
+plugins. Each description and the instructions have their own limits. Equal arguments give equal bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.audit.sizes import size
 from codemode_mcp.catalog.topics import plain_words
 from codemode_mcp.json_text import compact_json
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 TOOLS_BYTES = 2200
 TOOLS_BYTES_NAMESPACES = 2700
-"""The same with namespaces of plugins, their descriptions and prompts included."""
+"""The limit with namespaces of plugins, including their descriptions and prompts."""
 DESCRIPTION_BYTES = 2000
-"""One description. Clients cut at 2,000 characters or more; a character takes at least one byte."""
+"""Limit of one description. Clients cut at 2,000 characters or more, and a character takes at least one byte."""
 INSTRUCTIONS_BYTES = 1000
 OUTPUT_SCHEMA_BYTES = 900
 
@@ -40,7 +40,7 @@ tools: await API.search("what you need"). List files: await API.list().
 - store(key, v) keeps a value for later programs; await load(key) reads it. No network, files or modules.
 - Status "waiting": call wait with the runId of the result."""
 
-_WAIT = """\
+WAIT_DESCRIPTION = """\
 Resume a program whose result has status "waiting". Give the runId of that result. Returns the next result: "waiting" \
 again, or the end. cancel: true stops the program. fromStart: true repeats all output."""
 
@@ -55,13 +55,13 @@ _PASSTHROUGH = """\
 The tools of several MCP servers. The name of each tool begins with its server: <server>__<tool>.{servers}"""
 
 NOTHING_CONFIGURED = """\
-There are no tools yet: no MCP server is configured. Tell the user how to add one. "codemode-mcp import --write" takes \
-over the servers of other MCP clients. Or add an entry to "mcpServers" in the configuration file, whose path \
-"codemode-mcp doctor" prints. If that file was there when this process started, the tools appear without a restart."""
-"""The server's `instructions` where neither a server nor a plugin is configured."""
+There are no tools yet: no MCP server is configured. Tell the user how to add one: run "codemode-mcp import --write" \
+to import the servers of other MCP clients, or add an entry to "mcpServers" in the configuration file, whose path \
+"codemode-mcp doctor" prints. If that file existed when this process started, the tools appear without a restart."""
+"""The server's `instructions` if neither a server nor a plugin is configured."""
 
 _MORE = ", see API.list()"
-"""The call by which a program finds the servers that are only counted."""
+"""The call that lists what a description only counts."""
 
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -82,7 +82,7 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 
 
 def exec_schema(languages: Sequence[Language]) -> dict[str, Any]:
-    """Input schema of `exec`."""
+    """Return the input schema of `exec`."""
     return {
         "type": "object",
         "properties": {
@@ -120,50 +120,52 @@ def exec_description(
         topics: single words, the most telling first; as many as fit are shown, in alphabetical order.
     """
     spoken = _languages(languages)
-    others = sum(map(_size, ("exec", "wait", _WAIT, json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA))))
-    fixed = _size(_EXEC.format(languages=spoken, servers="", topics=""))
+    schemas = json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA)
+    others = sum(map(size, ("exec", "wait", WAIT_DESCRIPTION, *schemas)))
+    fixed = size(_EXEC.format(languages=spoken, servers="", topics=""))
     room = min(DESCRIPTION_BYTES, TOOLS_BYTES - others) - fixed
     listed = _listed(servers, room)
-    room -= _size(listed)
+    room -= size(listed)
     added = ""
     if namespaces:
-        left = min(DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES - others) - fixed - _size(listed)
-        kept = _size(_topics(topics, min(room, _TOPICS_KEPT)))
+        left = min(DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES - others) - fixed - size(listed)
+        kept = size(_topics(topics, min(room, _MIN_TOPICS)))
         added = namespace_lines(namespaces, left - kept)
-        room = min(room, left - _size(added))
+        room = min(room, left - size(added))
     return _EXEC.format(languages=spoken, servers=listed, topics=_topics(topics, room)) + added
 
 
 def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> str:
-    """Return what `exec` says of the namespaces of plugins, in at most `room` bytes.
+    """Return the lines about namespaces of plugins in the description of `exec`, in at most `room` bytes.
 
-    They share the room: short ones are there whole, long ones are cut, and those without room are counted.
+    Short lines are whole, long ones are cut, and those without room are counted.
 
     Args:
         namespaces: global name, description and prompt of each; both texts may be empty.
     """
-    # First those that say something: names alone are found in API.list() too.
-    said = sorted(((name, _said(about, prompt)) for name, about, prompt in namespaces), key=lambda each: not each[1])
-    lines = [f"\n- {name}{': ' if text else ''}{text}" for name, text in said]
+    # Names with texts come first: API.list() shows the names too.
+    described = [(name, _sentence(about, prompt)) for name, about, prompt in namespaces]
+    described.sort(key=lambda each: not each[1])
+    lines = [f"\n- {name}{': ' if text else ''}{text}" for name, text in described]
     text = "\nGlobal objects of plugins, beside MCP:"
     more = f"\n- {len(lines)} more{_MORE}"
-    left = room - _size(text)
-    if sum(map(_size, lines)) > left:
-        # Long lines get what short ones leave.
-        left -= _size(more)
-        for done, number in enumerate(sorted(range(len(lines)), key=lambda number: _size(lines[number]))):
-            least = max(_LEAST_LINE, _size(f"\n- {said[number][0]}: …"))  # a name is whole
+    left = room - size(text)
+    if sum(map(size, lines)) > left:
+        # Long lines share the bytes that short ones leave.
+        left -= size(more)
+        for done, number in enumerate(sorted(range(len(lines)), key=lambda number: size(lines[number]))):
+            least = max(_MIN_LINE, size(f"\n- {described[number][0]}: …"))  # a name is never cut
             lines[number] = _cut_bytes(lines[number], max(least, left // (len(lines) - done)))
-            left -= _size(lines[number])
+            left -= size(lines[number])
     for number, line in enumerate(lines):
-        after = sum(map(_size, lines[number + 1 :]))
-        if _size(line) + min(after, _size(more)) > room - _size(text):
+        after = sum(map(size, lines[number + 1 :]))
+        if size(line) + min(after, size(more)) > room - size(text):
             return text + f"\n- {len(lines) - number} more{_MORE}"
         text += line
     return text
 
 
-def _said(about: str, prompt: str) -> str:
+def _sentence(about: str, prompt: str) -> str:
     """Return a description and a prompt as one line."""
     about, prompt = (" ".join("".join(c if c.isprintable() else " " for c in text).split()) for text in (about, prompt))
     if about and prompt and about[-1] not in ".!?:;":
@@ -174,30 +176,25 @@ def _said(about: str, prompt: str) -> str:
 def _topics(topics: Sequence[str], room: int) -> str:
     """Return ` Topics: a, b, c.` with the first topics, as many as fit, or nothing."""
     shown: list[str] = []
-    used = _size(" Topics: .")
+    used = size(" Topics: .")
     for topic in topics:
-        used += _size(topic) + (2 if shown else 0)
+        used += size(topic) + (2 if shown else 0)
         if used > room:
             break
         shown.append(topic)
     return f" Topics: {', '.join(sorted(shown))}." if shown else ""
 
 
-def wait_description() -> str:
-    """Return the description of `wait`."""
-    return _WAIT
-
-
 def instructions(servers: Mapping[str, str], languages: Sequence[Language]) -> str:
     """Return the server's `instructions`.
 
     Args:
-        servers: configured names by identifier, of the servers that every client may know.
+        servers: configured names, by identifier, of the servers that every client may see.
     """
     spoken = _languages(languages)
     if not servers:
         return _INSTRUCTIONS.format(languages=spoken, servers="The description of exec names the servers.")
-    room = INSTRUCTIONS_BYTES - _size(_INSTRUCTIONS.format(languages=spoken, servers="")) - _size("Servers: .")
+    room = INSTRUCTIONS_BYTES - size(_INSTRUCTIONS.format(languages=spoken, servers="")) - size("Servers: .")
     return _INSTRUCTIONS.format(languages=spoken, servers=f"Servers: {_listed(servers, room)}.")
 
 
@@ -205,11 +202,11 @@ def passthrough_instructions(servers: Sequence[str]) -> str:
     """Return the server's `instructions` in pass-through mode.
 
     Args:
-        servers: configured names of the servers that every client may know.
+        servers: configured names of the servers that every client may see.
     """
     if not servers:
         return _PASSTHROUGH.format(servers="")
-    room = INSTRUCTIONS_BYTES - _size(_PASSTHROUGH.format(servers=" Servers: ."))
+    room = INSTRUCTIONS_BYTES - size(_PASSTHROUGH.format(servers=" Servers: ."))
     return _PASSTHROUGH.format(servers=f" Servers: {_fitting(servers, room, more='')}.")
 
 
@@ -219,28 +216,28 @@ def _languages(languages: Sequence[Language]) -> str:
 
 
 def _listed(servers: Mapping[str, str], room: int) -> str:
-    """Return the names of servers as plain words, and what programs call them.
+    """Return the names of servers as plain words, with their identifiers in programs.
 
-    Each name that is not its own identifier has that beside it: `google calendar (MCP.googleCalendar)`. Where these do
-    not fit, one example stands for all that follow the rule.
+    A name that differs from its identifier is followed by it: `google calendar (MCP.googleCalendar)`. If these do not
+    fit, one example stands for all names that follow the rule.
     """
     if not servers:
         return "none"
     words = {identifier: plain_words(name) for identifier, name in servers.items()}
     whole = ", ".join(_with_identifier(identifier, plain, plain) for identifier, plain in words.items())
-    if _size(whole) <= room:
+    if size(whole) <= room:
         return whole
     camel = {identifier: _camel(plain) for identifier, plain in words.items()}
     example = next((identifier for identifier, plain in words.items() if plain != identifier == camel[identifier]), "")
     rule = f" (in code, {words[example]} is MCP.{example})" if example else ""
-    if _size(rule) > room // 4:
+    if size(rule) > room // 4:
         rule = ""
     names = [_with_identifier(identifier, plain, camel[identifier]) for identifier, plain in words.items()]
-    return _fitting(names, room - _size(rule), _MORE) + rule
+    return _fitting(names, room - size(rule), _MORE) + rule
 
 
 def _with_identifier(identifier: str, plain: str, guessed: str) -> str:
-    """Return a name as plain words, with its identifier if that is not what a reader would guess."""
+    """Return a name as plain words, with its identifier if a reader would not guess it."""
     if identifier == guessed:
         return plain
     return f"{plain} (MCP.{identifier})" if plain else f"MCP.{identifier}"
@@ -252,15 +249,15 @@ def _camel(plain: str) -> str:
 
 
 def _fitting(names: Sequence[str], room: int, more: str) -> str:
-    """Return `a, b, c`, or as many as there is room for and how many more there are."""
+    """Return `a, b, c`, or as many names as fit and the number of the others."""
     whole = ", ".join(names)
-    if _size(whole) <= room:
+    if size(whole) <= room:
         return whole
     shown: list[str] = []
     used = 0
     for name in names:
-        used += _size(name) + (2 if shown else 0)
-        if used + _size(f" and {len(names) - len(shown) - 1} more{more}") > room:
+        used += size(name) + (2 if shown else 0)
+        if used + size(f" and {len(names) - len(shown) - 1} more{more}") > room:
             break
         shown.append(name)
     if not shown:
@@ -269,14 +266,14 @@ def _fitting(names: Sequence[str], room: int, more: str) -> str:
 
 
 def listed_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
-    """Return the bytes of tools as `tools/list` has them, each as compact JSON."""
-    return sum(_size(compact_json(tool)) for tool in tools)
+    """Return the bytes of tools in `tools/list`, as compact JSON."""
+    return sum(size(compact_json(tool)) for tool in tools)
 
 
 def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
-    """Return the bytes of such tools in a prompt: name, description and input schema, as model APIs take them."""
+    """Return the bytes of tools in a prompt: name, description and input schema, in the form of model APIs."""
     return sum(
-        _size(
+        size(
             compact_json(
                 {
                     "name": tool["name"],
@@ -289,17 +286,13 @@ def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
     )
 
 
-_LEAST_LINE = 60
-"""Bytes of the line of a namespace that are worth showing."""
-_TOPICS_KEPT = 150
-"""Bytes for topics that namespaces of plugins do not take."""
+_MIN_LINE = 60
+"""Least bytes of a line about a namespace."""
+_MIN_TOPICS = 150
+"""Bytes that are reserved for topics beside namespaces of plugins."""
 
 
 def _cut_bytes(text: str, limit: int) -> str:
-    if _size(text) <= limit:
+    if size(text) <= limit:
         return text
     return text.encode()[: max(0, limit - 3)].decode("utf-8", "ignore").rstrip() + "…"
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))

@@ -1,6 +1,6 @@
-"""A client's connection and its requests, as the surface sees them, whatever carries them.
+"""A client's connection and its requests, independent of the transport.
 
-`handshake` carries clients of the handshake revisions over stdio; `sdk_server` carries all others on the MCP SDK.
+`handshake` implements them for clients of the handshake revisions over stdio, `sdk_server` for all others.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Session(Protocol):
-    """A client: for as long as it is connected, or for one request in the revisions without a session."""
+    """A connected client; in revisions without sessions, the client of one request."""
 
     @property
     def client_name(self) -> str | None:
-        """`clientInfo.name`; None if the client has not said it."""
+        """`clientInfo.name`; None if the client has not sent it."""
 
     @property
     def client_version(self) -> str | None: ...
@@ -31,26 +31,26 @@ class Session(Protocol):
 
     @property
     def modern(self) -> bool:
-        """Tell whether the revision is 2026-07-28 or later: no request goes from server to client."""
+        """True for revision 2026-07-28 and later, in which servers send no requests to clients."""
 
     @property
     def capabilities(self) -> Mapping[str, Any] | None:
-        """The client's capabilities as JSON; None while they are not known."""
+        """The client's capabilities as JSON; None while they are unknown."""
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         """Send a request to the client and return the result it answers with.
 
         Args:
             params: valid for the method.
-            related: the client's own request that this one belongs to; None: to none.
+            related: the client's request that this one belongs to, if any.
 
         Raises:
-            QuestionRefused: the client answered with an error or with an invalid result, or it is gone.
+            QuestionRefused: the client answered with an error or an invalid result, or has disconnected.
         """
 
 
 class Exchange(Protocol):
-    """A request of a client while it is open."""
+    """An open request of a client."""
 
     @property
     def session(self) -> Session: ...
@@ -64,11 +64,11 @@ class Exchange(Protocol):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Valid for the request's method."""
+        """The params, valid for the request's method."""
 
     @property
     def wants_progress(self) -> bool:
-        """Tell whether it has a progress token."""
+        """True if the request has a progress token."""
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Send `notifications/progress`. Does nothing where the client has gone."""
+        """Send `notifications/progress`. Do nothing if the client has disconnected."""

@@ -1,4 +1,4 @@
-"""Read the arguments of `exec` and `wait`, as clients and the command line give them."""
+"""The arguments of `exec` and `wait`: validation, aliases, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExecArguments:
-    """The arguments of an `exec`. `language` is None when none was given."""
+    """The arguments of an `exec`. `language` is None if it is to be detected."""
 
     source: str
     language: Language | None
@@ -32,7 +32,7 @@ class WaitArguments:
 
 
 ARGUMENTS: Final = {"exec": ("code", "command", "language"), "wait": ("runId", "run_id", "cancel", "fromStart")}
-"""Names of arguments by tool. The first two name the one argument that a call needs."""
+"""Names of arguments by tool. The first two are the required argument and its alias."""
 
 _LANGUAGES: Mapping[str, Language] = {
     "javascript": "javascript",
@@ -43,7 +43,7 @@ _LANGUAGES: Mapping[str, Language] = {
 
 
 def exec_arguments(arguments: Mapping[str, Any]) -> ExecArguments:
-    """Read the arguments of an `exec`. null means absent.
+    """Read the arguments of an `exec`. An argument that is null is absent.
 
     Raises:
         ProgramError: `invalid_input` or `unsupported_language`.
@@ -52,12 +52,12 @@ def exec_arguments(arguments: Mapping[str, Any]) -> ExecArguments:
     command = _text(arguments, "exec", "command")
     if code and command and code != command:
         raise ProgramError(
-            "invalid_input", "exec: code and command differ; command is an alias of code, give one of them"
+            "invalid_input", "exec: code and command differ; command is an alias of code, so pass only code"
         )
     source = code or command
     if not source or not source.strip():
         _refuse_unknown(arguments, "exec")
-        raise ProgramError("invalid_input", 'exec: code is empty; give a program, e.g. {"code": "return 1 + 1"}')
+        raise ProgramError("invalid_input", 'exec: code is empty; pass a program, e.g. {"code": "return 1 + 1"}')
     language = _text(arguments, "exec", "language")
     if language is not None and language not in _LANGUAGES:
         raise ProgramError(
@@ -68,7 +68,7 @@ def exec_arguments(arguments: Mapping[str, Any]) -> ExecArguments:
 
 
 def wait_arguments(arguments: Mapping[str, Any]) -> WaitArguments:
-    """Read the arguments of a `wait`. null means absent.
+    """Read the arguments of a `wait`. An argument that is null is absent.
 
     Raises:
         ProgramError: `invalid_input`.
@@ -76,15 +76,15 @@ def wait_arguments(arguments: Mapping[str, Any]) -> WaitArguments:
     run_id = _text(arguments, "wait", "runId") or _text(arguments, "wait", "run_id")
     if not run_id:
         _refuse_unknown(arguments, "wait")
-        raise ProgramError("invalid_input", 'wait: runId is missing; it is in the result of the exec that is "waiting"')
+        raise ProgramError("invalid_input", 'wait: runId is missing; pass that of the result with status "waiting"')
     cancel, from_start = (_flag(arguments, "wait", name) for name in ("cancel", "fromStart"))
     return WaitArguments(run_id, cancel, from_start)
 
 
 def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note that names arguments which the tool does not have; some clients add their own.
+    """Return a note about unknown arguments; some clients add their own.
 
-    Without the argument that the tool needs nothing is ignored: what is unknown may be that one, misspelt.
+    Nothing is ignored if the required argument is missing: an unknown argument may be a misspelling of it.
     """
     names = ARGUMENTS.get(tool, ())
     unknown = [name for name, value in arguments.items() if name not in names and value is not None]
@@ -95,7 +95,7 @@ def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...
 
 
 def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:
-    """Raise for the first unknown argument of a call that lacks the one it needs."""
+    """Raise `ProgramError` for the first unknown argument of a call without the required one."""
     for name in arguments:
         if name not in ARGUMENTS[tool]:
             near = nearest(name, ARGUMENTS[tool], count=1)
@@ -104,7 +104,7 @@ def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:
 
 
 def _shown_arguments(tool: str) -> list[str]:
-    """Return the arguments of a tool without the aliases."""
+    """Return the names of a tool's arguments without the alias."""
     first, _alias, *others = ARGUMENTS[tool]
     return [first, *others]
 

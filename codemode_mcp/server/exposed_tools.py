@@ -1,4 +1,4 @@
-"""Tools of upstream servers under the names and with the fields that clients get. Pure."""
+"""Names and fields of tools in pass-through mode. Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SEPARATOR: Final = "__"
 
 
 MAX_NAME: Final = 64
-"""Characters that common clients take in a tool's name."""
+"""Longest name of a tool that common clients accept."""
 
 
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 DIGEST_CHARACTERS: Final = 16
-"""Hexadecimal digits of a digest within a name: 64 bits, so that a server cannot search for the name of another."""
+"""Hexadecimal digits of a digest in a name. With 64 bits, no server can search for a name that collides."""
 
 
 _LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARACTERS}}}$")
@@ -50,10 +50,10 @@ _HINTS = (
 
 
 def exposed_name(server: str, tool: str) -> str:
-    """Return the name of a tool for clients: `<server>__<tool>` where clients take it and it is unambiguous.
+    """Return the name of a tool for clients: `<server>__<tool>` if clients accept it and it is unambiguous.
 
-    Otherwise it is made fit and ends in a digest of both names. It depends on these alone, so that no other tool that
-    comes or goes renames this one.
+    Otherwise characters are replaced and a digest of both names is appended. The name depends on these two names alone,
+    so other tools never change it.
     """
     name = server + SEPARATOR + tool
     if (
@@ -68,9 +68,9 @@ def exposed_name(server: str, tool: str) -> str:
 
 
 def plugin_tool_name(plugin: str, tool: str, servers: Collection[str]) -> str:
-    """Return what clients call a tool of a plugin: as `exposed_name`, unless a server has the plugin's name.
+    """Return the name of a plugin's tool for clients, as `exposed_name` does.
 
-    Then the tools of the server keep their names, and those of the plugin end in a digest.
+    If a server has the plugin's name, the server's tools keep their names, and the plugin's names end in a digest.
     """
     if plugin in servers:
         return _with_digest(plugin + SEPARATOR + tool, "plugin", plugin, tool)
@@ -84,12 +84,12 @@ def _with_digest(name: str, *parts: str) -> str:
 
 
 class Listing:
-    """The list of tools for one catalog.
+    """The list of tools of one catalog.
 
     Attributes:
-        catalog: the same tools, whose messages speak of them by the names that clients use.
-        entries: by these names.
-        tools: in MCP's form, by name.
+        catalog: the same tools, with the names that clients use in its messages.
+        entries: the tools by these names.
+        tools: the tools as JSON of MCP, ordered by name.
         fingerprint: equal for equal `tools`.
     """
 
@@ -118,7 +118,7 @@ class Listing:
         return entry.tool.title if entry.source == "mcp" else self.catalog.toolset.label(entry)
 
     def of_version(self, version: str) -> list[dict[str, Any]]:
-        """`tools` as far as a protocol revision can say them; a tool that it cannot say at all is left out."""
+        """Return `tools` in the form of a protocol revision, without tools that have no such form."""
         found = self._fitted.get(version)
         if found is None:
             found = self._fitted[version] = [
@@ -128,9 +128,9 @@ class Listing:
 
 
 def _named(catalog: Catalog) -> dict[str, Entry]:
-    """Return the tools by the names that clients use, which are their paths.
+    """Return the tools by the names that clients use. These become the paths of the entries.
 
-    Two equal digests would leave open which tool a client means: then neither is shown, whatever the order.
+    Tools whose digests are equal are left out, whatever their order, because a call could mean any of them.
     """
     named: dict[str, list[Entry]] = {}
     for server in catalog.servers:
@@ -143,18 +143,18 @@ def _named(catalog: Catalog) -> dict[str, Entry]:
         if entry.source == "plugin":
             name = plugin_tool_name(entry.source_name, entry.tool.name, servers)
             if name in taken:
-                log.error("%s is not shown: a tool of a server is called %s", escape_line(entry.id), name)
+                log.error("%s is not listed: a tool of a server has the name %s", escape_line(entry.id), name)
             else:
                 named.setdefault(name, []).append(replace(entry, path=name))
     for name, entries in named.items():
         if len(entries) > 1:
             ids = ", ".join(escape_line(entry.id) for entry in entries)
-            log.error("these tools are not shown, since all would be called %s: %s; rename one", name, ids)
+            log.error("these tools are not listed, because all would have the name %s: %s; rename one", name, ids)
     return {name: entries[0] for name, entries in named.items() if len(entries) == 1}
 
 
 class _Untyped(Catalog):
-    """A catalog for clients that write no programs: they know a tool by its schema."""
+    """A catalog for clients that know tools by their schemas and write no programs."""
 
     def signature(self, entry: Entry) -> str:
         return ""

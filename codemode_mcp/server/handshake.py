@@ -1,8 +1,8 @@
-"""The surface over stdio for clients of the handshake revisions (2024-11-05 to 2025-11-25), without the MCP SDK.
+"""A server over stdio for clients of the handshake revisions (2024-11-05 to 2025-11-25), without the MCP SDK.
 
-The SDK takes longer to import than a client waits for its first answers, and builds several models for each message.
-Here a message is a dict from its line to the surface and back. Params that are not of a plain, common form are left to
-the SDK's models to judge, so that both servers accept and refuse the same.
+Importing the SDK takes longer than some clients wait for their first answer, and the SDK builds several models for each
+message. Here a message stays a dict. Params in an unusual form are validated by the SDK's models, so that both servers
+accept and refuse the same.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic, and its pages on lifecycle and cancellation.
 """
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
-    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.line_stream import LineStream
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.server")
 
 GIVE_UP_SECONDS: Final = 1.0
-"""Seconds for what is still to be written about a request that is given up."""
+"""Seconds for the last message about a cancelled request."""
 
 
 def read_message(line: str) -> Message | None:
-    """Return a JSON-RPC message; None for what is none."""
+    """Return a JSON-RPC message; None if the line is not one."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -57,11 +57,11 @@ def read_message(line: str) -> Message | None:
     return None if form_of(message) is None else message
 
 
-# the common forms of params
+# Params in their common form are valid. The SDK's models validate all others.
 
 
 def is_plain_call(params: Mapping[str, Any]) -> bool:
-    """Tell whether these are surely valid params of `tools/call`."""
+    """Return True if params of `tools/call` have the common form."""
     return (
         params.keys() <= {"name", "arguments", "_meta"}
         and isinstance(params.get("name"), str)
@@ -71,12 +71,12 @@ def is_plain_call(params: Mapping[str, Any]) -> bool:
 
 
 def is_plain_listing(params: Mapping[str, Any]) -> bool:
-    """Tell whether these are surely valid params of `tools/list`, or of any request that needs none."""
+    """Return True if params of `tools/list`, or of a request that needs none, have the common form."""
     return params.keys() <= {"cursor", "_meta"} and isinstance(params.get("cursor", ""), str) and _is_plain_meta(params)
 
 
 def is_plain_greeting(params: Mapping[str, Any]) -> bool:
-    """Tell whether these are surely valid params of `initialize`."""
+    """Return True if params of `initialize` have the common form."""
     info, declared = params.get("clientInfo"), params.get("capabilities")
     return (
         params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
@@ -97,11 +97,8 @@ _CAPABILITIES: Final = {"roots", "sampling", "elicitation", "experimental"}
 
 
 def _is_plain_capability(value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    flags = {name: each for name, each in value.items() if name == "listChanged"}
-    return all(isinstance(each, bool) for each in flags.values()) and all(
-        isinstance(each, dict) for name, each in value.items() if name not in flags
+    return isinstance(value, dict) and all(
+        isinstance(each, bool if name == "listChanged" else dict) for name, each in value.items()
     )
 
 
@@ -110,23 +107,20 @@ def _is_plain_meta(params: Mapping[str, Any]) -> bool:
     return isinstance(meta, dict) and is_id(meta.get("progressToken", 0))
 
 
-# the connection
-
-
 class HandshakeSession:
-    """One client. Satisfies `exchange.Session`."""
+    """The session of one client, as an `exchange.Session`."""
 
     modern: Final = False
 
-    def __init__(self, surface: Surface, lines: Lines, caller: Caller) -> None:
+    def __init__(self, surface: Surface, lines: LineStream, caller: Caller) -> None:
         self._surface = surface
         self._lines = lines
         self._caller = caller
         self._group: TaskGroup | None = None
         self._open: dict[RequestId, _Exchange] = {}
-        self._asked: dict[RequestId, _Asked] = {}
-        self._number = 0
-        self._forget: Callable[[], None] | None = None
+        self._sent: dict[RequestId, _SentRequest] = {}
+        self._last_id = 0
+        self._stop_announcing: Callable[[], None] | None = None
         self.client_name: str | None = None
         self.client_version: str | None = None
         self.capabilities: Mapping[str, Any] | None = None
@@ -139,7 +133,7 @@ class HandshakeSession:
                 while (line := await self._lines.receive()) is not None:
                     message = read_message(line)
                     if message is None:
-                        log.debug("a line of the client is no message")
+                        log.debug("a line of the client is not a message")
                         continue
                     match form_of(message):
                         case "request":
@@ -147,29 +141,29 @@ class HandshakeSession:
                         case "notification":
                             self._take_notification(message["method"], message.get("params") or {})
                         case "result" | "error" if message.get("id") is not None:
-                            self._take_answer(message["id"], message)
-                self._give_up_questions()
+                            self._take_response(message["id"], message)
+                self._refuse_questions()
                 self._group.cancel_scope.cancel()
         finally:
-            self._give_up_questions()
-            if self._forget is not None:
-                self._forget()
+            self._refuse_questions()
+            if self._stop_announcing is not None:
+                self._stop_announcing()
 
-    # requests of the client
+    # Requests of the client
 
     async def _take_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
         assert self._group is not None
         exchange = _Exchange(self, request_id, params or {})
         self._open[key_of(request_id)] = exchange
         if method == "initialize":
-            # In turn: what follows finds the session initialized, even if the client did not wait.
+            # Before any other message is read: the client may send more without waiting for the answer.
             await self._answer(exchange, method)
         else:
             self._group.start_soon(self._answer, exchange, method)
 
     async def _answer(self, exchange: _Exchange, method: str) -> None:
         """Answer a request, unless the client cancels it."""
-        begun = False
+        is_writing = False
         try:
             with exchange.scope:
                 try:
@@ -185,11 +179,11 @@ class HandshakeSession:
                     if self._open.get(key_of(exchange.request_id)) is exchange:
                         del self._open[key_of(exchange.request_id)]
                 if not exchange.cancelled:
-                    begun = True
+                    is_writing = True
                     await self._write(line)
         except anyio.get_cancelled_exc_class():
-            # The connection ends: the client is told, unless it may have its answer already.
-            if not begun and not exchange.cancelled:
+            # The connection is closing. The client gets an error, unless it may have the answer already.
+            if not is_writing and not exchange.cancelled:
                 with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
                     closed = JsonRpcError(CONNECTION_CLOSED, "Connection closed").as_json()
                     await self.send({"id": exchange.request_id, "error": closed})
@@ -203,26 +197,22 @@ class HandshakeSession:
                 "this connection serves the handshake protocol era; "
                 "requests carrying the 2026-07-28 envelope are not accepted on it",
             )
-        match method:
-            case "initialize":
-                return self._initialize(params)
-            case "ping":
-                if not is_plain_listing(params):
-                    _check(method, self.protocol_version, params)
-                return {}
-            case "tools/list":
-                if not is_plain_listing(params):
-                    _check(method, self.protocol_version, params)
-                self._be_initialized()
-                return {"tools": await self._surface.list_tools(exchange)}
-            case "tools/call":
-                if not is_plain_call(params):
-                    _check(method, self.protocol_version, params)
-                self._be_initialized()
-                # Answers to questions come another way in these revisions; nothing that says otherwise is looked at.
-                exchange.params = {name: params[name] for name in ("name", "arguments") if name in params}
-                return await self._surface.call_tool(exchange)
-        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        if method == "initialize":
+            return self._initialize(params)
+        is_plain = {"ping": is_plain_listing, "tools/list": is_plain_listing, "tools/call": is_plain_call}.get(method)
+        if is_plain is None:
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        if not is_plain(params):
+            _check(method, self.protocol_version, params)
+        if method == "ping":
+            return {}
+        if self.capabilities is None:
+            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
+        if method == "tools/list":
+            return {"tools": await self._surface.list_tools(exchange)}
+        # In these revisions, clients answer questions by responses. State and answers in params are ignored.
+        exchange.params = {name: params[name] for name in ("name", "arguments") if name in params}
+        return await self._surface.call_tool(exchange)
 
     def _initialize(self, params: Mapping[str, Any]) -> JsonObject:
         if not is_plain_greeting(params):
@@ -239,11 +229,7 @@ class HandshakeSession:
             "instructions": surface.instructions(),
         }
 
-    def _be_initialized(self) -> None:
-        if self.capabilities is None:
-            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
-
-    # what needs no answer
+    # Notifications and responses of the client
 
     def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
@@ -252,60 +238,60 @@ class HandshakeSession:
                 if is_id(request_id) and (exchange := self._open.get(key_of(request_id))) is not None:
                     exchange.cancelled = True
                     exchange.scope.cancel()
-            case "notifications/initialized" if self._forget is None:
-                self._forget = self._surface.announcer.add(self)
+            case "notifications/initialized" if self._stop_announcing is None:
+                self._stop_announcing = self._surface.announcer.add(self)
 
-    def _take_answer(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
-        asked = self._asked.get(key_of(request_id))
-        if asked is None:
+    def _take_response(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
+        sent = self._sent.get(key_of(request_id))
+        if sent is None:
             log.debug("the client answered a question that is not open")
             return
         if isinstance(message.get("result"), dict):
-            asked.result = message["result"]
+            sent.result = message["result"]
         else:
             error = message["error"]
-            asked.refusal = f"the client answered with error {error['code']}: {error['message'][:200]}"
-        asked.answered.set()
+            sent.refusal = f"the client answered with error {error['code']}: {error['message'][:200]}"
+        sent.answered.set()
 
-    # to the client
+    # Messages to the client
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message. One for a client that has gone is dropped."""
+        """Send a message. It is dropped if the client has disconnected."""
         await self._write(_encoded(message))
 
     async def _write(self, line: bytes) -> None:
         try:
             await self._lines.send(line)
         except anyio.BrokenResourceError:
-            log.debug("a message was dropped: the client has gone")
+            log.debug("a message was dropped: the client has disconnected")
 
     async def send_tool_list_changed(self) -> None:
         """Send `notifications/tools/list_changed`."""
         await self.send({"method": "notifications/tools/list_changed"})
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
-        """Send a request; see `exchange.Session`. Which request it belongs to does not matter on one pair of pipes."""
-        self._number += 1
-        number, asked = self._number, _Asked()
-        self._asked[number] = asked
+        """Send a request; see `exchange.Session`. `related` is not needed, because all messages share the two pipes."""
+        self._last_id += 1
+        number, sent = self._last_id, _SentRequest()
+        self._sent[number] = sent
         try:
             await self.send({"id": number, "method": method, **({"params": params} if params else {})})
-            await asked.answered.wait()
+            await sent.answered.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
                 cancelled = {"requestId": number, "reason": "caller cancelled"}
                 await self.send({"method": "notifications/cancelled", "params": cancelled})
             raise
         finally:
-            del self._asked[number]
-        if asked.result is None:
-            raise QuestionRefused(asked.refusal)
-        return _checked_answer(method, self.protocol_version, asked.result)
+            del self._sent[number]
+        if sent.result is None:
+            raise QuestionRefused(sent.refusal)
+        return _checked_answer(method, self.protocol_version, sent.result)
 
-    def _give_up_questions(self) -> None:
-        for asked in self._asked.values():
-            asked.refusal = "the client is gone"
-            asked.answered.set()
+    def _refuse_questions(self) -> None:
+        for sent in self._sent.values():
+            sent.refusal = "the client is gone"
+            sent.answered.set()
 
 
 def _line(request_id: RequestId, **answer: JsonObject) -> bytes:
@@ -316,8 +302,8 @@ def _encoded(message: Mapping[str, Any]) -> bytes:
     return compact_json({"jsonrpc": "2.0", **message}).encode("utf-8", "replace")
 
 
-class _Asked:
-    """A request to the client."""
+class _SentRequest:
+    """A request to the client that waits for its response."""
 
     __slots__ = ("answered", "refusal", "result")
 
@@ -328,7 +314,7 @@ class _Asked:
 
 
 class _Exchange:
-    """A request of the client. Satisfies `exchange.Exchange`."""
+    """A request of the client, as an `exchange.Exchange`."""
 
     __slots__ = ("_token", "caller", "cancelled", "over", "params", "request_id", "scope", "session")
 
@@ -359,7 +345,7 @@ class _Exchange:
         await self.session.send({"method": "notifications/progress", "params": params})
 
 
-# what the SDK's models decide
+# Validation by the SDK's models
 
 
 def _check(method: str, version: str, params: Mapping[str, Any]) -> None:

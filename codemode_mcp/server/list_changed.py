@@ -1,7 +1,7 @@
-"""Tells clients that what `tools/list` answers has become another: both protocol eras, every live session.
+"""Announcements to clients that the answer to `tools/list` has changed, in both protocol eras.
 
-A session of the older revisions is told by a notification of its own; in the newer one a client listens on a
-subscription. Changes come in storms, when servers connect or a file is saved: few announcements follow from them.
+A session of the handshake revisions gets a notification. Clients of newer revisions listen on a subscription. Changes
+come in bursts, when servers connect or a file is saved, so they are announced together.
 """
 
 from __future__ import annotations
@@ -18,58 +18,52 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.server")
 
 AFTER_SECONDS: Final = 0.3
-"""Seconds from a change to its announcement: changes that come together are announced together."""
+"""Seconds from a change to its announcement. Further changes in this time are announced with it."""
 REST_SECONDS: Final = 2.0
-"""Seconds from one announcement to the next."""
+"""Least seconds between two announcements."""
 SEND_SECONDS: Final = 5.0
-"""Seconds for a session that does not take its notification."""
+"""Seconds after which a notification is given up."""
 
 
 class Listener(Protocol):
-    """A session of the older revisions."""
+    """A session of the handshake revisions."""
 
     async def send_tool_list_changed(self) -> None: ...
 
 
 class Announcer:
-    """The lists that clients have got, and the sessions to notify of a change.
-
-    It runs once, whatever carries the server, for as long as the server takes connections.
+    """The lists that clients have got, and the sessions to notify when a list changes.
 
     Args:
-        shown: what clients would be shown now, comparable.
-        change: an event for the next time that this may have become another.
+        shown: returns a comparable description of the current list.
+        change: returns an event for the next time that the list may change.
     """
 
     def __init__(self, shown: Callable[[], Hashable], change: Callable[[], anyio.Event]) -> None:
         self._shown = shown
         self._change = change
         self._seen: set[Hashable] = set()
-        """Lists that clients have got since the last announcement, and the announced one."""
+        """Lists that clients have got since the last announcement, and the list that was announced."""
         self._sessions: set[Listener] = set()
         self.publish: Callable[[], Awaitable[None]] | None = None
-        """Tells the subscriptions of the newer revisions; None while there can be none."""
+        """Notifies the subscriptions of newer revisions; None before the server is made."""
 
     def __repr__(self) -> str:
         return f"<Announcer: {len(self._sessions)} sessions>"
 
     def listed(self) -> None:
-        """Note that a client gets the present list. There are no notifications before the first one."""
+        """Record that a client gets the current list. Before the first time, nothing is announced."""
         self._seen.add(self._shown())
 
     def describe_again(self, before: Hashable, now: Hashable) -> None:
-        """Replace the description of an unchanged list: `shown` returns `now` for it from now on."""
+        """Replace the description of an unchanged list, for which `shown` returns `now` from now on."""
         if before in self._seen:
             self._seen = self._seen - {before} | {now}
 
     def add(self, session: Listener) -> Callable[[], None]:
-        """Tell a session of the older revisions from now on; returns what ends that."""
+        """Notify a session of changes from now on. Return a function that ends this."""
         self._sessions.add(session)
-
-        def remove() -> None:
-            self._sessions.discard(session)
-
-        return remove
+        return lambda: self._sessions.discard(session)
 
     def __contains__(self, session: Listener) -> bool:
         return session in self._sessions
@@ -88,25 +82,25 @@ class Announcer:
                 await anyio.sleep(AFTER_SECONDS)
 
     async def _announce(self) -> None:
-        log.info("the tool list has changed; %d sessions are told", len(self._sessions))
+        log.info("the tool list has changed; notifying %d sessions", len(self._sessions))
         if self.publish is not None:
             await self.publish()
         async with anyio.create_task_group() as group:
             for session in list(self._sessions):
-                group.start_soon(_tell, session)
+                group.start_soon(_notify, session)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Announce changes for the time inside."""
+        """Announce changes for the duration of the context."""
         async with anyio.create_task_group() as group:
             group.start_soon(self.run)
             yield
             group.cancel_scope.cancel()
 
 
-async def _tell(session: Listener) -> None:
+async def _notify(session: Listener) -> None:
     with anyio.move_on_after(SEND_SECONDS):
         try:
             await session.send_tool_list_changed()
-        except Exception as error:  # one session that is about to end must not keep the others from being told
-            log.debug("a session could not be told: %r", error)
+        except Exception as error:  # a session that is ending must not prevent the notification of others
+            log.debug("a session could not be notified: %r", error)

@@ -1,8 +1,8 @@
-"""Profiles of MCP clients: what a client does with a tool result and with a list of tools. Pure.
+"""Profiles of MCP clients: how a client shows tool results and tool lists to its model. Pure.
 
-A client is recognised by the name in its `clientInfo`. Each row of `PROFILES` was measured with the real client against
-a scripted model; a client without a row gets the plain default, which sends every form of a result that MCP has.
-Answers and listings are fitted to the profile, so that the model behind the client reads what was meant for it.
+A client is recognised by the name in its `clientInfo`. Each row of `PROFILES` was measured with the real client and a
+scripted model. A client without a row gets the default, which sends every form of a result that MCP has. Answers and
+lists are fitted to the profile, so that the model can read them.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import ProfileOverride
 
 MAX_NAME: Final = 200
-"""Characters of a client's name that are looked at."""
+"""Characters of a client's name that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The behaviour of one client, or of all whose name matches a glob."""
+    """The behaviour of the clients whose name matches a glob."""
 
     client: str = "*"
-    """Glob on the name in `clientInfo`; case does not matter."""
+    """Glob for the name in `clientInfo`, without regard to case."""
     shows_structured: bool = False
-    """Shows a model `structuredContent` instead of `content`. Such a client is sent neither that nor an output schema,
-    so that its model reads the text."""
+    """Shows its model `structuredContent` instead of `content`. Such a client gets neither structured content nor an
+    output schema, so that its model reads the text."""
     loses_pictures: bool = False
     """Drops pictures of a result that has `structuredContent`."""
     defers_tools: bool = False
-    """Keeps tools out of a model's first request, behind a search of its own."""
+    """Hides tools from the first request to its model, behind its own tool search."""
     max_output_bytes: int | None = None
-    """Bytes of an answer that it shows; it cuts or hides a longer one. None: no limit is known."""
+    """Largest answer in bytes that it shows whole. None: no limit is known."""
     sends_null: bool = False
     """Sends null for arguments that the model left out."""
     adds_arguments: tuple[str, ...] = ()
-    """Arguments that it adds to those of a tool. They are ignored without a note."""
+    """Arguments that it adds to every call. They are ignored without a note."""
     repeats_failures: bool = False
-    """Shows a model all forms of a failure, and its `_meta`. Such a client is sent the text of a failure alone."""
+    """Shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a failure."""
     evidence: str = ""
-    """The client and the version this was measured with, a colon, and what was seen."""
+    """The measured client and version, a colon, and the observations."""
 
 
 PROFILES: Final[tuple[Profile, ...]] = (
@@ -113,8 +113,8 @@ def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> P
     """Return the profile of a client.
 
     Args:
-        name: `clientInfo.name`; None when the client gave none.
-        overrides: of the configuration; the first whose glob matches replaces the fields that it names.
+        name: `clientInfo.name`; None if the client has not sent one.
+        overrides: from the configuration. The first whose glob matches replaces the fields that it has.
     """
     return _profile_of((name or "")[:MAX_NAME], tuple(overrides))
 

@@ -1,10 +1,10 @@
-"""The MCP SDK's server as what carries requests to us: over HTTP, for clients of 2026-07-28, and in pass-through."""
+"""The MCP SDK's server, which serves HTTP, clients of revision 2026-07-28, and pass-through mode."""
 
 from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import mcp_types as types
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
-    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.line_stream import LineStream
     from codemode_mcp.server.list_changed import Announcer
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class SdkSession:
-    """Satisfies `exchange.Session`."""
+    """A session of the SDK, as an `exchange.Session`."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -84,7 +84,7 @@ class SdkSession:
 
 
 class SdkExchange:
-    """Satisfies `exchange.Exchange`."""
+    """A request that the SDK has received, as an `exchange.Exchange`."""
 
     def __init__(self, context: ServerRequestContext[Any], caller: Caller) -> None:
         self._context = context
@@ -94,7 +94,7 @@ class SdkExchange:
     @property
     def request_id(self) -> RequestId:
         request_id = self._context.request_id
-        assert request_id is not None  # a notification opens no exchange
+        assert request_id is not None  # only notifications have none
         return request_id
 
     @property
@@ -107,16 +107,16 @@ class SdkExchange:
         return meta.get("progressToken", meta.get("progress_token")) is not None
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        # When the client has gone, its request is about to be cancelled.
+        # If the client has disconnected, its request is about to be cancelled.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._context.session.report_progress(progress, total, message)
 
 
 def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> Server[Any]:
-    """Return an SDK server that answers with the surface.
+    """Return an SDK server for code mode.
 
     Args:
-        caller_of: returns who makes a request.
+        caller_of: returns the caller of a request.
     """
 
     async def list_tools(
@@ -151,9 +151,9 @@ _RESULT = types.CallToolResult.model_validate
 
 
 class AnnouncingServer(Server[Any]):
-    """A server that says that it announces changes of its tools, and does.
+    """A server that declares and sends announcements of changes to its tool list.
 
-    A `lifespan` given here has to enter `announcer.running`.
+    A `lifespan` in the arguments has to enter `announcer.running`.
     """
 
     def __init__(self, name: str, *, announcer: Announcer, **others: Any) -> None:
@@ -182,17 +182,14 @@ class AnnouncingServer(Server[Any]):
         return super().create_initialization_options(options, *others, **more)
 
 
-# what a client brings back with its answers
-
-
 def guard_state(server: Server[Any], seconds: float, keys: StateKeys | None = None) -> None:
-    """Seal the `requestState` that clients are given and bring back, so that only we can make one up.
+    """Seal the `requestState` that clients send back with their answers, so that no client can forge one.
 
     Args:
-        seconds: for which a state is valid.
-        keys: returns keys of 32 bytes each, that other processes have too which may get what this one has given out;
-            asked for when the first state is given out or comes back. It raises `StoreUnavailable` while they cannot
-            be had. None, or none of them: a state is understood by this process alone.
+        seconds: lifetime of a state.
+        keys: returns keys of 32 bytes that all processes of the store share. It is called for the first state that is
+            sent or received, and raises `StoreUnavailable` while the store does not answer. Without keys, only this
+            process can open a state.
     """
     server.middleware.append(_Boundary(seconds, keys))
 
@@ -205,39 +202,37 @@ class _Boundary(RequestStateBoundary):
         super().__init__(self._state_security, default_audience="codemode-mcp")
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        async def then_share(given: ServerRequestContext[Any, Any]) -> HandlerResult:
-            result = await call_next(given)
+        async def answer(context: ServerRequestContext[Any, Any]) -> HandlerResult:
+            result = await call_next(context)
             if is_input_required(result):
-                await self._share()
+                await self._load_keys()
             return result
 
         if (ctx.params or {}).get("requestState") is not None:
-            await self._share()
-        return await super().__call__(ctx, then_share)
+            await self._load_keys()
+        return await super().__call__(ctx, answer)
 
-    async def _share(self) -> None:
+    async def _load_keys(self) -> None:
         if self._keys is None:
             return
-        with suppress(StoreUnavailable):  # then programs are suspended in this process alone
+        with suppress(StoreUnavailable):  # programs are then suspended in this process alone
             shared = await self._keys()
             self._state_security.codec = AESGCMRequestStateCodec([*shared, self._own])
             self._keys = None
 
 
-# stdio
+async def serve_lines(server: Server[Any], lines: LineStream) -> None:
+    """Serve one client until it closes its end."""
+    stream = _MessageStream(lines)
+    await server.run(stream, stream, server.create_initialization_options())
 
 
-async def serve_lines(server: Server[Any], lines: Lines) -> None:
-    """Serve one client on its lines until it closes its end."""
-    await server.run(_Received(lines), _Sent(lines), server.create_initialization_options())
-
-
-class _Received:
-    """The messages of a client, as the SDK reads them."""
+class _MessageStream:
+    """The messages of one client in both directions, as streams for the SDK. Closing them leaves the lines open."""
 
     last_context: contextvars.Context | None = None
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineStream) -> None:
         self._lines = lines
 
     async def receive(self) -> SessionMessage | Exception:
@@ -249,7 +244,10 @@ class _Received:
         except ValidationError as error:
             return error
 
-    def __aiter__(self) -> _Received:
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._lines.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -259,28 +257,9 @@ class _Received:
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """Leave the lines open: their owner closes them."""
+        """Do nothing: the owner of the lines closes them."""
 
-    async def __aenter__(self) -> _Received:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class _Sent:
-    """Takes the messages to a client from the SDK."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-
-    async def send(self, item: SessionMessage, /) -> None:
-        await self._lines.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-
-    async def aclose(self) -> None:
-        """Leave the lines open: their owner closes them."""
-
-    async def __aenter__(self) -> _Sent:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

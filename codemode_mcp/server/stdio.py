@@ -1,6 +1,6 @@
-"""The standard streams of `serve`: for MCP alone, whatever else runs in this process or is started by it.
+"""The standard streams of `serve`, reserved for MCP: nothing else in this process or its children uses them.
 
-They are reserved before anything else is imported, so the SDK is imported where it is used.
+They are reserved before anything else is imported, so the SDK is imported inside functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit import telemetry
 from codemode_mcp.server.handshake import HandshakeSession, read_message
-from codemode_mcp.server.lines import open_lines
+from codemode_mcp.server.line_stream import open_line_stream
 from upstream_clients.jsonrpc import form_of, has_envelope
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ Streams = tuple[int, int]
 """Descriptors to read from and to write to."""
 
 MAX_OPENING: Final = 8
-"""Messages before the first request that are kept, as the SDK keeps them; the first request decides the era."""
+"""Messages before the first request that are kept, as in the SDK. The first request decides the protocol era."""
 
 _STREAMS = (0, 1, 2)
 
 
 def reserve() -> Streams:
-    """Return the client's ends of standard input and output, as private descriptors that no child inherits.
+    """Return private copies of standard input and output, which no child inherits.
 
-    From then on, and for good, descriptor 0 reads nothing and descriptor 1 is standard error: what a plugin or library
-    prints, immediately or when it is flushed at exit, does not get between the messages. Missing streams, as when the
-    parent process has closed them, are returned as they are.
+    Afterwards descriptor 0 is empty and descriptor 1 is standard error, until the process exits: output of a plugin or
+    library cannot get between the messages, even if it is flushed at exit. If the parent process has closed a stream,
+    return descriptors 0 and 1 unchanged.
     """
     if sys.stdin is None or sys.stdout is None:
         return 0, 1
@@ -45,7 +45,7 @@ def reserve() -> Streams:
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
-        sys.stdout.flush()  # what was printed before
+        sys.stdout.flush()  # earlier output goes to standard error too
     except OSError:
         return 0, 1
     if sys.platform == "win32":
@@ -59,7 +59,7 @@ def reserve() -> Streams:
 
 
 def _duplicate(stream: int) -> int:
-    """Return a copy that children do not inherit, and that is not mistaken for a standard stream that was closed."""
+    """Return a copy that children do not inherit, with a number that is not one of a standard stream."""
     copies = [os.dup(stream)]
     while copies[-1] in _STREAMS:
         copies.append(os.dup(stream))
@@ -68,14 +68,11 @@ def _duplicate(stream: int) -> int:
     return copies[-1]
 
 
-# messages on them
-
-
 async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> None:
     """Answer one client on its streams, in the era of its first request, until it closes its end."""
-    async with open_lines(*streams) as lines:
+    async with open_line_stream(*streams) as lines:
         opening: list[str] = []
-        handshake = not telemetry.is_configured()  # spans around requests are the SDK's
+        handshake = not telemetry.is_configured()  # the SDK makes the spans of requests
         while handshake and (line := await lines.receive()) is not None:
             message = read_message(line)
             is_request = message is not None and form_of(message) == "request"
@@ -97,5 +94,5 @@ async def serve_server(server: Server[Any], streams: Streams) -> None:
     """Serve an SDK server to one client on its streams until it closes its end."""
     from codemode_mcp.server.sdk_server import serve_lines
 
-    async with open_lines(*streams) as lines:
+    async with open_line_stream(*streams) as lines:
         await serve_lines(server, lines)

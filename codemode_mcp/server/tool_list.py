@@ -63,6 +63,6 @@ def tool_list(
                 descriptions.exec_description(servers, languages, namespaces, topics),
                 descriptions.exec_schema(languages),
             ),
-            ("wait", "Resume a suspended program", descriptions.wait_description(), descriptions.WAIT_SCHEMA),
+            ("wait", "Resume a suspended program", descriptions.WAIT_DESCRIPTION, descriptions.WAIT_SCHEMA),
         )
     ]

@@ -70,7 +70,7 @@ def test_the_description_with_two_hundred_servers_lists_names_while_they_fit_and
         "Run a JavaScript or TypeScript program in a sandbox with the tools of these MCP servers: "
         f"{shown} and {counted[1]} more, see API.list() (in code, team 000 is MCP.team000)." + BODY
     )
-    others = "exec", "wait", descriptions.wait_description(), json.dumps(descriptions.exec_schema(BOTH))
+    others = "exec", "wait", descriptions.WAIT_DESCRIPTION, json.dumps(descriptions.exec_schema(BOTH))
     used = sum(map(len, (text, *others, json.dumps(descriptions.WAIT_SCHEMA))))
     assert 2200 - len(", team 000") < used <= 2200
 
@@ -95,7 +95,7 @@ def test_the_description_with_five_namespaces_has_their_descriptions_and_prompts
 
 
 def test_the_description_of_wait() -> None:
-    assert descriptions.wait_description() == (
+    assert descriptions.WAIT_DESCRIPTION == (
         'Resume a program whose result has status "waiting". Give the runId of that result. Returns the next result: '
         '"waiting" again, or the end. cancel: true stops the program. fromStart: true repeats all output.'
     )

@@ -17,7 +17,7 @@ from mcp_types import methods, version
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.server.client_questions import as_request
 from codemode_mcp.server.handshake import HandshakeSession, is_plain_call, is_plain_greeting, is_plain_listing
-from codemode_mcp.server.lines import open_lines
+from codemode_mcp.server.line_stream import open_line_stream
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
 from upstream_clients import jsonrpc
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from codemode_mcp.server.exchange import Exchange
-    from codemode_mcp.server.lines import Lines
+    from codemode_mcp.server.line_stream import LineStream
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +114,7 @@ class Counter:
 class Peer:
     """A client that writes lines and reads messages."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineStream) -> None:
         self._lines = lines
 
     async def send(self, message: object) -> None:
@@ -152,8 +152,8 @@ async def serving(front: str, surface: Counter) -> AsyncIterator[Peer]:
     to_server, to_client = os.pipe(), os.pipe()
     try:
         async with (
-            open_lines(to_server[0], to_client[1]) as served,
-            open_lines(to_client[0], to_server[1]) as lines,
+            open_line_stream(to_server[0], to_client[1]) as served,
+            open_line_stream(to_client[0], to_server[1]) as lines,
             anyio.create_task_group() as group,
         ):
             if front == "ours":

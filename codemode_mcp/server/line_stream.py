@@ -1,7 +1,7 @@
-"""Messages of one client as lines of JSON, on a pair of descriptors: MCP's stdio transport.
+"""Messages of one client as lines of JSON on a pair of file descriptors: MCP's stdio transport.
 
-Pipes and sockets are read and written by the event loop, as soon as they are ready and without a thread. What cannot be
-waited for, such as a terminal, a file, or anything on Windows, is read and written by threads.
+The event loop reads and writes pipes and sockets when they are ready, without a thread. Terminals, files, and all
+descriptors on Windows cannot be polled; threads read and write them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 256 * 1024
 MAX_WAITING: Final = 100
-"""Lines that are read ahead; then reading stops until one is taken."""
+"""Lines that are read ahead. Reading then pauses until one is received."""
 
 
-class Lines:
-    """A client's lines in both directions. Use `open_lines`."""
+class LineStream:
+    """The lines of a client in both directions. Use `open_line_stream`."""
 
     def __init__(self, source: int, sink: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -57,11 +57,11 @@ class Lines:
         self._turn = asyncio.Lock()
 
     async def receive(self) -> str | None:
-        """Return the next line; None when the client has closed its end."""
+        """Return the next line, or None after the client has closed its end."""
         while not self._waiting:
             if self._ended:
                 return None
-            self._read_on()
+            self._resume_reading()
             self._news = self._loop.create_future()
             try:
                 await self._news
@@ -69,20 +69,20 @@ class Lines:
                 self._news = None
         line = self._waiting.popleft()
         if len(self._waiting) < MAX_WAITING:
-            self._read_on()
+            self._resume_reading()
         return whole(line)
 
     def unread(self, lines: Iterable[str]) -> None:
-        """Put lines back, to be received first."""
+        """Put lines back, to be received before all others."""
         self._waiting.extendleft(reversed([*lines]))
 
     async def send(self, message: bytes) -> None:
-        """Write a message, which has no line break, and its line end. Messages are written in turn.
+        """Write a message and a line feed. The message must not contain one. Messages are written in order.
 
         If this is cancelled, the message is written whole or not at all.
 
         Raises:
-            anyio.BrokenResourceError: the client does not read any more.
+            anyio.BrokenResourceError: the client has closed its end.
         """
         if self._broken:
             raise anyio.BrokenResourceError
@@ -110,14 +110,14 @@ class Lines:
     # reading
 
     def _open(self) -> None:
-        if _can_be_waited_for(self._source):
+        if _is_pollable(self._source):
             self._start = partial(self._loop.add_reader, self._source, self._on_readable)
             self._stop = partial(self._loop.remove_reader, self._source)
         else:
             threading.Thread(target=self._read_in_thread, name="standard input", daemon=True).start()
-        if not _can_be_waited_for(self._sink):
+        if not _is_pollable(self._sink):
             return
-        # The descriptors are not made non-blocking: that would hold for every process that has the same end of them.
+        # The descriptors stay blocking: a change would affect every process that shares them.
         if stat.S_ISSOCK(os.fstat(self._sink).st_mode):
             self._socket = socket.socket(fileno=os.dup(self._sink))
             self._write = partial(_write_to_socket, self._socket)
@@ -132,7 +132,7 @@ class Lines:
         if self._socket is not None:
             self._socket.close()
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         if not self._reading and not self._ended:
             self._reading = True
             self._start()
@@ -147,7 +147,7 @@ class Lines:
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Take what has been read; nothing is the end."""
+        """Add data that was read. No data means the end of the stream."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"".join((*self._partial, lines[0]))
@@ -207,7 +207,7 @@ class Lines:
             self._loop.remove_writer(self._sink)
 
     def _break(self) -> None:
-        """Give up all messages: nothing can be written any more."""
+        """Drop all unsent messages, because nothing can be written."""
         self._broken = True
         while self._unsent:
             self._unsent.popleft().end()
@@ -217,7 +217,7 @@ class Lines:
 
     async def _send_by_thread(self, line: bytes) -> None:
         async with self._turn:
-            # A write that has begun ends as a whole, whatever becomes of this request.
+            # A write that has begun is completed even if the request is cancelled.
             with anyio.CancelScope(shield=True):
                 try:
                     await anyio.to_thread.run_sync(_write_whole, self._sink, line)
@@ -227,7 +227,7 @@ class Lines:
 
 
 class _Message:
-    """A line to be written."""
+    """A line that is being written."""
 
     __slots__ = ("begun", "left", "over", "written")
 
@@ -244,12 +244,12 @@ class _Message:
 
 
 @asynccontextmanager
-async def open_lines(source: int, sink: int) -> AsyncIterator[Lines]:
-    """Open a client's lines on two descriptors, for the time inside; the descriptors stay open and blocking.
+async def open_line_stream(source: int, sink: int) -> AsyncIterator[LineStream]:
+    """Open the lines of a client for the duration of the context. The descriptors stay open and blocking.
 
-    A thread may still wait for input afterwards, where the input cannot be waited for otherwise.
+    If the input cannot be polled, a thread may still wait for input afterwards.
     """
-    lines = Lines(source, sink)
+    lines = LineStream(source, sink)
     lines._open()
     try:
         yield lines
@@ -258,10 +258,9 @@ async def open_lines(source: int, sink: int) -> AsyncIterator[Lines]:
 
 
 def whole(line: str) -> str:
-    r"""Return a line of JSON without halves of surrogate pairs.
+    r"""Return a line of JSON without escaped halves of surrogate pairs, such as `\ud83d`, which have no UTF-8 form.
 
-    JSON may have such a half as an escape (`\ud83d`), which has no UTF-8 form. It becomes the pair that it is with its
-    other half, else U+FFFD.
+    Two halves become their character. A single half becomes U+FFFD.
     """
     if "\\ud" not in line and "\\uD" not in line:
         return line
@@ -271,7 +270,7 @@ def whole(line: str) -> str:
         return line
 
 
-def _can_be_waited_for(descriptor: int) -> bool:
+def _is_pollable(descriptor: int) -> bool:
     if sys.platform == "win32":
         return False
     try:
@@ -282,16 +281,16 @@ def _can_be_waited_for(descriptor: int) -> bool:
 
 
 def _write_to_socket(connection: socket.socket, data: memoryview) -> int:
-    """Write as much as can be written without waiting."""
+    """Write as much as possible without waiting. Return the number of bytes."""
     return connection.send(data, socket.MSG_DONTWAIT)
 
 
 def _write_to_pipe(sink: int, data: memoryview) -> int:
-    """Write as much as can be written without waiting."""
+    """Write as much as possible without waiting. Return the number of bytes."""
     poll = select.poll()
     poll.register(sink, select.POLLOUT)
     written = 0
-    # A pipe that is ready takes this many bytes without blocking (POSIX, PIPE_BUF).
+    # A pipe that is ready takes PIPE_BUF bytes without blocking (POSIX).
     while written < len(data):
         ready = poll.poll(0)
         if not ready:

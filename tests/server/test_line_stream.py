@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.server.lines import MAX_WAITING, open_lines, whole
+from codemode_mcp.server.line_stream import MAX_WAITING, open_line_stream, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_lines_come_whole_in_whatever_pieces_they_are_written(texts: list[str], 
     async def read() -> list[str]:
         source, end = os.pipe()
         try:
-            async with open_lines(source, end) as lines, anyio.create_task_group() as group:
+            async with open_line_stream(source, end) as lines, anyio.create_task_group() as group:
                 got = []
 
                 async def take() -> None:
@@ -85,7 +85,7 @@ def test_lines_come_whole_in_whatever_pieces_they_are_written(texts: list[str], 
 async def test_a_message_of_any_size_is_written_whole_and_the_loop_continues_meanwhile(kind: Kind) -> None:
     with kind() as (source, sink):
         turns = 0
-        async with open_lines(source, sink) as lines, anyio.create_task_group() as group:
+        async with open_line_stream(source, sink) as lines, anyio.create_task_group() as group:
 
             async def count() -> None:
                 nonlocal turns
@@ -106,7 +106,7 @@ async def test_a_message_of_any_size_is_written_whole_and_the_loop_continues_mea
 @KINDS
 async def test_a_message_that_is_given_up_is_written_whole_or_not_at_all(kind: Kind) -> None:
     with kind() as (source, sink):
-        async with open_lines(source, sink) as lines, anyio.create_task_group() as group:
+        async with open_line_stream(source, sink) as lines, anyio.create_task_group() as group:
             first, second = anyio.CancelScope(), anyio.CancelScope()
 
             async def send(scope: anyio.CancelScope, message: bytes) -> None:
@@ -128,7 +128,7 @@ async def test_a_message_that_is_given_up_is_written_whole_or_not_at_all(kind: K
 async def test_a_client_at_a_socket_that_is_gone_is_told_by_the_end_and_by_an_error() -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        async with open_lines(ours.fileno(), ours.fileno()) as lines:
+        async with open_line_stream(ours.fileno(), ours.fileno()) as lines:
             theirs.close()
             with anyio.fail_after(SECONDS):
                 assert await lines.receive() is None
@@ -138,7 +138,7 @@ async def test_a_client_at_a_socket_that_is_gone_is_told_by_the_end_and_by_an_er
 
 async def test_a_client_at_pipes_that_is_gone_is_told_by_the_end_and_by_an_error() -> None:
     (source, end), (other, sink) = os.pipe(), os.pipe()
-    async with open_lines(source, sink) as lines:
+    async with open_line_stream(source, sink) as lines:
         os.close(end)
         os.close(other)
         with anyio.fail_after(SECONDS):
@@ -153,7 +153,7 @@ async def test_files_are_read_and_written_too(tmp_path: Path) -> None:
     source, sink = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b'{"a": 1}\n{"b": 2}')
     with source.open("rb") as given_in, sink.open("wb") as given_out:
-        async with open_lines(given_in.fileno(), given_out.fileno()) as lines:
+        async with open_line_stream(given_in.fileno(), given_out.fileno()) as lines:
             with anyio.fail_after(SECONDS):
                 assert [await lines.receive() for _ in range(3)] == ['{"a": 1}', '{"b": 2}', None]
             await lines.send(b"one")
@@ -163,7 +163,7 @@ async def test_files_are_read_and_written_too(tmp_path: Path) -> None:
 
 async def test_no_more_is_read_ahead_than_is_allowed() -> None:
     with pipe() as (source, sink):
-        async with open_lines(source, sink) as lines:
+        async with open_line_stream(source, sink) as lines:
             os.write(sink, b"x\n" * (3 * MAX_WAITING))
             with anyio.fail_after(SECONDS):
                 assert await lines.receive() == "x"
@@ -176,7 +176,7 @@ async def test_no_more_is_read_ahead_than_is_allowed() -> None:
 @unix
 async def test_descriptors_stay_as_they_were_for_processes_that_share_them() -> None:
     with pair() as (ours, theirs):
-        async with open_lines(ours, theirs) as lines:
+        async with open_line_stream(ours, theirs) as lines:
             await lines.send(b"x")
             with anyio.fail_after(SECONDS):
                 assert await lines.receive() == "x"
@@ -186,7 +186,7 @@ async def test_descriptors_stay_as_they_were_for_processes_that_share_them() -> 
 
 async def test_lines_that_were_put_back_come_first() -> None:
     with pipe() as (source, sink):
-        async with open_lines(source, sink) as lines:
+        async with open_line_stream(source, sink) as lines:
             await lines.send(b"c")
             lines.unread(["a", "b"])
             with anyio.fail_after(SECONDS):
