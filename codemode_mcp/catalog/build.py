@@ -1,4 +1,4 @@
-"""The making of a catalog from what upstreams and others offer."""
+"""The construction of a catalog from the offers of upstreams, plugins and clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import UpstreamView
 
 _GUEST_STATUS = {"idle": "ready", "connecting": "connecting", "ready": "ready", "down": "down", "stopped": "down"}
-"""The status that a program sees, by the state of the upstream."""
+"""The status in programs, by the state of the upstream."""
 
 
 def build(
@@ -34,13 +34,13 @@ def build(
     offered: Sequence[Offered] = (),
     namespaces: Sequence[OfferedNamespace] = (),
 ) -> Catalog:
-    """Return the catalog of what these upstreams and others offer and policy does not deny.
+    """Return the catalog of all offers that policy does not deny.
 
     Args:
         meaning: a sentence model for searches, if there is one.
-        previous: the catalog before this one. Its declarations and search index are used where nothing has changed.
+        previous: the catalog before this one. Its declarations and search index are reused where nothing has changed.
     """
-    # Denied servers must not show, not even by a number after a name that they would share with another.
+    # A denied server must not be visible, not even by a number in the name of another one.
     shown = [view for view in views if policy.may_admit(f"mcp:{view.name}:")]
     server_names = identifiers([view.name for view in shown], kind="server")
     server_aliases = aliases([view.name for view in shown], server_names)
@@ -50,7 +50,7 @@ def build(
         tools = tuple(_tool_entries(view, identifier, policy))
         groups = tuple(_groups(view, identifier, policy))
         if not tools and not groups and (view.tools or view.resources or view.prompts):
-            continue  # all that it has is denied
+            continue  # policy denies everything that it has
         servers.append(
             Server(
                 identifier=identifier,
@@ -96,7 +96,7 @@ def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tup
     for group, operations in OPERATIONS.items():
         if not (view.resources if group == "resources" else view.prompts):
             continue
-        # Reading resources and prompts is read-only by the protocol's definition, whatever the server says.
+        # MCP defines that reading resources and prompts changes nothing, whatever the server declares.
         declared = _READ_ONLY if policy.trusts(view.name) else Effects.of(None)
         entries = []
         for operation in operations:
@@ -113,5 +113,5 @@ _PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[/\\][^\s'\"/\\:;,]+)+[/\\]([^
 
 
 def _without_paths(text: str) -> str:
-    """Return a text in which only the last part of each path is left: `doctor` shows paths, programs must not."""
+    """Return a text in which each path is reduced to its last part: programs must not see paths."""
     return _PATH.sub(r"…/\1", text)

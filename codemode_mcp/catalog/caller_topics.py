@@ -1,7 +1,7 @@
-"""Topics of servers for each policy: words of tools that a policy denies are not shown to its callers.
+"""Topics of servers for each policy, without words of tools that the policy denies.
 
-Topics change only while no server is connecting. At a start without kept listings, servers list one after the other,
-and each new topic would be a change of the tool list that clients are told about.
+Topics change only while no server is connecting. Servers without cached tool lists come up one after another, and each
+new topic would change the tool list and notify clients.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class CallerTopics:
     """The topics of each policy.
 
     Args:
-        views: what is known of the servers now, in the order of the configuration.
+        views: returns the servers as they are now, in the order of the configuration.
     """
 
     def __init__(self, views: Callable[[], Sequence[UpstreamView]]) -> None:
         self._views = views
-        # The mutable state. Lists of tools are kept with what was made of them, so their identity stays their own.
+        # The mutable state: topics with the lists that they were made from. Keeping the lists keeps their ids unique.
         self._found: dict[Policy, tuple[tuple[tuple[Tool, ...], ...], tuple[str, ...]]] = {}
 
     def of(self, policy: Policy) -> tuple[str, ...]:
@@ -47,14 +47,13 @@ class CallerTopics:
 
 
 def _read(policy: Policy, view: UpstreamView) -> list[Tool]:
-    """Return the admitted tools that topics are read from. The policy decides on no more: there may be 10,000."""
-    ordered = sorted(view.tools, key=lambda tool: tool.name)
-    return list(islice((tool for tool in ordered if _admits(policy, view, tool)), MAX_TOOLS))
+    """Return the admitted tools that topics are read from. Policy does not decide about more: there may be 10,000."""
 
+    def is_admitted(tool: Tool) -> bool:
+        effects = policy.effects(view.name, tool.annotations)
+        return not isinstance(policy.decide(mcp_id(view.name, tool.name), effects), Deny)
 
-def _admits(policy: Policy, view: UpstreamView, tool: Tool) -> bool:
-    effects = policy.effects(view.name, tool.annotations)
-    return not isinstance(policy.decide(mcp_id(view.name, tool.name), effects), Deny)
+    return list(islice(filter(is_admitted, sorted(view.tools, key=lambda tool: tool.name)), MAX_TOOLS))
 
 
 def _identical(one: Sequence[object], other: Sequence[object]) -> bool:

@@ -1,7 +1,7 @@
-"""One immutable view of all tools that policy lets a program see, and the look-ups in it.
+"""The immutable view of all tools that policy lets a program see, with look-ups.
 
-A run keeps the catalog that it started with. Naming the tools and writing the manifest, from which the warm image is
-made, is done once. Declaration files, validators and search indexes are made when they are first needed.
+A run keeps the catalog that it started with. The tools are named and the manifest is written once; the warm image is
+made from the manifest. Declaration files, validators and search indexes are made on demand.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.catalog.files import INDEX, DeclarationFiles
-from codemode_mcp.catalog.servers import method, nearest_names, quoted
+from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.catalog.toolset import NO_TOOLS
 from codemode_mcp.did_you_mean import nearest, plain
-from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.catalog.servers import Server, ServerIndex
@@ -35,14 +34,14 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Catalog:
-    """One view of an index of servers and of the tools that are no MCP tools. `build.build` makes one.
+    """The view of an index of servers and of a toolset. `build.build` makes one.
 
     Args:
-        index: shared by all catalogs that see the same MCP tools.
-        toolset: the tools that are no MCP tools.
-        observed: schemas of results seen earlier, by tool id, for tools that declare none.
-        scopes: what is in the scopes of namespaces of one program, by their ids.
-        base: a catalog with the same index and toolset, whose manifest is the same.
+        index: MCP tools; shared by all catalogs that see the same ones.
+        toolset: the tools that are not MCP tools.
+        observed: observed result types, by tool id, for tools without an output schema.
+        scopes: contents of the scopes of namespaces in one program, by the ids of namespaces.
+        base: a catalog with the same index and toolset, and therefore the same manifest.
     """
 
     def __init__(
@@ -68,34 +67,34 @@ class Catalog:
 
     @cached_property
     def manifest(self) -> str:
-        """JSON text from which the warm image is made."""
+        """The JSON text from which the warm image is made."""
         if self._base is not None:
             return self._base.manifest
         return f'{{"servers":{self.index.listed},{self.toolset.manifest}}}'
 
     @cached_property
     def version(self) -> str:
-        """Digest of the manifest."""
+        """The digest of the manifest."""
         return hashlib.sha256(self.manifest.encode()).hexdigest()[:16]
 
     @property
     def namespaces(self) -> tuple[OfferedNamespace, ...]:
-        """Namespaces of plugins whose tools are all visible."""
+        """The namespaces of plugins whose tools are all visible."""
         return self.toolset.namespaces
 
     @property
     def members(self) -> dict[str, frozenset[str] | None]:
-        """The names that work after `MCP.<server>.`; see `ServerIndex.members`."""
+        """The names after `MCP.<server>.`; see `ServerIndex.members`."""
         return self.index.members
 
     @cached_property
     def sources(self) -> Mapping[str, int]:
-        """Number of tools of each source."""
+        """The number of tools of each source."""
         counts = Counter(entry.source for entry in self.toolset.entries)
         return {"mcp": len(self.index.by_id), **{source: counts[source] for source in sorted(counts)}}
 
     def observed(self, schemas: Mapping[str, JsonObject]) -> Catalog:
-        """Return this catalog with schemas of results seen earlier, by tool id, for tools that declare none."""
+        """Return this catalog with observed result types, by tool id, for tools without an output schema."""
         return Catalog(self.index, self.toolset, schemas, base=self._base or self) if schemas else self
 
     def with_tools(self, toolset: Toolset) -> Catalog:
@@ -103,38 +102,39 @@ class Catalog:
         return Catalog(self.index, toolset, self._observed)
 
     def with_scopes(self, scopes: Mapping[str, ScopeObject]) -> Catalog:
-        """Return this catalog for one program whose scopes are known, by the ids of namespaces."""
+        """Return this catalog for a program with known scopes, by the ids of namespaces."""
         return Catalog(self.index, self.toolset, self._observed, scopes, self._base or self) if scopes else self
 
-    # names
+    # Names
 
     def get(self, entry_id: str) -> Entry | None:
+        """Return the entry with an id, if there is one."""
         return self.index.by_id.get(entry_id) or self.toolset.get(entry_id)
 
     def resolve(self, entry_id: str) -> Entry:
-        """Return the entry that a call names.
+        """Return the entry with an id.
 
         Raises:
-            ProgramError: there is no such entry; the message has the nearest ids.
+            ProgramError: there is no such entry. The message has the nearest ids.
         """
         entry = self.get(entry_id)
         if entry is None:
-            for server in self.servers:
-                if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
-                    why = server.trouble or "was still connecting when this program started; run the program again"
-                    raise ProgramError("nested_tool_failed", f"MCP.{server.identifier} {why}")
+            server = self._unavailable_server(entry_id)
+            if server is not None:
+                why = server.trouble or "was still connecting when this program started; run the program again"
+                raise lookup_error(f"MCP.{server.identifier} {why}")
             near = _nearest_ids(entry_id, [*self.index.by_id, *self.toolset.ids])
-            raise ProgramError("nested_tool_failed", f"there is no tool {quoted(entry_id)}.{nearest_names(near)}")
+            raise lookup_error(f"there is no tool {quoted(entry_id)}.{nearest_names(near)}")
         return entry
 
     def resolve_by_id(self, entry_id: str, *, near: bool = True) -> Entry:
-        """Return the entry that `tools.call` or `tools.describe` names, which is no MCP tool.
+        """Return the entry for `tools.call` or `tools.describe`, which take ids of tools that are not MCP tools.
 
         Args:
-            near: whether to name the nearest ids, which takes a tenth of a second among ten thousand.
+            near: name the nearest ids in the message, which takes 0.1 s among 10,000 ids.
 
         Raises:
-            ProgramError: it is an MCP tool, and the message has the expression to use; or no visible tool has this id,
+            ProgramError: the id is an MCP tool's, and the message has the call to use; or no visible tool has this id,
                 and the message has the nearest ids.
         """
         entry = self.toolset.get(entry_id)
@@ -142,56 +142,54 @@ class Catalog:
             return entry
         mcp = self.index.by_id.get(entry_id)
         if mcp is not None:
-            raise ProgramError(
-                "nested_tool_failed",
-                f"{quoted(entry_id)} is an MCP tool: call {mcp.path}({{...}}); its declaration is in {_header(mcp)}",
+            identifier, _, member = mcp.path.removeprefix("MCP.").partition(".")
+            raise lookup_error(
+                f"{quoted(entry_id)} is an MCP tool: call {_calls([mcp])}; "
+                f'its declaration is in MCP.{identifier}.$api("{member}")'
             )
-        for server in self.servers:
-            if server.status != "ready" and entry_id.startswith(f"mcp:{server.name}:"):
-                call = f"MCP.{server.identifier}.<tool>({{...}})"
-                raise ProgramError(
-                    "nested_tool_failed", f"{quoted(entry_id)} names a tool of an MCP server: call it as {call}"
-                )
-        meant = self.meant_by(entry_id) if near and not entry_id.startswith("mcp:") else []
+        server = self._unavailable_server(entry_id)
+        if server is not None:
+            call = f"MCP.{server.identifier}.<tool>({{...}})"
+            raise lookup_error(f"{quoted(entry_id)} names a tool of an MCP server: call it as {call}")
+        is_mcp = entry_id.startswith("mcp:")
+        meant = self.meant_by(entry_id) if near and not is_mcp else []
         if meant:
-            calls = " or ".join(f"{each.path}({{...}})" for each in meant)
-            raise ProgramError("nested_tool_failed", f"there is no tool {quoted(entry_id)}; call {calls}")
+            raise lookup_error(f"there is no tool {quoted(entry_id)}; call {_calls(meant)}")
         named = next((each for each in self.servers if entry_id in (each.name, each.identifier)), None)
         if named is not None:
-            example = f", such as {named.tools[0].path}({{...}})" if named.tools else ""
-            raise ProgramError(
-                "nested_tool_failed",
-                f"{quoted(entry_id)} is a server: its tools are functions of MCP.{named.identifier}{example}",
+            example = f", such as {_calls(named.tools[:1])}" if named.tools else ""
+            raise lookup_error(
+                f"{quoted(entry_id)} is a server: its tools are functions of MCP.{named.identifier}{example}"
             )
         found: list[str] = []
-        if near and entry_id.startswith("mcp:"):
-            found = [f"{self.index.by_id[each].path}({{...}})" for each in nearest(entry_id, self.index.by_id)]
+        if near and is_mcp:
+            found = [_calls([self.index.by_id[each]]) for each in nearest(entry_id, self.index.by_id)]
         elif near:
             found = _nearest_ids(entry_id, self.toolset.ids)
-        raise ProgramError(
-            "nested_tool_failed",
+        raise lookup_error(
             f"there is no tool {quoted(entry_id)}.{nearest_names(found)} "
-            "See ALL_TOOLS and tools.search(); MCP tools are found by API.search().",
+            "See ALL_TOOLS and tools.search(); for MCP tools, use API.search()."
         )
 
-    def meant_by(self, written: str) -> list[Entry]:
-        """Return the MCP tools that another spelling stands for: `mcp__time__get_current_time`, `getCurrentTime`.
+    def _unavailable_server(self, entry_id: str) -> Server | None:
+        """Return the server of an MCP tool's id, if it is not ready and its tools may be unknown."""
+        return next((s for s in self.servers if s.status != "ready" and entry_id.startswith(f"mcp:{s.name}:")), None)
 
-        Only whole names count, up to three of one name.
-        """
+    def meant_by(self, written: str) -> list[Entry]:
+        """Return up to three MCP tools with another spelling: `mcp__time__get_current_time`, `getCurrentTime`."""
         return self.index.by_spelling.get(plain(_PREFIX.sub("", written)), [])[:3]
 
     def expression_for(self, name: str) -> str:
-        """Return the expression for a name that a program took for a tool or a server; empty where there is none."""
+        """Return the expression for the name of a tool or a server that a program has misspelt; empty if unknown."""
         meant = self.meant_by(name)
         if meant:
-            return " or ".join(f"{each.path}({{...}})" for each in meant)
+            return _calls(meant)
         for server in self.servers:
             if name in (server.identifier, server.name) or plain(name) == plain(server.name):
                 return f"MCP.{server.identifier}"
         return ""
 
-    # look-ups
+    # Look-ups
 
     def header(self, server: str | None, tool: str | None, *, schema: bool) -> dict[str, Any]:
         """Return an `McpApiHeader`, for `MCP.$api()` and `MCP.<server>.$api(tool, { schema })`.
@@ -216,7 +214,7 @@ class Catalog:
             }
         found = self.index.by_identifier.get(server)
         if found is None:
-            raise ProgramError("nested_tool_failed", f"there is no server {quoted(server)}")
+            raise lookup_error(f"there is no server {quoted(server)}")
         if tool is None:
             header, shown = self.files.text(found.path), found.entries
         else:
@@ -255,13 +253,13 @@ class Catalog:
         return self.index.signature(entry, self._observed.get(entry.id))
 
     def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
-        """Return the best hits, then the servers that are down and may have better tools, for `API.search`."""
+        """Return the best hits, then servers that are down and may have better tools, for `API.search`."""
         wanted = None
         if server is not None:
             wanted = next((each for each in self.servers if server in (each.identifier, each.name)), None)
             if wanted is None:
                 near = nearest(server, [each.identifier for each in self.servers])
-                raise ProgramError("nested_tool_failed", f"there is no server {quoted(server)}.{nearest_names(near)}")
+                raise lookup_error(f"there is no server {quoted(server)}.{nearest_names(near)}")
         hits = []
         among = None
         if wanted is not None:
@@ -288,9 +286,9 @@ class Catalog:
                 "call": f"MCP.{each.identifier}",
                 "signature": "",
                 "description": one_line(
-                    f"MCP.{each.identifier} {each.trouble} (its tools are not known before)"
+                    f"MCP.{each.identifier} {each.trouble}. Its tools are unknown until then"
                     if each.login_required
-                    else f"This server is down, its tools are not known: {each.error}"
+                    else f"This server is down, so its tools are unknown: {each.error}"
                 ),
                 "score": 0,
                 "status": "down",
@@ -301,9 +299,9 @@ class Catalog:
         return hits
 
     def _group_hits(self, query: str, wanted: Server | None) -> list[dict[str, Any]]:
-        """Return the operations on resources and prompts, if the query names them.
+        """Return the operations on resources and prompts, but only if the query names them.
 
-        They are the same functions on every server, and would crowd out the tools.
+        Every server has the same ones, so they would crowd out the tools.
         """
         asked = {group for word, group in _GROUP_WORDS.items() if word in query.casefold()}
         return [
@@ -322,24 +320,24 @@ class Catalog:
         ]
 
     def prepare_search(self) -> None:
-        """Make what the first search needs. This may run in another thread."""
+        """Make the search index of MCP tools. This may run in another thread."""
         self.index.finder.prepare()
 
 
 def _kind(entry: Entry) -> str:
-    """Return the kind of an entry in the words of `$api`."""
+    """Return the kind of an entry for `$api`."""
     if entry.operation is None:
         return "tool"
     return "resource" if method(entry).startswith("resources.") else "prompt"
 
 
-def _header(entry: Entry) -> str:
-    server, _, method = entry.path.removeprefix("MCP.").partition(".")
-    return f'MCP.{server}.$api("{method}")'
+def _calls(entries: Sequence[Entry]) -> str:
+    """Return the calls of tools as text: `MCP.a.b({...}) or MCP.c.b({...})`."""
+    return " or ".join(f"{each.path}({{...}})" for each in entries)
 
 
 def _nearest_ids(wanted: str, ids: Collection[str]) -> list[str]:
-    """Return the nearest ids, else those whose last part is near to what was written, or is a word of it."""
+    """Return the nearest ids, else up to three whose last part is near to that of `wanted`, or is a word of it."""
     found = nearest(wanted, ids)
     if found:
         return found

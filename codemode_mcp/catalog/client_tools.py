@@ -1,7 +1,7 @@
-"""The tools of the connected client: ask the user, ask its model, list its folders.
+"""The tools of the connected client: ask the user, ask the client's model, list the client's folders.
 
-A call is a question to the client that observes the run. It waits for its answer like the questions of upstream
-servers, also while the run is suspended, and in either protocol era; see `runs.questions`.
+A call is a question to the client that observes the run. It waits for the answer as questions of upstream servers do,
+even while the run is suspended, and in both protocol eras; see `runs.questions`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SESSION: Final = "session"
 """The source of client tools: `client:session:elicit`."""
 
 MAX_TOKENS: Final = 1000
-"""Tokens of an answer of the client's model, if the program does not set `maxTokens`."""
+"""Default of `maxTokens`: the longest answer of the client's model in tokens."""
 
 MAX_FIELDS: Final = 50
 
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
-"""Characters of one question as JSON."""
+"""Longest question in characters of JSON."""
 
 _HIDDEN_RUN: Final = re.compile(f"{HIDDEN.pattern}+")
 _TEXT: Final = {"type": "string"}
@@ -41,10 +41,10 @@ _ELICIT: Final = Tool(
     name="elicit",
     title="Ask the user",
     description=(
-        "Ask the user of the client, and wait for the answer as long as it takes. `fields` are the fields of the form: "
-        '{ name: "string", count: "integer", size: ["small", "large"], agree: "boolean" }; all are required. '
-        "Instead, `requestedSchema` is a JSON Schema: an object with flat properties. Without either, the user "
-        "only accepts or declines. `content` of the result has the values, null unless accepted."
+        "Ask the user and wait for the answer, however long it takes. `fields` describes a form: "
+        '{ name: "string", count: "integer", size: ["small", "large"], agree: "boolean" }; all fields are required. '
+        "Or pass `requestedSchema`, a JSON Schema of an object with flat properties. Without both, the user can only "
+        "accept or decline. `content` of the result has the values; it is null unless the user accepts."
     ),
     input_schema={
         "type": "object",
@@ -60,7 +60,7 @@ _ELICIT: Final = Tool(
                     ]
                 },
             },
-            "requestedSchema": {"type": "object", "description": "Instead of fields"},
+            "requestedSchema": {"type": "object", "description": "A form as JSON Schema, instead of fields"},
         },
         "required": ["message"],
         "additionalProperties": False,
@@ -75,7 +75,7 @@ _ELICIT: Final = Tool(
         "required": ["accepted", "action", "content"],
         "additionalProperties": False,
     },
-    # The user sees it and decides. It changes nothing.
+    # The user sees the question and decides. A call changes nothing.
     annotations=Annotations(read_only=True, destructive=False, idempotent=False, open_world=True),
 )
 
@@ -83,8 +83,8 @@ _SAMPLE: Final = Tool(
     name="sample",
     title="Ask the client's model",
     description=(
-        "Ask the model of the client to answer `prompt` or to continue `messages`. `system` is its system prompt. "
-        "Call it in a loop or with Promise.all to apply it to each item of a list."
+        "Ask the client's model to answer `prompt` or to continue `messages`. `system` is the system prompt. "
+        "Call this in a loop or with Promise.all to ask about each item of a list."
     ),
     input_schema={
         "type": "object",
@@ -120,7 +120,7 @@ _SAMPLE: Final = Tool(
             "text": {"type": "string"},
             "model": {"type": "string"},
             "stopReason": {"type": "string"},
-            "content": {"description": "Blocks of the answer that are no text", "type": "array", "items": {}},
+            "content": {"description": "Content blocks of the answer that are not text", "type": "array", "items": {}},
         },
         "required": ["text", "model"],
         "additionalProperties": False,
@@ -131,7 +131,7 @@ _SAMPLE: Final = Tool(
 _ROOTS: Final = Tool(
     name="roots",
     title="The client's folders",
-    description="The folders that the client works in, as it names them.",
+    description="List the folders that the client works in.",
     input_schema={"type": "object", "properties": {}, "additionalProperties": False},
     output_schema={
         "type": "array",
@@ -157,12 +157,12 @@ EVERYTHING: Final = frozenset(_TOOLS)
 
 @lru_cache(maxsize=8)
 def offered(supported: frozenset[QuestionMethod]) -> tuple[Offered, ...]:
-    """Return the tools of a client that answers these questions. For the same questions it is the same object."""
+    """Return the tools of a client that answers these questions. Equal questions give the same object."""
     return tuple(Offered("client", SESSION, tool, tool.title) for method, tool in _TOOLS.items() if method in supported)
 
 
 class ClientTools:
-    """A `ToolSource` of the client that observes the calling run."""
+    """The `ToolSource` of the client that observes the calling run."""
 
     name = SESSION
 
@@ -181,19 +181,17 @@ class ClientTools:
         admit: AdmitFn | None = None,
         begin: BeginFn | None = None,
     ) -> ToolOutcome:
-        """Ask the question and wait for the answer. `timeout` does not count, as with every question.
+        """Send the question and return the result. There is no timeout, as for all questions.
 
         Raises:
-            UpstreamCallError: the question is invalid, no one answers it, or the answer is invalid.
+            UpstreamCallError: the question is invalid, it is not answered, or the answer is invalid.
         """
         method, declared = next((method, each) for method, each in _TOOLS.items() if each.name == tool)
         params = _params(method, arguments)
         if len(json.dumps(params, ensure_ascii=False)) > MAX_CHARACTERS:
-            raise UpstreamCallError(
-                SESSION, f"the question has more than {MAX_CHARACTERS} characters; ask about less", dispatched=False
-            )
+            raise _refused(f"the question has more than {MAX_CHARACTERS} characters; ask about less")
         if asking is None:
-            raise UpstreamCallError(SESSION, "no client is connected that can be asked", dispatched=False)
+            raise _refused("no client that answers questions is connected")
         if begin is not None:
             await begin()
         if admit is not None:
@@ -215,17 +213,22 @@ class ClientTools:
         on_sent: SentFn | None = None,
         begin: BeginFn | None = None,
     ) -> JsonObject:
-        raise UpstreamCallError(SESSION, "the client has no resources or prompts", dispatched=False)
+        raise _refused("the client has no resources or prompts")
 
 
-# arguments to MCP params, and MCP results to plain ones
+def _refused(message: str) -> UpstreamCallError:
+    """Return the error of a question that was not sent."""
+    return UpstreamCallError(SESSION, message, dispatched=False)
+
+
+# Arguments as MCP params, and MCP results as results of the tools
 
 
 def _params(method: QuestionMethod, arguments: JsonObject) -> dict[str, Any]:
     match method:
         case "elicitation/create":
             if "fields" in arguments and "requestedSchema" in arguments:
-                raise UpstreamCallError(SESSION, "give fields or requestedSchema, not both", dispatched=False)
+                raise _refused("give fields or requestedSchema, not both")
             schema = arguments.get("requestedSchema")
             if schema is None:
                 schema = _form(arguments.get("fields", {}))
@@ -256,43 +259,29 @@ def _form(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_form(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema that clients can show as a form: flat properties, each a text, a number, a boolean or a choice.
+    """Return a schema that clients can show as a form: flat properties that are text, numbers, booleans or choices.
 
     Raises:
-        UpstreamCallError: the schema is no form, or it looks like the question that approves a call.
+        UpstreamCallError: the schema is not a form, or resembles the question that approves calls.
     """
     properties = schema.get("properties", {})
     required = schema.get("required", [])
     if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
-        raise UpstreamCallError(
-            SESSION,
-            'requestedSchema is not a form: write { type: "object", properties: { ... }, required: [...] }',
-            dispatched=False,
-        )
+        raise _refused('requestedSchema is not a form: write { type: "object", properties: { ... }, required: [...] }')
     if len(properties) > MAX_FIELDS:
-        raise UpstreamCallError(
-            SESSION, f"a form has at most {MAX_FIELDS} fields, got {len(properties)}", dispatched=False
-        )
+        raise _refused(f"a form has at most {MAX_FIELDS} fields, got {len(properties)}")
     for name, rule in properties.items():
         if name.strip().casefold() == "decision":
-            raise UpstreamCallError(
-                SESSION,
-                f"a form of a program cannot have a field {name!r}, which approves calls; choose another name",
-                dispatched=False,
-            )
-        if not _is_seen([name, _plain(rule) if isinstance(rule, dict) else rule]):
-            raise UpstreamCallError(
-                SESSION,
-                f"the field {json.dumps(name[:60])} has invisible characters or line breaks in its name "
-                "or its choices; remove them",
-                dispatched=False,
+            raise _refused(f"a program's form cannot have a field {name!r}, which approves calls; choose another name")
+        if not _is_visible([name, _plain(rule) if isinstance(rule, dict) else rule]):
+            raise _refused(
+                f"the field {json.dumps(name[:60])} has invisible characters or line breaks in its name or its "
+                "choices; remove them"
             )
         if not isinstance(rule, dict) or not _is_field(rule):
-            raise UpstreamCallError(
-                SESSION,
+            raise _refused(
                 f"the field {json.dumps(name[:60], ensure_ascii=False)} cannot be shown in a form: its type must be "
-                f"one of {', '.join(_FIELD_TYPES)}, or an array of choices ({{ items: {{ enum: [...] }} }})",
-                dispatched=False,
+                f"one of {', '.join(_FIELD_TYPES)}, or an array of choices ({{ items: {{ enum: [...] }} }})"
             )
     return {
         "type": "object",
@@ -301,20 +290,20 @@ def checked_form(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_seen(value: Any) -> bool:
-    """Return whether a reader sees the name and the choices of a field as they are."""
+def _is_visible(value: Any) -> bool:
+    """Return True if no text in a value has hidden characters."""
     match value:
         case str():
             return HIDDEN.search(value) is None
         case dict():
-            return all(_is_seen(name) and _is_seen(each) for name, each in value.items())
+            return all(_is_visible(name) and _is_visible(each) for name, each in value.items())
         case list():
-            return all(map(_is_seen, value))
+            return all(map(_is_visible, value))
     return True
 
 
 def _plain(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a field without invisible characters in its title and description."""
+    """Return a field with spaces for hidden characters in its title and description."""
     return {
         name: _HIDDEN_RUN.sub(" ", value) if name in ("title", "description") and isinstance(value, str) else value
         for name, value in rule.items()

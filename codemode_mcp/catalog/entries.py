@@ -1,4 +1,4 @@
-"""The parts of a catalog: offered tools, and an entry for each that policy does not deny. Pure."""
+"""Offered tools, and the entries of a catalog: tools and operations that policy does not deny. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Source = Literal["core", "plugin", "mcp", "client"]
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A tool that is no MCP tool, before policy.
+    """A tool of this product, a plugin or the client, before policy.
 
     Attributes:
-        label: a name for people; None for the tool's own.
-        optional: offered only if a rule of the operator names it.
+        label: a name for people; None for the tool's title.
+        optional: offered only if a policy rule names it.
     """
 
     source: Source
@@ -39,12 +39,12 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class OfferedNamespace:
-    """A namespace of a plugin, before it is known whether its tools are visible.
+    """A namespace of a plugin, before policy.
 
     Attributes:
-        global_name: the global variable of a program for it, and its name in `namespaces`.
+        global_name: its global variable in programs, and its name in `namespaces`.
         required_tools: names of tools of the same plugin. The namespace is visible only if all of them are.
-        prompt: text about it for the description of `exec`; may be empty.
+        prompt: text for the description of `exec`; may be empty.
     """
 
     id: str
@@ -57,7 +57,7 @@ class OfferedNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tool, or one operation on resources or prompts, that a program can call.
+    """A tool, or an operation on resources or prompts, that programs can call.
 
     Attributes:
         id: `<source>:<source_name>:<tool>`, e.g. `mcp:github:create_issue`.
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def repeatable(self) -> bool:
-        """True if it may be sent twice without harm."""
+        """True if a call may be sent twice without harm."""
         return self.effects.read_only or self.effects.idempotent
 
 
@@ -91,9 +91,9 @@ _OPERATION_IDS: Final = frozenset(operation.id for group in OPERATIONS.values() 
 
 
 def mcp_id(server: str, tool: str) -> str:
-    """Return the id of an MCP tool, which differs from the ids of all other tools and operations of its server.
+    """Return the id of an MCP tool, unique among the tools and operations of its server.
 
-    A tool with the name of an operation, or whose name begins with the mark, gets the mark before its name.
+    The name of a tool is preceded by a mark if it begins with that mark or is the name of an operation.
     """
     mark = TOOL_MARK if tool in _OPERATION_IDS or tool.startswith(TOOL_MARK) else ""
     return f"mcp:{server}:{mark}{tool}"
@@ -119,6 +119,6 @@ def operation_entry(server: str, server_name: str, group: str, operation: Operat
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return the beginning of a text on one line."""
+    """Return the beginning of a text on one line. `…` marks a cut."""
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

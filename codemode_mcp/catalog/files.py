@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.audit.sizes import size
 from codemode_mcp.catalog.entries import one_line
-from codemode_mcp.catalog.servers import method, nearest_names, quoted
+from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.errors import ProgramError
 from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ NAMESPACES = "namespaces.d.ts"
 
 
 class DeclarationFiles:
-    """The declaration files of one catalog. The texts of servers are shared with other catalogs.
+    """The declaration files of one catalog. The files of servers are shared with other catalogs.
 
     Args:
-        observed: schemas of results seen earlier, by tool id.
-        scopes: what is in the scopes of namespaces, by their ids.
+        observed: observed types by tool id.
+        scopes: contents of the scopes of namespaces, by their ids.
     """
 
     def __init__(
@@ -47,12 +47,11 @@ class DeclarationFiles:
 
     def listed(self, prefix: str) -> list[dict[str, Any]]:
         """Return path, description and size of each file whose path begins with the prefix, for `API.list`."""
-        shown = []
-        for path in self.paths:
-            if path.startswith(prefix):
-                size = _bytes(self.text(path))
-                shown.append({"path": path, "description": self._about(path), "bytes": size})
-        return shown
+        return [
+            {"path": path, "description": self._about(path), "bytes": size(self.text(path))}
+            for path in self.paths
+            if path.startswith(prefix)
+        ]
 
     def read(self, path: str) -> dict[str, Any]:
         """Return a whole file, or the functions of it that follow a `#`, for `API.read`.
@@ -63,17 +62,15 @@ class DeclarationFiles:
         if path.startswith("MCP."):
             server, _, member = path.removeprefix("MCP.").partition(".")
             near = f"mcp/{server}.d.ts" + (f"#{member}" if member else "")
-            raise ProgramError("nested_tool_failed", f"{quoted(path)} is not a path; write API.read({quoted(near)})")
+            raise lookup_error(f"{quoted(path)} is not a path; write API.read({quoted(near)})")
         path, mark, part = path.partition("#")
         parts = path.split("/")
         if mark and not part:
-            raise ProgramError(
-                "nested_tool_failed", f"name a tool after the #, such as {quoted(path + '#createIssue')}"
-            )
+            raise lookup_error(f"name a tool after the #, such as {quoted(path + '#createIssue')}")
         if not path or "" in parts or "." in parts or ".." in parts or "\\" in path:
-            raise ProgramError("nested_tool_failed", f"{quoted(path)} is not a valid path; see API.list()")
+            raise lookup_error(f"{quoted(path)} is not a valid path; see API.list()")
         text = self._some(path, part) if mark else self.text(path)
-        return {"path": path + mark + part, "description": self._about(path), "content": text, "bytes": _bytes(text)}
+        return {"path": path + mark + part, "description": self._about(path), "content": text, "bytes": size(text)}
 
     def text(self, path: str) -> str:
         """Return the text of one file. Raises the errors of `read`."""
@@ -87,7 +84,7 @@ class DeclarationFiles:
     def _some(self, path: str, part: str) -> str:
         """Return some functions of a file. The name of a tool may hold commas, so `part` may be one name."""
         if path == INDEX or (path == NAMESPACES and self._toolset.namespaces):
-            raise ProgramError("nested_tool_failed", f"{path} holds no tools; name the file of a server")
+            raise lookup_error(f"{path} has no tools; read the file of a server, such as mcp/<server>.d.ts#<tool>")
         server = self._server_at(path)
         names = [part] if server.member(part) is not None else [name.strip() for name in part.split(",")]
         members = []
@@ -125,9 +122,7 @@ class DeclarationFiles:
             if path == server.path:
                 return server
         near = nearest(path, self.paths)
-        raise ProgramError(
-            "nested_tool_failed", f"there is no file {quoted(path)}.{nearest_names(near)} See API.list()."
-        )
+        raise lookup_error(f"there is no file {quoted(path)}.{nearest_names(near)} See API.list().")
 
     def _observed_of(self, server: Server) -> dict[str, JsonObject]:
         if not self._observed:
@@ -148,7 +143,3 @@ class DeclarationFiles:
         if path == NAMESPACES:
             return one_line("; ".join(f"{each.global_name}: {each.description}" for each in self._toolset.namespaces))
         return "All servers, and the types their files share"
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())

@@ -1,9 +1,9 @@
-"""The types of results of tools that declare no output schema, learned from earlier results, by owner. Pure.
+"""Result types of tools without an output schema, learned from earlier results, for each owner. Pure.
 
-They are kept in memory, within bounds, and without any value of a result; see `declarations.observed`. A type has the
-kinds of values, the names of properties and which of them were always there, but no key that looks like data (ids,
-dates, addresses, tokens). A run's catalog is the current one with the types of its start. They are no part of the
-manifest, so the warm image stays; files and signatures are rendered again where a type has changed.
+They are kept in memory, within bounds, and contain no value of a result; see `declarations.observed`. A type has the
+kinds of values, the names of properties, and which of them are always present, but no key that looks like data (ids,
+dates, addresses, tokens). A run sees the types that were known at its start. They are not part of the manifest, so the
+warm image stays valid. Only files and signatures with changed types are rendered again.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_TEXT: Final = 256 * 1024
-"""Characters of JSON in a result's text. A longer text is not read."""
+"""Characters of the text of a result that is read as JSON. A longer text is ignored."""
 MAX_TOOLS: Final = 500
-"""Tools of one owner. The tool that was not called for longest is forgotten first."""
+"""Tools of one owner. The least recently called one is forgotten first."""
 MAX_TOOLS_OF_ALL: Final = 2_000
 SETTLED: Final = 20
-"""Results without anything new after which only one in `ONE_IN` is read."""
+"""Successive results without a change after which only one in `ONE_IN` is read."""
 ONE_IN: Final = 10
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The type of one tool's results. `schema` is made from it when it is first needed."""
+    """The type of one tool's results. `schema` is made from it on demand."""
 
     shape: Shape = NOTHING
     schema: dict[str, Any] | None = None
     unchanged: int = 0
-    passed: int = 0
+    skipped: int = 0
 
 
 class ObservedTypes:
@@ -60,8 +60,8 @@ class ObservedTypes:
         tools = self._owners.get(owner)
         seen = None if tools is None else tools.get(tool)
         if seen is not None and seen.unchanged >= SETTLED:
-            seen.passed += 1
-            if seen.passed % ONE_IN:
+            seen.skipped += 1
+            if seen.skipped % ONE_IN:
                 return
         value = _unwrapped(json.loads(result) if isinstance(result, str) else result)
         if value is _NO_VALUE:
@@ -86,9 +86,9 @@ class ObservedTypes:
             self._drop(oldest, next(iter(its_tools)))
 
     def of(self, owner: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the types observed up to now as JSON Schemas by tool id. None of them changes later.
+        """Return the observed types as immutable JSON Schemas, by tool id.
 
-        As long as the type of a tool stays the same, its schema is the same object.
+        The schema of an unchanged type is the same object as before.
         """
         schemas = self._schemas.get(owner)
         if schemas is None:
@@ -104,7 +104,7 @@ class ObservedTypes:
         return schemas
 
     def retain(self, owner: str, wanted: Callable[[str], bool]) -> None:
-        """Forget the owner's tools that are not wanted: those that were removed or declare a schema now."""
+        """Forget all other tools of the owner: they were removed or declare a schema now."""
         for tool in [tool for tool in self._owners.get(owner, ()) if not wanted(tool)]:
             self._drop(owner, tool)
 
@@ -121,7 +121,7 @@ _NO_VALUE: Final = object()
 
 
 def _unwrapped(result: Mapping[str, Any]) -> object:
-    """Return what `unwrap` gives a program; `_NO_VALUE` if that is an error or too much to read."""
+    """Return the value that `unwrap` gives a program; `_NO_VALUE` for an error or a result that is too large."""
     if result.get("isError"):
         return _NO_VALUE
     structured = result.get("structuredContent")
@@ -136,7 +136,7 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
         return _NO_VALUE
     text = "\n".join(texts)
     try:
-        # Only the type counts: JavaScript reads a number of any size.
+        # Only the type matters. Python would refuse integers of thousands of digits, which JavaScript reads.
         return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=no_constant)
     except ValueError:
         return text

@@ -1,6 +1,6 @@
-"""Operations on resources and prompts of a server, sent as MCP requests. Pure but for the requests that it awaits.
+"""Operations on resources and prompts of a server, as MCP requests. Pure, except for the requests that it awaits.
 
-A list is followed to its end here, within bounds: programs, like people, take the first page for the whole.
+All pages of a list are fetched, within bounds, because programs would take the first page for the whole list.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ async def perform(
 ) -> Mapping[str, Any]:
     """Return the result of an operation.
 
-    Without a `cursor` in its arguments a list has all its pages. A very long list is cut and has the cursor of the next
-    page.
+    A list has all its pages, unless the arguments have a `cursor`. A very long list is cut and has the cursor of the
+    next page.
 
     Args:
         request: sends one MCP request.
-        has_room: returns whether a page can be added to those before. It is called for each of several pages.
+        has_room: returns True if a page can be added to those before. It is called for each page of several.
     """
     sent = params(operation, arguments)
     first = await request(operation.method, sent)
     items = operation.items
     if items is None or "cursor" in arguments or not _has_more(first, items):
         return first
+    others = {name: value for name, value in first.items() if name != "nextCursor"}
     found = list(first[items])
     cursors = set()
     cursor = first["nextCursor"]
-    # A server that repeats a cursor, or whose empty pages name others, has a list without an end.
+    # The list of a faulty server can be endless: it repeats a cursor, or sends empty pages.
     has_room(first)
     for _ in range(MAX_PAGES - 1):
         if cursor in cursors or len(found) >= MAX_ITEMS:
@@ -60,10 +61,10 @@ async def perform(
         cursors.add(cursor)
         found.extend(page[items])
         if not _has_more(page, items):
-            return {**{name: value for name, value in first.items() if name != "nextCursor"}, items: found}
+            return {**others, items: found}
         cursor = page["nextCursor"]
     rest = {} if cursor in cursors else {"nextCursor": cursor}
-    return {**{name: value for name, value in first.items() if name != "nextCursor"}, items: found, **rest}
+    return {**others, items: found, **rest}
 
 
 def _has_more(page: Mapping[str, Any], items: str) -> bool:

@@ -1,6 +1,6 @@
-"""The catalogs of all callers: one for each policy and set of offered tools, made when it is first needed.
+"""The catalogs of all callers: one for each policy and set of other tools, made on demand.
 
-The MCP tools under one policy are chosen, named and indexed once, whatever other tools a caller is offered.
+The MCP tools under one policy are chosen, named and indexed once, for all sets of other tools.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from upstream_clients.tools import QuestionMethod, UpstreamView
 
 MAX_VARIANTS: Final = 256
-"""Catalogs that are kept for callers with different offers. The least recently used goes first."""
+"""Catalogs that are kept for different offers. The least recently used one is dropped first."""
 
 
 class AskedClient(Protocol):
-    """The client of a request, as far as its catalog depends on it."""
+    """The part of a client that its catalog depends on."""
 
     @property
     def supported(self) -> frozenset[QuestionMethod]:
-        """The questions that it can answer."""
+        """The questions that the client answers."""
 
 
 class Offers(Protocol):
-    """The offers of tools that are no MCP tools."""
+    """The source of tools and namespaces of plugins."""
 
     async def offered(self, caller: Caller) -> Sequence[Offered]:
-        """Return the tools offered to this caller. An unchanged offer is the same object."""
+        """Return the tools offered to a caller. An unchanged offer is the same object."""
 
     def namespaces(self) -> Sequence[OfferedNamespace]:
         """Return the namespaces of all plugins."""
@@ -50,8 +50,8 @@ class Catalogs:
     """The catalogs of all callers.
 
     Args:
-        views: returns what the upstreams offer now.
-        offers: tools that are no MCP tools; None if there are none.
+        views: returns the upstreams as they are now.
+        offers: tools and namespaces of plugins, if there are plugins.
     """
 
     def __init__(
@@ -68,65 +68,63 @@ class Catalogs:
         # The mutable state.
         self._built: dict[Policy, Catalog] = {}
         self._outdated: dict[Policy, Catalog] = {}
-        # By the ids of the offers, which are kept with the catalog so that no other objects get these ids.
+        # By the ids of the offers. Keeping the offers with the catalog keeps their ids unique.
         self._variants: OrderedDict[tuple[Policy, tuple[int, ...]], tuple[list[object], Catalog]] = OrderedDict()
 
     def apply(self, tools: ToolSettings) -> None:
-        """Use these rules from now on."""
-        before = self._policies
+        """Use these settings from now on."""
+        before = self._policies.default
+        built = self._built.get(before) or self._outdated.get(before)
         self._policies = Policies(tools)
-        self._outdated = {self._policies.default: built} if (built := self._latest(before.default)) is not None else {}
+        self._outdated = {} if built is None else {self._policies.default: built}
         self._built = {}
         self._variants.clear()
 
     def changed(self) -> None:
-        """Take note that something which catalogs were made from may have changed."""
+        """Make all catalogs again on demand, because their sources may have changed."""
         self._outdated |= self._built
         self._built = {}
         self._variants.clear()
 
     async def of(self, caller: Caller, client: AskedClient | None) -> Catalog:
-        """Return the catalog for a program of this caller that begins now, with the tools of its client."""
+        """Return the catalog for a new program of a caller, with the tools of its client."""
         offered: Sequence[Offered] = () if self._offers is None else await self._offers.offered(caller)
         namespaces: Sequence[OfferedNamespace] = () if self._offers is None else self._offers.namespaces()
         own = offered_by_client(frozenset() if client is None else client.supported)
         base = self.servers_of(caller)
         if not offered and not own:
             return base
-        # Rules and servers may have changed while the plugins were asked: those that hold now decide.
+        # Settings and servers may have changed while plugins were asked; the current ones count.
         policy = self._policies.of(caller)
         parts: list[object] = [offered, own, *namespaces]
         key = policy, tuple(id(part) for part in parts)
         found = self._variants.get(key)
         if found is None:
             toolset = select((*offered, *own), namespaces, policy, self._meaning)
-            found = self._variants[key] = parts, self._alike(policy, base.with_tools(toolset))
+            found = self._variants[key] = parts, self._reused(policy, base.with_tools(toolset))
             while len(self._variants) > MAX_VARIANTS:
                 self._variants.popitem(last=False)
         self._variants.move_to_end(key)
         return found[1]
 
     async def namespaces_of(self, caller: Caller) -> Sequence[OfferedNamespace]:
-        """Return the namespaces that programs of this caller have, without making a catalog."""
+        """Return the namespaces in programs of a caller, without making a catalog."""
         if self._offers is None:
             return ()
         offered = await self._offers.offered(caller)
         return select(offered, self._offers.namespaces(), self._policies.of(caller)).namespaces
 
     def servers_of(self, caller: Caller) -> Catalog:
-        """Return the catalog of this caller without the tools that are no MCP tools."""
+        """Return the catalog of a caller with MCP tools alone."""
         policy = self._policies.of(caller)
         found = self._built.get(policy)
         if found is None:
             found = self._built[policy] = build(self._views(), policy, self._meaning, self._outdated.pop(policy, None))
         return found
 
-    def _alike(self, policy: Policy, catalog: Catalog) -> Catalog:
-        """Return an equal catalog if one was made before, else this one."""
+    def _reused(self, policy: Policy, catalog: Catalog) -> Catalog:
+        """Return an equal catalog that was made before, if any, else this one."""
         for (its_policy, _), (_, other) in self._variants.items():
             if its_policy is policy and other.toolset.same_as(catalog.toolset):
                 return other
         return catalog
-
-    def _latest(self, policy: Policy) -> Catalog | None:
-        return self._built.get(policy) or self._outdated.get(policy)

@@ -1,4 +1,4 @@
-"""The MCP servers that a program sees, and everything that is made once of their tools."""
+"""The MCP servers that a program sees, with declarations and a search index that catalogs share."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class Server:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why it does not answer, as words for a model that follow "this server"."""
+        """The reason why the server does not answer, as words that follow "this server"."""
         if self.login_required:
             return login_advice(self.name)
         return None if self.error is None else f"is {self.status}: {self.error}"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Its tools and operations."""
+        """The tools and operations of the server."""
         return self.tools + tuple(entry for _, group in self.groups for entry in group)
 
     @property
     def path(self) -> str:
-        """The path of its declaration file."""
+        """The path of the server's declaration file."""
         return f"mcp/{self.identifier}.d.ts"
 
     def member(self, name: str) -> Entry | str | None:
-        """Return the function or the group of functions of this name after `MCP.<server>.`; None for neither.
+        """Return the function or the group of functions with this name after `MCP.<server>.`, if there is one.
 
-        The original name of a tool is a name too.
+        The original name of a tool counts too.
         """
         for entry in self.entries:
             if name == method(entry):
@@ -66,19 +66,17 @@ class Server:
         return next((entry for entry in self.tools if name == entry.tool.name), None)
 
     def no_member(self, name: str) -> ProgramError:
-        """Return the error for a name that is no member, with the nearest members."""
+        """Return the error for an unknown function, with the nearest names."""
         near = nearest(name, [method(entry) for entry in self.entries])
-        return ProgramError(
-            "nested_tool_failed", f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}"
-        )
+        return lookup_error(f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}")
 
 
 class ServerIndex:
-    """The servers, with what is looked up in them, searched and declared. Catalogs that see the same servers share it.
+    """The servers with look-ups, a search index and declarations. Catalogs of the same servers share it.
 
     Attributes:
         servers: visible upstreams, in the order of the configuration.
-        tools: the MCP tools of all servers, without operations on resources and prompts.
+        tools: MCP tools of all servers, without operations on resources and prompts.
         by_id: MCP tools and operations.
     """
 
@@ -96,7 +94,7 @@ class ServerIndex:
             self._reuse(previous)
 
     def _reuse(self, previous: ServerIndex) -> None:
-        """Take what was made for the index before this one and is the same in both."""
+        """Take over files, signatures and the search index of the index before this one, where they are unchanged."""
         for server in self.servers:
             before = previous.by_identifier.get(server.identifier)
             file = previous._files.get(server.path)
@@ -105,15 +103,15 @@ class ServerIndex:
         for entry_id, made in previous._signatures.items():
             if self.by_id.get(entry_id) == previous.by_id[entry_id]:
                 self._signatures[entry_id] = made
-        finder: Finder | None = previous.__dict__.get("finder")  # if it was made
+        finder: Finder | None = previous.__dict__.get("finder")  # None if it was never used
         if finder is not None and self.tools == previous.tools:
             self.__dict__["finder"] = finder
 
     @cached_property
     def members(self) -> dict[str, frozenset[str] | None]:
-        """The names that work after `MCP.<server>.`, such as `createIssue`, `resources` and `resources.read`.
+        """The names after `MCP.<server>.`, such as `createIssue`, `resources` and `resources.read`.
 
-        By every name that works after `MCP.`; None for a server whose tools are not known yet.
+        The keys are all names after `MCP.`. The value is None if the tools of a server are unknown.
         """
         found: dict[str, frozenset[str] | None] = {}
         for server in self.servers:
@@ -149,7 +147,7 @@ class ServerIndex:
     @cached_property
     def finder(self) -> Finder:
         """The search index of all MCP tools."""
-        # Imported for the first search, which `warmup` prepares: it takes 5 ms that the first program would wait.
+        # Imported for the first search, which `warmup` prepares: the import takes 5 ms.
         from codemode_mcp.search.finder import Finder
 
         return Finder([(entry.source_name, entry.tool) for entry in self.tools], self._meaning)
@@ -187,7 +185,7 @@ class ServerIndex:
         return file
 
     def signature(self, entry: Entry, observed: JsonObject | None) -> str:
-        """Return the signature of an MCP tool, with the schema of earlier results if there is one."""
+        """Return the signature of an MCP tool, with the observed type of its results if there is one."""
         made = self._signatures.get(entry.id)
         if made is not None and made[0] is observed:
             return made[1]
@@ -199,7 +197,7 @@ class ServerIndex:
 
 
 def method(entry: Entry) -> str:
-    """Return what follows the name of the server in a call: `createIssue`, `resources.read`."""
+    """Return the part of a call after the name of the server: `createIssue`, `resources.read`."""
     return entry.path.split(".", 2)[2]
 
 
@@ -227,13 +225,18 @@ def _listed(servers: Sequence[Server]) -> str:
 
 
 def login_advice(server: str) -> str:
-    """Return what a model can do about a server that needs a login. The name is that in the configuration."""
+    """Return the advice for a server that needs a login. `server`: its configured name."""
     return f"needs a login; ask the user to run: codemode-mcp login {shlex.quote(server)}"
 
 
 def nearest_names(near: Sequence[str]) -> str:
-    """Return the end of a message that names the nearest, if there are any."""
+    """Return the nearest names as the end of a message; empty if there are none."""
     return f" Nearest: {', '.join(near)}." if near else ""
+
+
+def lookup_error(message: str) -> ProgramError:
+    """Return the error of a look-up or a call whose target does not exist."""
+    return ProgramError("nested_tool_failed", message)
 
 
 def quoted(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The tools of a catalog that are no MCP tools: `ALL_TOOLS`, `tools.search` and `tools.describe`.
+"""The tools of a catalog that are not MCP tools: `ALL_TOOLS`, `tools.search` and `tools.describe`.
 
-A toolset is immutable. The manifest of the catalog has what a program gets of it at its start. The search index is made
-when it is first needed.
+A toolset is immutable. The manifest of the catalog has the part of it that programs get at their start. The search
+index is made on demand.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 CONTROL: Final = "code_mode"
-"""The source of this server's own `exec` and `wait`, which no catalog has."""
+"""The source of `exec` and `wait`, which are in no catalog."""
 
 NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"search", "describe", "call", "exec", "wait"}
-"""Names of tools that are no functions of `tools`, because they mean something else there or on every object."""
+"""Names that cannot be functions of `tools`, because they have another meaning there or on every object."""
 
 MANY: Final = 300
-"""Tools from which on a program gets one text, and makes the list and the functions when it first uses them."""
+"""Number of tools above which a program gets one text, and makes `ALL_TOOLS` and the functions on first use."""
 
 _OWN: Final = frozenset({"core", "client"})
-"""Sources of this product's own tools. A plugin's tool of the same name has precedence."""
+"""Sources of this product's own tools. A tool of a plugin with the same name has precedence."""
 
 MAX_NAME: Final = 128
-"""Characters of a name that is a function of `tools`."""
+"""Longest name of a function of `tools`."""
 
 
 class Toolset:
-    """The tools of a catalog that are no MCP tools. `select` makes one.
+    """The tools of a catalog that are not MCP tools. `select` makes one.
 
     Attributes:
         entries: the tools, in the order of their ids.
-        names: ids of tools by their names after `tools.`.
+        names: ids of tools by the names of their functions in `tools`.
         namespaces: namespaces of plugins whose tools are all in this toolset.
     """
 
@@ -77,7 +77,7 @@ class Toolset:
         return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
 
     def same_as(self, other: Toolset) -> bool:
-        """Return whether both have the same tools in every respect."""
+        """Return True if both have the same tools in every respect."""
         return (
             self.manifest == other.manifest
             and self.entries == other.entries
@@ -91,7 +91,7 @@ class Toolset:
         return self._by_id.keys()
 
     def get(self, entry_id: str) -> Entry | None:
-        """Return the tool of an id; None if there is none."""
+        """Return the tool with an id, if there is one."""
         return self._by_id.get(entry_id)
 
     def label(self, entry: Entry) -> str | None:
@@ -100,9 +100,9 @@ class Toolset:
 
     @cached_property
     def manifest(self) -> str:
-        """The tools for the guest, as members of a JSON object: `ALL_TOOLS` and the names of functions.
+        """`ALL_TOOLS` and the names of functions for the guest, as members of a JSON object.
 
-        Many tools are one text, which the guest reads when a program first uses them.
+        Many tools are one text, which the guest parses when a program first uses them.
         """
         if len(self) <= MANY:
             tools, named = [*map(self.listed, self.entries)], [*self.names.items()]
@@ -143,7 +143,7 @@ class Toolset:
         ]
 
     def describe(self, entry: Entry) -> dict[str, Any]:
-        """Return everything about a tool, for `tools.describe`."""
+        """Return the description, the schemas and the signature of a tool, for `tools.describe`."""
         tool = entry.tool
         return {
             **self.listed(entry),
@@ -169,7 +169,7 @@ class Toolset:
 
     @cached_property
     def _finder(self) -> Finder:
-        from codemode_mcp.search.finder import Finder  # for the first search, as in `servers`
+        from codemode_mcp.search.finder import Finder  # imported for the first search, as in `servers`
 
         return Finder([(entry.source_name, entry.tool) for entry in self.entries], self._meaning)
 
@@ -183,7 +183,7 @@ def select(
     policy: Policy,
     meaning: Meaning | None = None,
 ) -> Toolset:
-    """Return the tools that policy does not deny, by id. Of two with the same id the first counts."""
+    """Return the tools that policy does not deny. Of two with the same id the first one counts."""
     kept: dict[str, tuple[Offered, Effects]] = {}
     for each in offered:
         effects = Effects.of(each.tool.annotations)
@@ -218,23 +218,23 @@ def select(
 
 
 def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, is_function: bool) -> Entry:
-    """Return the entry of a tool that is no MCP tool. `is_function`: whether it is a function of `tools`."""
+    """Return the entry of a tool that is not an MCP tool. `is_function`: it is a function of `tools`."""
     tool_id = f"{source}:{source_name}:{tool.name}"
     path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
     return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
 
 
 def _functions(names: Sequence[str]) -> set[str]:
-    """Return the names that are functions of `tools`."""
+    """Return the names that can be functions of `tools`: valid ones of exactly one tool."""
     return {name for name, count in Counter(names).items() if count == 1 and is_function_name(name)}
 
 
 def is_function_name(name: str) -> bool:
-    """Return whether a tool of this name is a function of `tools`, if no other tool has the name."""
+    """Return True if a tool with this name is a function of `tools`, provided that no other tool has the name."""
     return (
         len(name) <= MAX_NAME
         and name not in NOT_NAMES
-        # `$` is a letter to JavaScript. A name that is not in NFC differs from one that looks the same.
+        # `$` is a letter in JavaScript. Names that look the same are equal in NFC.
         and name.replace("$", "_").isidentifier()
         and unicodedata.normalize("NFC", name) == name
         and HIDDEN.search(name) is None

@@ -1,16 +1,16 @@
-"""Topics of servers: a few single words for what their tools do, for the description of `exec`. Pure.
+"""Topics of servers: single words about the purpose of their tools, for the description of `exec`. Pure.
 
-An upstream writes the names, titles and descriptions that the words come from, and the words are in every prompt. An
-upstream must not be able to write a sentence there. So:
+The words come from names, titles and descriptions that upstreams write, and they are in every prompt. An upstream must
+not be able to write a sentence there. Therefore:
 
 - A topic is one word of ASCII letters, of bounded length. Scripts without spaces could put a sentence into one word.
-- Verbs of instruction, pronouns, adverbs and words about tools, models and prompts are no topics, nor are words that
-  begin with a verb or adverb of instruction and continue with a second word: `ignoreprevious`.
+- Verbs of instruction, pronouns, adverbs, and words about tools, models and prompts are not topics. The same holds for
+  two words written as one that begin with a verb or adverb of instruction: `ignoreprevious`.
 - A word counts if it is in the name of a tool, or in two tools.
-- A server has at most `MAX_TOPICS` topics. `exec`'s description sorts the topics of all servers together, so their
-  order is not the upstream's, and puts commas between them.
+- A server has at most `MAX_TOPICS` topics. The description of `exec` sorts the topics of all servers together and
+  separates them by commas, so upstreams do not decide about their order.
 
-Equal tools give equal topics: no order of a set or of a listing decides.
+Equal tools give equal topics, independent of the order of tools.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_TOPICS: Final = 6
 """Topics of one server."""
 MAX_SERVERS: Final = 40
-"""Most servers that have topics. With more, their names take the room."""
+"""Number of servers above which there are no topics, because the names of servers need the bytes."""
 MAX_TOOLS: Final = 300
 """Tools of one server that are read."""
 MAX_TEXT: Final = 200
@@ -42,7 +42,7 @@ MIN_LETTERS: Final = 3
 MAX_LETTERS: Final = 16
 
 _NAME, _TITLE, _DESCRIPTION = 3, 2, 1
-"""Weights of the places that a word is found in."""
+"""Weights of a word by its place."""
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TOKEN: Final = re.compile(r"[^\W_]+")
@@ -110,26 +110,9 @@ _NO_TOPICS: Final = _set_of("""
     suffix supported system tag target task template term text thing time timestamp title token tool top total true
     unique unit url user utility valid value variable various version way wildcard word work workflow zero
 """)
-"""Words that say nothing about what a server is for, or that could instruct a model."""
+"""Words that say nothing about the purpose of a server, or that could instruct a model."""
 
-_NO_NOUN: Final = (
-    "ly",
-    "ied",
-    "ted",
-    "ded",
-    "ged",
-    "ned",
-    "red",
-    "sed",
-    "ced",
-    "ked",
-    "led",
-    "ped",
-    "ved",
-    "ical",
-    "lize",
-    "rize",
-)
+_NOT_NOUN: Final = tuple(_set_of("ly ied ted ded ged ned red sed ced ked led ped ved ical lize rize"))
 """Endings of adverbs, participles, adjectives and verbs."""
 
 
@@ -138,7 +121,7 @@ _GLUED: Final = re.compile(
     "follow|forget|forward|grant|ignore|instead|jailbreak|leak|must|never|obey|override|please|pretend|remove|repeat|"
     "reply|respond|reveal|send|steal|sudo|system|transfer|trust|upload|without|you)[a-z]{4,}"
 )
-"""Two words written as one, the first of which instructs. Few names of things are lost by this, such as `sendgrid`."""
+"""Two words written as one, the first of which instructs. Few nouns are lost by this, such as `sendgrid`."""
 
 
 @dataclass(slots=True)
@@ -146,10 +129,10 @@ class _Seen:
     """A word in the tools of one server.
 
     Attributes:
-        score: the weights of the tools that have it.
-        tools: in how many it is.
-        named: whether it is in the name of one.
-        forms: as what it was written, e.g. `issue` and `issues`.
+        score: sum of the weights in the tools that have the word.
+        tools: number of tools that have the word.
+        named: the word is in the name of a tool.
+        forms: spellings with their number of tools, e.g. `issue` and `issues`.
     """
 
     score: int
@@ -168,10 +151,10 @@ def plain_words(name: str) -> str:
 def topics(servers: Mapping[str, Collection[Tool]]) -> tuple[str, ...]:
     """Return the topics of all servers, the most telling first.
 
-    The best of each server come before the second of any. A word of several servers is there once.
+    The best topic of each server precedes the second one of any server. A word of several servers occurs once.
 
     Args:
-        servers: by configured name, the tools that count, in the order of the configuration.
+        servers: tools by configured name, in the order of the configuration.
     """
     if len(servers) > MAX_SERVERS:
         return ()
@@ -187,7 +170,7 @@ def topics(servers: Mapping[str, Collection[Tool]]) -> tuple[str, ...]:
 
 
 def _best(words: Mapping[str, _Seen], spread: Counter[str]) -> Sequence[tuple[str, str]]:
-    """Return keys and shown forms of the topics of one server, best first."""
+    """Return the keys and the most frequent spellings of one server's topics, best first."""
     eligible = [(key, word) for key, word in words.items() if word.named or word.tools > 1]
     eligible.sort(key=lambda each: (-each[1].score / spread[each[0]], each[0]))
     return [(key, min(word.forms, key=lambda form: (-word.forms[form], form))) for key, word in eligible[:MAX_TOPICS]]
@@ -215,10 +198,10 @@ def _seen(tools: Collection[Tool], server: str) -> dict[str, _Seen]:
 
 
 def _letters(text: str, *, split: bool) -> Iterable[str]:
-    """Return the words of a text that are ASCII letters alone, in lower case.
+    """Return the words of a text that consist of ASCII letters, in lower case.
 
     Args:
-        split: at capitals inside a word, as in names. In prose, `GitHub` is one word.
+        split: split words at capitals, as in names. In prose, `GitHub` is one word.
     """
     for token in _TOKEN.findall(_ADDRESS.sub(" ", text[:MAX_TEXT]).replace("_", " ")):
         if token.isascii() and token.isalpha():
@@ -227,14 +210,14 @@ def _letters(text: str, *, split: bool) -> Iterable[str]:
 
 @lru_cache(maxsize=8192)
 def _may_be_topic(word: str, key: str) -> bool:
-    if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NO_NOUN) or _GLUED.fullmatch(word):
+    if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NOT_NOUN) or _GLUED.fullmatch(word):
         return False
     return not any(form in _NO_TOPICS for form in (word, key, *_stripped(word)))
 
 
 @lru_cache(maxsize=8192)
 def _key(word: str) -> str:
-    """Return what `issue` and `issues` have in common."""
+    """Return the singular of a word as its key: `issue` for `issue` and `issues`."""
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith(("ches", "shes", "sses", "xes")):
@@ -243,7 +226,7 @@ def _key(word: str) -> str:
 
 
 def _stripped(word: str) -> Iterable[str]:
-    """Return the verbs that a form with `-ing`, `-ed`, `-er` or `-es` may come from."""
+    """Return the verbs that a form in `-ing`, `-ed`, `-er` or `-es` may come from."""
     for ending in ("ing", "ed", "er", "es"):
         base = word.removesuffix(ending)
         if base != word and len(base) > 1:

@@ -1,22 +1,23 @@
-"""Rank texts for a request in everyday words.
+"""Search for tools by requests in everyday words.
 
-BM25F over the names and texts of a tool, with a thesaurus between a request's words and the words of APIs. The
-thesaurus (`thesaurus.txt`) was written by hand from how people talk, never from a server's tools. The best by words are
-compared in meaning too, by one small vector per word (`word_vectors.bin`, our own fit to a sentence model).
+Tools are ranked by BM25F over their names and texts. A thesaurus translates the words of a request into those of APIs;
+`thesaurus.txt` was written by hand from how people talk, never from the tools of a server. The best tools by words are
+also compared in meaning, with one small vector for each word (`word_vectors.bin`, fitted to a sentence model).
 
-Where the extra `semantic` is installed, a hit's score is `4 * cosine + score by words / best score by words` over all
-tools: the model finds tools that share no word with the request, and the words decide between tools that mean the same.
-Results hardly change with a weight anywhere from 3 to 5. A second after everything is open, and after each change,
-`warmup` makes the index and the vectors in a thread; searches use vectors only when all of a catalog's are there.
+With the extra `semantic`, the score of a hit is `4 * cosine + score by words / best score by words` over all tools. The
+model finds tools that share no word with the request, and words decide between tools with the same meaning. Any weight
+from 3 to 5 gives almost the same results. One second after the start, and after each change, `warmup` makes the index
+and the vectors in a thread. Searches use the vectors once all those of a catalog are complete.
 
-A request with several wishes ("create a workbook, add a chart and send it") is split (`wishes`). Each wish is ranked
-alone, and a tool's best score for one of them counts beside its score for the whole.
+A request for several things ("create a workbook, add a chart and send it") is split by `wishes`. Each part is ranked
+alone, and the best score of a tool for one part is added to its score for the whole.
 
-Change weights only for reasons that hold for any tools; `benchmarks/run.py search` measures them over labelled
-requests. Tried and dropped, since what one labelled set gained another lost: fewer hits of one server, word vectors
-refitted to summaries of MCP servers, word-by-word similarity, a vector for each server, reciprocal rank fusion.
+Change weights only for reasons that hold for any tools; `benchmarks/run.py search` measures them with labelled
+requests. These were tried and dropped, because one labelled set gained what another lost: fewer hits of one server,
+word vectors refitted to summaries of MCP servers, word-by-word similarity, a vector for each server, and reciprocal
+rank fusion.
 
-`words` splits and stems, `thesaurus` knows what people call things, `index` ranks by words, `vectors` compares meaning,
-`wishes` splits a request that asks for several things, and `finder` puts them together. `semantic` compares meaning
-with a sentence model, and `warmup` makes all of it ready in the background.
+`words` splits and stems texts, `thesaurus` has synonyms, `index` ranks by words, `vectors` compares meanings, `wishes`
+splits requests, and `finder` combines them. `semantic` compares meanings with a sentence model, and `warmup` prepares
+searches in the background.
 """

@@ -1,6 +1,6 @@
-"""Find tools for a sentence: which of a tool's texts count how much, exact names first, near misses last.
+"""The search for tools: the weights of a tool's texts, exact names first, near misses last.
 
-Words rank; what a sentence model says of the whole request and of all tools is added where there is one.
+Tools are ranked by words. If there is a sentence model, its similarity of the whole request to each tool is added.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 EXACT: Final = 100.0
-"""Extra score for a request that is a tool's whole name."""
+"""Extra score of a tool whose whole name is the request."""
 VECTOR_WEIGHT: Final = 1.5
-"""Score of the same meaning, by word vectors, against 1 for a word that one tool alone has."""
+"""Score of equal meaning by word vectors, relative to 1 for a word that only one tool has."""
 CONSIDERED: Final = 100
-"""The best by their words, whose meaning is compared too."""
+"""Best tools by words that are compared in meaning too."""
 MODEL_WEIGHT: Final = 4.0
-"""Score of the same meaning, by a sentence model, against 1 for the best by words."""
+"""Score of equal meaning by a sentence model, relative to 1 for the best tool by words."""
 _HIT_BY_MODEL: Final = 0.25
-"""Least cosine of a hit that shares no word with the request."""
+"""Least cosine of a hit that has no word of the request."""
 _NEAR_BY_MODEL: Final = 0.1
 """Least cosine of a near miss by a sentence model."""
 _FEW_NEAR: Final = 3
-"""Near misses by a sentence model: so small a cosine tells little."""
+"""Most near misses by a sentence model; such small cosines are not reliable."""
 WISH_WEIGHT: Final = 1.25
-"""Worth of the best hit for one of several wishes, beside 1 for the best hit for the whole request."""
+"""Score of the best hit for one of several wishes, relative to 1 for the best hit for the whole request."""
 
 MAX_TEXT: Final = 600
-"""Characters of a description, beyond its first sentence, that count; and of all descriptions of parameters."""
+"""Characters that count of a description beyond its first sentence, and of all descriptions of parameters."""
 MAX_PARAMETERS: Final = 200
 """Parameters whose names and descriptions count."""
 MAX_SERVER_TEXT: Final = 4_000_000
-"""Characters of one server's texts that count, beside names, titles and first sentences."""
+"""Characters that count of one server's texts, besides names, titles and first sentences."""
 OF_ONE_SERVER: Final = 0.75
-"""Largest share of one server in the hits of a search in all, unless the others have too few."""
+"""Largest share of one server in the hits of a search over all servers, unless the others have too few."""
 _LEAD: Final = 300
 _SENTENCE_END: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
 
@@ -67,14 +67,14 @@ _FIELDS: Final = (
 
 _NEAREST_STEMS: Final = 5
 _NEAR_BY_VECTOR: Final = 0.45
-"""Similarity of a word that is tried where nothing was found."""
+"""Least similarity of a word that is tried if no tool has a word of the request."""
 
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z#*\-\"'`(])|\n\s*\n")
-_TOLD: Final = 200
-"""Characters of whole sentences of a description that a sentence model reads; the first one may have twice as many."""
-_TOLD_PARAMETERS: Final = 8
-"""Parameters whose names a sentence model reads."""
+_MODEL_CHARACTERS: Final = 200
+"""Characters of whole sentences of a description for a sentence model. The first sentence may have twice as many."""
+_MODEL_PARAMETERS: Final = 8
+"""Parameters whose names are in the text for a sentence model."""
 
 
 class Compared(Protocol):
@@ -88,7 +88,7 @@ class Meaning(Protocol):
     """A sentence model."""
 
     def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
-        """Return these texts, which it asks for when it comes to them."""
+        """Return a comparison with these texts, which it takes when it computes their vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Hit:
     """One found tool.
 
     Attributes:
-        number: its place in the sequence that the finder was made from.
-        score: comparable within one answer only; below 1 for near misses.
+        number: its index in the sequence that the finder was made from.
+        score: comparable only within one answer; below 1 for near misses.
     """
 
     number: int
@@ -108,8 +108,8 @@ class Finder:
     """An immutable index of tools.
 
     Args:
-        tools: the name of its server and the tool.
-        meaning: a sentence model, where there is one.
+        tools: each with the name of its server.
+        meaning: a sentence model, if there is one.
     """
 
     def __init__(self, tools: Sequence[tuple[str, Tool]], meaning: Meaning | None = None) -> None:
@@ -118,14 +118,13 @@ class Finder:
         self._index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus(), shipped_vectors())
         self._vector_weight = VECTOR_WEIGHT * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
-        self._compared = None if meaning is None else meaning.over(partial(_told, tools))
+        self._compared = None if meaning is None else meaning.over(partial(_model_texts, tools))
 
     def find(self, request: str, limit: int, among: Collection[int] | None = None) -> list[Hit]:
-        """Return the best tools, best first; of equal ones those that came first. Near misses where none has a word of
-        it.
+        """Return the best tools, best first; equal ones in their order. If there are none, return near misses.
 
         Args:
-            among: only these, by number.
+            among: numbers of the tools to search in; None for all.
         """
         asked = "".join(words(request))
         scores = self._hits(request, limit, among)
@@ -140,13 +139,13 @@ class Finder:
         return self._best({number: 1 + score for number, score in scores.items()}, limit, among)
 
     def prepare(self) -> None:
-        """Make what the first searches would otherwise make one by one. May run in another thread."""
+        """Make everything that searches would make on demand. This may run in another thread."""
         for number in range(len(self._tools)):
             self._vector(number)
-        self._index.scores("misspeld")  # what only some requests need is made too
+        self._index.scores("misspeld")  # a misspelt word makes the index of letter pairs
 
     def _hits(self, request: str, limit: int, among: Collection[int] | None) -> dict[int, float]:
-        """Score the tools that have something of a request, by words and by the sentence model where there is one."""
+        """Return the scores of tools that match, by words and by the sentence model if there is one."""
         scores = self._index.scores(request)
         if among is not None:
             scores = {number: scores[number] for number in among if number in scores}
@@ -164,7 +163,7 @@ class Finder:
         }
 
     def _best_for_wishes(self, request: str, limit: int, among: Collection[int] | None) -> dict[int, float]:
-        """Score the hits for each of several wishes from 0 to 1; a tool has the score for the wish it suits best."""
+        """Return the best score from 0 to 1 of each tool for one of the wishes."""
         best: dict[int, float] = {}
         for wish in wishes(request):
             hits = self._hits(wish, limit, among)
@@ -174,11 +173,11 @@ class Finder:
         return best
 
     def _cosines(self, request: str) -> Sequence[float] | None:
-        """Compare a request with all tools by the sentence model; None without one."""
+        """Return the cosines of a request and all tools by the sentence model; None without one."""
         return None if self._compared is None or not words(request) else self._compared.similarities(request)
 
     def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
-        """Return the best by their words, with what word vectors say of them."""
+        """Return the best tools by words, with the similarity by word vectors added to their scores."""
         asked = shipped_vectors().of(telling_words(request))
         best = {}
         for number, score in self._ranked(scores, max(CONSIDERED, limit), OF_ONE_SERVER):
@@ -193,9 +192,9 @@ class Finder:
         return [Hit(number, round(score, 3)) for number, score in best]
 
     def _ranked(self, scores: Mapping[int, float], limit: int, share: float) -> list[tuple[int, float]]:
-        """Return the best of these, in order; of one server this share at most, unless the others have too few."""
+        """Return the best tools in order. One server has at most `share` of them, unless the others have too few."""
         most = math.ceil(share * limit)
-        # First among some more than are wanted; among all only where one server fills those.
+        # Sort a few more than the limit first, and all tools only if one server crowds out the others.
         for considered in (4 * limit, len(scores)):
             ranked = heapq.nsmallest(considered, scores.items(), key=_by_score)
             counts: Counter[str] = Counter()
@@ -219,7 +218,7 @@ class Finder:
         return self._vectors[number]
 
     def _near_misses(self, request: str, limit: int, among: Collection[int] | None) -> list[Hit]:
-        """Tools that are near in meaning to the whole request, or have words that are."""
+        """Return tools whose meaning, or that of their words, is near to the request."""
         cosines = self._cosines(request)
         if cosines is not None:
             numbers = range(len(cosines)) if among is None else among
@@ -245,15 +244,14 @@ def _by_score(item: tuple[int, float]) -> tuple[float, int]:
 
 
 def _lead(description: str) -> str:
-    """Return the first sentence."""
+    """Return the first sentence of a description."""
     end = _SENTENCE_END.search(description, 0, _LEAD)
     return description[: end.end() if end else _LEAD]
 
 
-def _told(tools: Sequence[tuple[str, Tool]]) -> list[str]:
-    """Return what a sentence model reads of each tool: a few words, since a longer text means less of each of its
-    parts."""
-    told = []
+def _model_texts(tools: Sequence[tuple[str, Tool]]) -> list[str]:
+    """Return a text about each tool for a sentence model. It is short, because each part of a long text counts less."""
+    texts = []
     for server, tool in tools:
         parts = (
             f"{_spaced(server)} {_spaced(tool.name)}",
@@ -261,29 +259,29 @@ def _told(tools: Sequence[tuple[str, Tool]]) -> list[str]:
             _first_sentences(tool.description),
             _parameters(tool),
         )
-        told.append(". ".join(part.rstrip(". ") for part in parts if part))
-    return told
+        texts.append(". ".join(part.rstrip(". ") for part in parts if part))
+    return texts
 
 
 def _spaced(name: str) -> str:
-    """`createHTTPRoute` as "create HTTP route"."""
-    parts = _PART.findall(name[:_TOLD])
+    """Return a name as words: `createHTTPRoute` becomes "create HTTP route"."""
+    parts = _PART.findall(name[:_MODEL_CHARACTERS])
     return " ".join(part if part.isupper() and len(part) > 1 else part.lower() for part in parts)
 
 
 def _other_title(tool: Tool) -> str:
-    title = " ".join((tool.title or "")[:_TOLD].split())
+    title = " ".join((tool.title or "")[:_MODEL_CHARACTERS].split())
     return "" if title.lower() == _spaced(tool.name).lower() else title
 
 
 def _first_sentences(description: str) -> str:
-    told = ""
-    for sentence in _BETWEEN_SENTENCES.split(description[: 10 * _TOLD]):
+    text = ""
+    for sentence in _BETWEEN_SENTENCES.split(description[: 10 * _MODEL_CHARACTERS]):
         plain = " ".join(sentence.split())
-        if told and len(told) + len(plain) > _TOLD:
+        if text and len(text) + len(plain) > _MODEL_CHARACTERS:
             break
-        told = f"{told} {plain}".strip()
-    return told[: 2 * _TOLD]
+        text = f"{text} {plain}".strip()
+    return text[: 2 * _MODEL_CHARACTERS]
 
 
 def _parameters(tool: Tool) -> str:
@@ -291,18 +289,18 @@ def _parameters(tool: Tool) -> str:
     properties = tool.input_schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
-    return ", ".join(filter(None, (_spaced(str(name)) for name in islice(properties, _TOLD_PARAMETERS))))
+    return ", ".join(filter(None, (_spaced(str(name)) for name in islice(properties, _MODEL_PARAMETERS))))
 
 
 def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
-    """Return the texts of the fields, none of them long; `room` is for what says least."""
+    """Return the texts of a tool's fields, cut to their limits. `room`: characters for the less important fields."""
     description = tool.description[: 2 * MAX_TEXT].strip()
     lead = _lead(description)
     properties = tool.input_schema.get("properties")
     if not isinstance(properties, Mapping):
         properties = {}
     room = min(room, MAX_TEXT)
-    said = []
+    details = []
     left = room
     for rule in islice(properties.values(), MAX_PARAMETERS):
         if not isinstance(rule, Mapping):
@@ -310,7 +308,7 @@ def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
         choices = rule.get("enum")
         for text in (rule.get("description"), *(choices[:20] if isinstance(choices, list) else ())):
             if isinstance(text, str) and left > 0:
-                said.append(text[:left])
+                details.append(text[:left])
                 left -= len(text)
     return (
         tool.name[:_LEAD],
@@ -318,13 +316,13 @@ def _texts(server: str, tool: Tool, room: int) -> tuple[str, ...]:
         lead,
         description[len(lead) : len(lead) + room],
         " ".join([str(name)[:MAX_TOKEN] for name in islice(properties, MAX_PARAMETERS)])[: 2 * room],
-        " ".join(said),
+        " ".join(details),
         server,
     )
 
 
 def _all_texts(tools: Sequence[tuple[str, Tool]]) -> list[tuple[str, ...]]:
-    """Return the texts of all tools, with a bounded share for each server."""
+    """Return the texts of all tools, with a bounded length for each server."""
     room: dict[str, int] = {}
     texts = []
     for server, tool in tools:

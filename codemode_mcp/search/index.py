@@ -1,8 +1,8 @@
-"""Rank documents for a request: BM25F with a thesaurus. Pure; knows nothing of tools.
+"""A ranking of documents for a request: BM25F with a thesaurus. Pure, and independent of tools.
 
-Every word of a request is a concept. A document has a concept by the word itself or, for less, by what the thesaurus
-says tools call it; of several such words the best counts most. Phrases of the thesaurus are concepts of their own, and
-a word that no document has and the thesaurus does not know stands for those that are spelt like it.
+Every word of a request is a concept. A document matches a concept by the word itself or, with less weight, by a synonym
+from the thesaurus. Of several matching words the best one counts most. Phrases of the thesaurus are concepts too. A
+word that neither the documents nor the thesaurus have is replaced by words with a similar spelling.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from codemode_mcp.search.thesaurus import Thesaurus
 
 MAX_ASKED: Final = 40
-"""Words of a request that count."""
+"""Words of a request that are ranked."""
 K1: Final = 0.9
-"""Saturation of further occurrences of a word in a document (BM25's `k1`)."""
+"""Saturation of repeated words in a document (BM25's `k1`)."""
 SYNONYM: Final = 0.5
-"""Weight of a word of the thesaurus, against 1 for a word of the request."""
+"""Weight of a word of the thesaurus, relative to 1 for a word of the request."""
 MAX_MEANINGS: Final = 12
-"""Words of the thesaurus that are looked up for one phrase; the most telling come first."""
+"""Words of the thesaurus that are used for one phrase; the most telling ones come first."""
 COMMON: Final = 0.1
-"""Share of the documents that have a word which is no help as a word of the thesaurus."""
+"""Share of documents above which a word of the thesaurus is too common to be used."""
 FEW: Final = 50
-"""Documents among which no word is too common."""
+"""Number of documents up to which no word is too common."""
 FURTHER_SYNONYM: Final = 0.5
-"""Weight of further words of one meaning, against 1 for the first, the most telling one."""
+"""Weight of further words for one concept, relative to 1 for the first, the most telling one."""
 COVERED: Final = 0.5
-"""Power of the share of a request's concepts that a document has."""
+"""Exponent of the share of a request's concepts that a document has."""
 MISSPELT: Final = 0.7
-"""Weight of a word that is spelt like one of the request; and how alike they must be."""
+"""Weight of a word with a spelling similar to one of the request, and the least similarity."""
 MIN_MISSPELT: Final = 4
-"""Letters of a word that is worth correcting."""
+"""Shortest word that is corrected."""
 MAX_MISSPELT: Final = 5
 """Words of a request that are corrected."""
 MAX_WITH_PAIR: Final = 1_000
-"""Stems with the same pair of letters that are looked at for a correction."""
+"""Stems with the same pair of letters that are candidates for a correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Field:
     """Weight of a field of the documents.
 
     Attributes:
-        weight: one occurrence of a word here is worth so many in a field of weight 1.
-        length: from 0 to 1, how far a longer text makes each word count less (BM25's `b`).
+        weight: value of one word here, relative to a field of weight 1.
+        length: influence of the length of a text from 0 to 1 (BM25's `b`). In a longer text each word counts less.
     """
 
     weight: float
@@ -62,10 +62,11 @@ class Field:
 
 
 class Index:
-    """An immutable inverted index of documents, each the texts of its fields; they are known by their numbers.
+    """An immutable inverted index of documents, which are identified by their numbers.
 
     Args:
-        vocabulary: stems that are no misspellings, also where no document has them.
+        documents: the texts of each document, one for each field.
+        vocabulary: stems that are spelt correctly even if no document has them.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Index:
     ) -> None:
         self._thesaurus = thesaurus
         self._vocabulary = vocabulary
-        # Lengths in characters: of all texts they are known before the first is split.
+        # Lengths are in characters, because these are known before texts are split into words.
         averages = [sum(map(len, texts)) / len(texts) or 1.0 for texts in zip(*documents, strict=True)]
         numbers: dict[str, array[int]] = {}
         weights: dict[str, array[float]] = {}
@@ -104,11 +105,11 @@ class Index:
 
     @property
     def stems(self) -> Iterable[str]:
-        """Every stem of the documents."""
+        """All stems of the documents."""
         return self._numbers.keys()
 
     def scores(self, request: str) -> dict[int, float]:
-        """Return how well each document that matches at all does, by its number."""
+        """Return the score of each document that matches, by its number."""
         concepts: dict[tuple[str, ...], dict[str, float]] = {
             (stem,): {stem: 1.0} for stem in telling_words(request)[:MAX_ASKED]
         }
@@ -127,7 +128,7 @@ class Index:
             found.append(self.meant(concept))
         if not found:
             return {}
-        # The concept of most documents comes first: a dictionary is copied much faster than it is added to.
+        # The concept with the most documents comes first: reusing its dictionary is faster than adding to another.
         found.sort(key=len, reverse=True)
         scores = found[0]
         covered = dict.fromkeys(scores, 1)
@@ -139,7 +140,7 @@ class Index:
         return {number: score * shares[covered[number] - 1] for number, score in scores.items()}
 
     def meant(self, words: Mapping[str, float]) -> dict[int, float]:
-        """Return the documents with one of several stems that stand for one concept, each with what it counts."""
+        """Return the scores of documents for one concept, which any of the stems stands for, given with weights."""
         if len(words) == 1:
             ((stem, counts),) = words.items()
             return {number: counts * score for number, score in self._documents(stem)}
@@ -157,7 +158,7 @@ class Index:
         return zip(self._numbers.get(stem, ()), self._weights.get(stem, ()), strict=True)
 
     def _spelt_like(self, stem: str) -> list[str]:
-        """Stems of the documents that were probably meant; two letters in a row are right, most often the first."""
+        """Return stems of the documents with a similar spelling that have a pair of letters in common."""
         if len(stem) < MIN_MISSPELT or not stem.isalpha() or stem in self._vocabulary:
             return []
         shared = Counter(

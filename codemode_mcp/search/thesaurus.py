@@ -1,14 +1,12 @@
-"""Words of people for things, and words of tools for them. Pure, but for reading one file beside this module once.
+"""Synonyms: words of people and the words that tools use for the same things. Pure, except for reading one file once.
 
-`thesaurus.txt` is what people write.
+`thesaurus.txt` is edited by hand. Each line has one of two forms:
 
-Each line of it is one of
+    phrase | phrase > word word    a request with one of the phrases asks for tools with the words on the right
+    word = word = two words        each word stands for all others
 
-    phrase | phrase > word word    a request with one of the phrases is one for tools with the words on the right
-    word = word = two words        each stands for all others
-
-Searches read `thesaurus_stems.txt`, which `scripts/compile_thesaurus.py` makes of it. To find the stems of 9,000
-phrases takes a quarter of a second and 5 MB.
+Searches read `thesaurus_stems.txt`, which `scripts/compile_thesaurus.py` makes from it: finding the stems of 9,000
+phrases takes 0.25 s and 5 MB.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MAX_PHRASE: Final = 4
-"""Words of a phrase."""
+"""Most words of a phrase."""
 MAX_GAP: Final = 3
-"""Other words between them: "throw the old mail away"."""
+"""Most other words between the words of a phrase: "throw the old mail away"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,8 @@ class Match:
     """A phrase found in a request.
 
     Attributes:
-        places: of its words.
-        meanings: stems of the words that tools use for it, the most telling first.
+        places: indices of its words in the request.
+        meanings: stems of the words that tools use for it, the most telling ones first.
     """
 
     places: tuple[int, ...]
@@ -50,18 +48,18 @@ class Thesaurus:
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._know(compiled(lines))
+        self._add_entries(compiled(lines))
 
     @classmethod
     def of_stems(cls, entries: Iterable[str]) -> Thesaurus:
-        """Return the thesaurus that `compiled` has made these entries of."""
+        """Return the thesaurus with these entries, which `compiled` has made."""
         made = cls(())
-        made._know(entries)
+        made._add_entries(entries)
         return made
 
-    def _know(self, entries: Iterable[str]) -> None:
+    def _add_entries(self, entries: Iterable[str]) -> None:
         self._count = 0
-        # Entries stay texts: tuples of stems take five times as much.
+        # Entries stay texts, because tuples of stems take five times the memory.
         self._by_first: dict[str, str] = {}
         for entry in entries:
             self._count += 1
@@ -73,8 +71,7 @@ class Thesaurus:
         return self._count
 
     def matches(self, asked: Sequence[str]) -> list[Match]:
-        """Return every phrase in a request, given as its `phrase_words`; up to `MAX_GAP` others may stand in
-        between."""
+        """Return all phrases in a request, given as its `phrase_words`, with up to `MAX_GAP` other words in between."""
         found = []
         for start, first in enumerate(asked):
             for line in self._by_first.get(first, "").splitlines():
@@ -86,7 +83,7 @@ class Thesaurus:
 
 
 def compiled(lines: Iterable[str]) -> list[str]:
-    """Return entries for `Thesaurus.of_stems`: the stems of a phrase, a tab, and the stems of what it means."""
+    """Return entries for `Thesaurus.of_stems`: the stems of a phrase, a tab, and the stems of its meanings."""
     meanings: dict[tuple[str, ...], dict[str, None]] = {}
     for line in lines:
         if not line.strip() or line.startswith("#"):
@@ -103,7 +100,7 @@ def compiled(lines: Iterable[str]) -> list[str]:
 
 
 def _add(known: dict[tuple[str, ...], dict[str, None]], phrase: str, meanings: Iterable[str]) -> None:
-    """Add the stems of meanings to those of a phrase."""
+    """Add the stems of meanings to a phrase."""
     key = tuple(phrase_words(phrase))
     if not 0 < len(key) <= MAX_PHRASE:
         return
@@ -129,6 +126,6 @@ def _places(phrase: Sequence[str], asked: Sequence[str], start: int) -> tuple[in
 
 @lru_cache(maxsize=1)
 def shipped_thesaurus() -> Thesaurus:
-    """Return the thesaurus that comes with the product."""
+    """Return the thesaurus of this package."""
     text = resources.files("codemode_mcp.search").joinpath("thesaurus_stems.txt").read_text("utf-8")
     return Thesaurus.of_stems(text.splitlines())

@@ -1,7 +1,7 @@
-"""Words as vectors: how near in meaning two texts are that share no word. Pure, but for one file of its own.
+"""Word vectors, which compare the meaning of texts that share no word. Pure, except for reading one file.
 
-`word_vectors.bin` holds one small vector per stem, fitted by `scripts/fit_word_vectors.py` so that the sum of a text's
-word vectors is near what a sentence model makes of the whole text.
+`word_vectors.bin` has one small vector for each stem. `scripts/fit_word_vectors.py` fits them so that the sum of a
+text's word vectors is near the vector of the whole text by a sentence model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WordVectors:
         after_width = data.find(b"\n", len(MAGIC)) + 1
         start = data.find(b"\n", after_width) + 1
         self._dimensions = width = int(data[len(MAGIC) : after_width])
-        # Not a dictionary by the words: two arrays of a number for each take a tenth of that.
+        # Two arrays with a number for each word take a tenth of the memory of a dictionary.
         hashed = sorted((hash(word), row) for row, word in enumerate(data[after_width : start - 1].decode().split(" ")))
         self._hashes = array("q", [each for each, _ in hashed])
         self._rows = array("I", [row for _, row in hashed])
@@ -52,9 +52,9 @@ class WordVectors:
         return self._row(stem) is not None
 
     def _row(self, stem: object) -> int | None:
-        """Return the number of a stem; None if it is not known.
+        """Return the row of a stem; None if it is unknown.
 
-        Two words with the same hash are as good as impossible: it has 64 bits, and a key of the process.
+        Two words with the same hash are practically impossible: hashes have 64 bits and a random key.
         """
         wanted = hash(stem)
         place = bisect_left(self._hashes, wanted)
@@ -73,7 +73,7 @@ class WordVectors:
         return length
 
     def of(self, stems: Iterable[str]) -> list[float] | None:
-        """Return the direction of a text, as a vector of length 1; None if none of its words is known."""
+        """Return the direction of a text as a vector of length 1; None if all of its words are unknown."""
         total: list[int] | None = None
         for stem in stems:
             row = self._row(stem)
@@ -86,7 +86,7 @@ class WordVectors:
         return [each / length for each in total] if length else None
 
     def near(self, vector: Sequence[float], stems: Iterable[str], least: float) -> dict[str, float]:
-        """Those of the stems whose similarity to a vector of length 1 is at least so much, each with it."""
+        """Return the stems whose similarity to a vector of length 1 is at least `least`, with their similarity."""
         found = {}
         for stem in stems:
             row = self._row(stem)
@@ -105,9 +105,9 @@ def similarity(one: Iterable[float], other: Iterable[float]) -> float:
 
 @lru_cache(maxsize=1)
 def shipped_vectors() -> WordVectors:
-    """Return the vectors that come with the product."""
+    """Return the vectors of this package."""
     file = resources.files("codemode_mcp.search").joinpath("word_vectors.bin")
     if not isinstance(file, Path):
         return WordVectors(file.read_bytes())
-    with file.open("rb") as opened:  # mapped: pages that no text needs are not read, and processes share the others
+    with file.open("rb") as opened:  # mapped, so that only needed pages are read, and processes share them
         return WordVectors(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))

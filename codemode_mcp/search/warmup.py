@@ -1,8 +1,8 @@
-"""Make search ready in the background, so that no program waits for what the first search needs.
+"""Preparation of search in the background, so that the first search does not wait.
 
-Everything is done in a thread, one for each round, that can be left at any time. Its second half, which is long when a
-sentence model meets new tools, has a low priority; the first holds the interpreter's lock, so that others would wait
-for a thread that is not run.
+Each round of work has a thread that can be abandoned at any time. The second half of a round, which is long if a
+sentence model has to embed new tools, has a low priority. The first half has not: it holds the interpreter's lock, so
+other threads would wait for a thread that does not run.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ log = logging.getLogger("codemode_mcp.warmup")
 
 THREAD_NAME: Final = "search"
 AFTER_SECONDS: Final = 1.0
-"""After everything is open, or has changed: the first program comes first, and changes come in groups."""
+"""Seconds from the start or a change to a round: the first program has priority, and changes come in groups."""
 CLOSE_SECONDS: Final = 1.0
 MAX_REST_SECONDS: Final = 30.0
-"""After a round nothing is done for as long as it took, but no longer than this."""
+"""Longest pause after a round. The pause is as long as the round was."""
 _LESS_PRIORITY: Final = 10
 
 
 class Searched(Protocol):
-    """A catalog, as far as search is concerned."""
+    """The part of a catalog that is prepared."""
 
     def prepare_search(self) -> None:
-        """Make the index, so that the first search does not wait for it."""
+        """Make the search index."""
 
 
 class Warmup:
-    """A context manager; leaving it stops the work in progress.
+    """A context manager for the work in the background. Leaving it stops the work.
 
     Args:
-        fill: what else to do for all catalogs that search is ready for, until its argument says to stop.
+        fill: makes the vectors of all catalogs, until its argument returns True.
     """
 
     def __init__(self, fill: Callable[[Callable[[], bool]], None] | None) -> None:
@@ -63,11 +63,11 @@ class Warmup:
             self._thread.join(CLOSE_SECONDS)
 
     async def run(self, catalog: Callable[[], Searched], changed: Callable[[], anyio.Event]) -> None:
-        """Compute vectors until cancelled.
+        """Prepare searches after the start and after each change, until cancelled.
 
         Args:
-            catalog: the current one.
-            changed: an event for the next time that it is another.
+            catalog: returns the current catalog.
+            changed: returns an event for the next change of the catalog.
         """
         rest = 0.0
         while True:
@@ -85,16 +85,16 @@ class Warmup:
         try:
             catalog.prepare_search()
             if self._fill is not None:
-                _step_back()
+                _lower_priority()
                 self._fill(self._stop.is_set)
         except Exception:
-            log.exception("search could not be made ready")
+            log.exception("search could not be prepared")
         finally:
             self._done.set()
 
 
-def _step_back() -> None:
-    if sys.platform == "linux":  # elsewhere this would be about the whole process
+def _lower_priority() -> None:
+    if sys.platform == "linux":  # elsewhere the priority is that of the whole process
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _LESS_PRIORITY)

@@ -1,8 +1,8 @@
-"""The several wishes of one request. Pure.
+"""Requests that ask for several things, split into their wishes. Pure.
 
-Models often put all that a task needs into one search: "create a spreadsheet, add a chart and send it by email". Ranked
-as a whole, a tool that has a little of each wish comes before the tool for one of them. Each wish is therefore ranked
-alone, too. A full sentence is taken for one wish: its commas and conjunctions mostly join reasons to what is asked for.
+Models often put a whole task into one search: "create a spreadsheet, add a chart and send it by email". If it is ranked
+as a whole, a tool that matches a little of each wish precedes the tools for single wishes. So each wish is also ranked
+alone. A full sentence counts as one wish, because its commas and conjunctions mostly add reasons.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from codemode_mcp.search.words import STOP_WORDS, telling_words, tokens
 
 MAX_WISHES: Final = 4
-"""Wishes of a request that are ranked alone; the first ones."""
+"""Wishes of a request that are ranked alone."""
 MIN_WORDS: Final = 2
-"""Telling words of a wish. What has fewer belongs to the next one: "create, edit and delete files" is one wish."""
+"""Least telling words of a wish. A shorter part belongs to the next: "create, edit and delete files" is one wish."""
 KEYWORDS: Final = 0.35
-"""Largest share of stop words in a request that is a list of keywords and no sentence."""
+"""Largest share of stop words in a list of keywords. A request with more of them is a sentence."""
 
 _MAX_TEXT: Final = 1_000
 _BETWEEN: Final = re.compile(r"[;,\n]|\s/\s|[.!?]\s|\b(?:and|or|then|plus)\b", re.IGNORECASE)
@@ -28,9 +28,9 @@ _JOINING: Final = frozenset(("and", "or", "then", "plus"))
 
 
 def wishes(request: str) -> list[str]:
-    """Split a request into the wishes to rank beside the whole; none where the whole says it all.
+    """Return the wishes to rank besides the whole request; none if it has only one.
 
-    Examples are left out of a wish: "run commands such as PDF converters" is the wish to run commands.
+    Examples are not part of a wish: "run commands such as PDF converters" is the wish to run commands.
     """
     request = request[:_MAX_TEXT]
     if not _BETWEEN.search(request) and not _EXAMPLES.search(request):

@@ -1,8 +1,8 @@
-"""Text as the words that are compared. Pure.
+"""Texts as comparable words. Pure.
 
-Names are split at case and punctuation, words are brought to their stem (Snowball's English stemmer), so that
-`createIssue`, `create_issue` and "creating issues" give the same. Accents go; scripts without spaces are compared by
-pairs of characters.
+Names are split at case and punctuation, and words are reduced to their stems by Snowball's English stemmer, so that
+`createIssue`, `create_issue` and "creating issues" are equal. Accents are removed. Scripts without spaces are split
+into pairs of characters.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_WORD: Final = 40
-"""Letters of a word that count."""
+"""Letters of a word that are compared."""
 MAX_TOKEN: Final = 128
-"""Characters of what stands between spaces and punctuation that count."""
+"""Characters of a token that are compared."""
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _BETWEEN: Final = dict.fromkeys((code for code in range(128) if not chr(code).isalnum()), " ")
@@ -30,16 +30,16 @@ _MAIL: Final = re.compile(r"[^@]+@[^@.]+\.[^@]+")
 _FILE: Final = re.compile(r"[\w/.~-]*[\w/~-]\.[a-z]{2,4}")
 _NUMBER: Final = re.compile(r"[^\w]*[0-9][0-9.,:%-]*[^\w]*")
 _CODE_NAME: Final = re.compile(r"[A-Za-z]{1,3}[0-9]+[A-Za-z]?|[0-9][A-Za-z]{1,2}")
-"""`s3`, `k8s`, `sha256`, `2fa`: one word, which its parts are not."""
+"""`s3`, `k8s`, `sha256`, `2fa`: single words, although letters and digits alternate."""
 _ACRONYMS: Final = re.compile(r"[A-Z]{2,}s")
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}")
 
-# Two paragraphs: words that fill a request, and vague words.
+# The file has two paragraphs: filler words and vague words.
 _FILLERS, _VAGUE_WORDS = (resources.files("codemode_mcp.search") / "stop_words.txt").read_text("utf-8").split("\n\n")
 FILLERS: Final = frozenset(_FILLERS.split())
-"""Words without a meaning of their own in a request."""
+"""Words without meaning in a request."""
 STOP_WORDS: Final = FILLERS | frozenset(_VAGUE_WORDS.split())
-"""Words that say nothing about which tool is meant when they stand alone; in a phrase they may: "log in", "who is"."""
+"""Words that do not distinguish tools, except within a phrase such as "log in" or "who is"."""
 
 
 def words(text: str) -> list[str]:
@@ -48,12 +48,12 @@ def words(text: str) -> list[str]:
 
 
 def telling_words(text: str) -> list[str]:
-    """Return the stems of a request without stop words; with them where there is nothing else."""
+    """Return the stems of a request without stop words, unless it has only stop words."""
     return _without(STOP_WORDS, text)
 
 
 def phrase_words(text: str) -> list[str]:
-    """Return the stems of a request or a phrase without fillers; with them where there is nothing else."""
+    """Return the stems of a request or a phrase without fillers, unless it has only fillers."""
     return _without(FILLERS, text)
 
 
@@ -64,7 +64,7 @@ def _without(unwanted: frozenset[str], text: str) -> list[str]:
 
 
 def _named(word: str) -> str:
-    """Return what a word of a request is an example of: a page, an address, a file; numbers say nothing."""
+    """Return the kind of thing that a word is an example of: `url`, `email address`, `file`; nothing for a number."""
     if "." not in word and not word[:1].isdigit() and not word[-1:].isdigit():
         return word
     if len(word) > MAX_TOKEN:
@@ -80,12 +80,12 @@ def _named(word: str) -> str:
 
 
 def tokens(text: str) -> list[str]:
-    """Return what stands between spaces and punctuation, as written; `stems` tells the words in it."""
+    """Return the parts of a text between spaces and punctuation. A token can have several words; see `stems`."""
     if text.isascii():
         found = text.translate(_BETWEEN).split()
     else:
-        # Letters without their accents: what a stemmer for English knows, and what people type. Marks that stand alone
-        # go first: to bring a long row of them into order takes quadratic time.
+        # The stemmer knows letters without accents, and people type them. Marks are removed first, because
+        # normalizing a long row of them takes quadratic time.
         plain = _without_marks(unicodedata.normalize("NFKD", _without_marks(text)))
         found = _TOKEN.findall(unicodedata.normalize("NFC", plain))
     return [token[:MAX_TOKEN] for token in found] if max(map(len, found), default=0) > MAX_TOKEN else found
@@ -97,7 +97,7 @@ def _without_marks(text: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def stems(token: str) -> tuple[str, ...]:
-    """Return the stems of the words in one token: of `createIssues`, `create` and `issu`."""
+    """Return the stems of the words in one token: `create` and `issu` for `createIssues`."""
     if _CODE_NAME.fullmatch(token):
         return (token.lower(),)
     found: list[str] = []
@@ -113,10 +113,10 @@ def stems(token: str) -> tuple[str, ...]:
 
 
 def _stemmer() -> Callable[[str], str]:
-    """Return one for each thread: stemmers keep the word they work on."""
+    """Return the stemmer of the current thread. Stemmers have mutable state."""
     stem: Callable[[str], str] | None = getattr(_of_thread, "stem", None)
     if stem is None:
-        # Imported when first needed: a server whose programs never search does without.
+        # Imported on demand, because many servers never search.
         import snowballstemmer  # type: ignore[import-untyped]  # it carries no types
 
         stem = _of_thread.stem = snowballstemmer.stemmer("english").stemWord

@@ -289,7 +289,7 @@ class Surface:
                 )
         raise ProgramError(
             "invalid_input",
-            f"there is no tool {name[:100]!r} here; call exec or wait. Programs in exec call all other tools",
+            f"there is no tool {name[:100]!r} here; the tools are exec and wait. Call other tools in a program of exec",
         )
 
     def _shown(self) -> tuple[object, ...]:

@@ -136,7 +136,7 @@ def test_a_part_of_a_file_is_read_by_identifier_or_by_original_name(part: str, f
         (PART, "name a tool after the #"),
         (PART + "createIssue,", 'MCP.github has no tool ""'),
         (PART + "$api", 'MCP.github has no tool "$api"'),
-        ("mcp/index.d.ts#createIssue", "mcp/index.d.ts holds no tools"),
+        ("mcp/index.d.ts#createIssue", "mcp/index.d.ts has no tools"),
         ("mcp/none.d.ts#createIssue", 'there is no file "mcp/none.d.ts"'),
         ("#createIssue", "is not a valid path"),
     ],

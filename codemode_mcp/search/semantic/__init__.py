@@ -1,6 +1,7 @@
-"""Search by meaning, with what the optional extra `semantic` installs; nothing is imported or read before it is used.
+"""Search by meaning with a sentence model, for which the extra `semantic` has to be installed.
 
-`model` makes vectors of texts, `vector_file` keeps them on disk, `meaning` compares requests with texts of catalogs.
+`model` makes vectors of texts, `vector_file` stores them on disk, and `meaning` compares requests with the texts of
+catalogs. The libraries of the extra are imported on first use.
 """
 
 from codemode_mcp.search.semantic.meaning import Meaning

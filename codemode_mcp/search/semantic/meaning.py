@@ -1,4 +1,4 @@
-"""Similarity in meaning of requests to the texts of catalogs. One model for the process, for any number of catalogs."""
+"""Similarity in meaning of requests to the texts of catalogs, with one model for all catalogs of the process."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.semantic")
 
 MAX_REQUEST: Final = 500
-"""Characters of a request that are read."""
+"""Characters of a request that are compared."""
 _REQUESTS: Final = 256
-"""Requests whose vectors are remembered."""
+"""Requests whose vectors are cached."""
 _TEXTS: Final = 32
-"""Embedded between two looks at whether to stop."""
+"""Texts that are embedded between two checks for a stop."""
 _SAVE_SECONDS: Final = 20.0
 _WIDTH: Final = 2 * DIMENSIONS
-"""Bytes of a vector as it is kept: half-precision floats, little-endian."""
+"""Bytes of a stored vector: half-precision floats, little-endian."""
 
 
 class Meaning:
-    """Compares requests with texts, once `fill` has made the texts' vectors.
+    """A sentence model that compares requests with texts, after `fill` has made the vectors of the texts.
 
-    `fill` is for a thread in the background, everything else for the event loop. An error is logged once; from
-    then on there are no similarities, and callers do without.
+    `fill` runs in a background thread, everything else in the event loop. The first error is logged. After it there are
+    no similarities, and searches continue without them.
 
     Args:
-        folder: where vectors are kept.
+        folder: the folder for stored vectors.
     """
 
     def __init__(self, folder: Path, embedder: Embedder | None = None) -> None:
@@ -51,14 +51,14 @@ class Meaning:
         self._ask = lru_cache(_REQUESTS)(lambda request: self._embedder.embed([request])[0])
 
     def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
-        """Texts to compare with; they are asked for when they are filled in, once, in another thread."""
+        """Return a comparison with these texts, which are taken once, in another thread, by `fill`."""
         compared = Compared(self, texts)
         with self._lock:
             self._compared.add(compared)
         return compared
 
     def ask(self, request: str) -> Any:
-        """Return the vector of a request, or None when something went wrong."""
+        """Return the vector of a request; None after an error."""
         if self._failed:
             return None
         try:
@@ -68,7 +68,7 @@ class Meaning:
             return None
 
     def fill(self, stopped: Callable[[], bool]) -> None:
-        """Load the model and make all vectors that are missing; returns soon after `stopped`."""
+        """Load the model and make all missing vectors. Return soon after `stopped` returns True."""
         with self._lock:
             waiting = [compared for compared in self._compared if compared.vectors is None]
         if self._failed:
@@ -83,7 +83,7 @@ class Meaning:
             self._give_up(error)
 
     def _vectors(self, texts: Sequence[str], stopped: Callable[[], bool]) -> Any:
-        """Return a matrix with the vector of each text; None if there was no time for it."""
+        """Return a matrix with the vector of each text; None if it was stopped before that."""
         import numpy as np
 
         began = time.monotonic()
@@ -93,7 +93,7 @@ class Meaning:
         known |= {
             key: vector
             for key, vector in self._file.read(set(keys) - known.keys()).items()
-            # Whatever wrote it, it must be a direction. What is not a number is not near 1 either.
+            # The file may be damaged: a vector must have length 1, which also excludes NaN.
             if abs(np.linalg.norm(np.frombuffer(vector, "<f2").astype(np.float32)) - 1) < 0.01
         }
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
@@ -122,7 +122,7 @@ class Meaning:
         self._failed = True
         what = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
         log.warning(
-            "search continues without the extra `semantic`: %s. To mend it: %s",
+            "search continues without the extra `semantic`: %s. To fix this, run: %s",
             what,
             install_command("semantic", again=True),
         )
@@ -132,8 +132,8 @@ class Compared:
     """Texts that requests are compared with.
 
     Attributes:
-        texts: gives them.
-        vectors: a matrix with one row per text, once it is known.
+        texts: returns the texts.
+        vectors: a matrix with one row for each text; None until `Meaning.fill` has made it.
     """
 
     def __init__(self, meaning: Meaning, texts: Callable[[], Sequence[str]]) -> None:
@@ -142,7 +142,7 @@ class Compared:
         self.vectors: Any = None
 
     def similarities(self, request: str) -> Sequence[float] | None:
-        """Return how near a request is to each text, from -1 to 1; None while that is not known."""
+        """Return the cosines of a request and each text, from -1 to 1; None while vectors are missing."""
         vectors = self.vectors
         if vectors is None:
             return None
@@ -151,7 +151,7 @@ class Compared:
             return None
         import numpy as np
 
-        # Not a matrix product: its threads wait for one another where others compute too.
+        # A matrix product would use threads, which wait for each other on a busy machine.
         cosines: list[float] = np.einsum("ij,j->i", vectors, asked).tolist()
         return cosines
 

