@@ -1,4 +1,4 @@
-"""Properties that keywords with conditions add to an object: `then`, `dependentSchemas`, `dependentRequired`. Pure."""
+"""Properties that conditional keywords add to an object: `then`, `dependentSchemas`, `dependentRequired`. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from declarations.typetree import (
 )
 
 MAX_CONJUNCTS: Final = 64
-"""Members of `allOf` that are read. Without the others the type is wider."""
+"""Members of `allOf` that are read. The type is wider if there are more."""
 MAX_LITERAL: Final = 500
 """Characters of a constant or a name. A longer constant becomes `string`. A property with a longer name is left out."""
 
@@ -35,7 +35,7 @@ _NAMING: Final = (
 
 
 def conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
-    """Return the properties that `then` and similar keywords declare, here and in `allOf`; None for too many."""
+    """Return the properties that conditional keywords declare, here and in `allOf`; None if they are unknown."""
     names: dict[str, None] = {}
     parts = [schema]
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -64,7 +64,7 @@ def conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
 
 
 def opened(type_: Type, names: dict[str, None] | None) -> Type:
-    """Return the type with these properties, or any others, where it does not describe other properties."""
+    """Return the type with more properties, where it says nothing about others. None stands for any properties."""
     if names is not None and not names:
         return type_
     match type_:
@@ -84,7 +84,7 @@ def opened(type_: Type, names: dict[str, None] | None) -> Type:
 
 
 def dependent(type_: ObjectOf, needs: object) -> Type:
-    """Return a type in which some properties require others: it has all of them, or not the first."""
+    """Return a type in which a property requires others: an object has all of them, or not the first."""
     if not isinstance(needs, Mapping) or len(needs) > 2:
         return type_
     result: Type = type_

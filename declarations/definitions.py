@@ -1,4 +1,4 @@
-"""The choice between definitions that keep a name and definitions that replace their name. Pure: no I/O."""
+"""Definitions that replace their names in types, because they are short or used once. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_INLINE: Final = 40
-"""Characters of a definition that replaces its name, however often it is used."""
+"""Longest definition in characters that replaces its name wherever it is used."""
 MAX_HEIGHT: Final = 20
-"""Levels of a definition that replaces its name. The bound keeps chains of definitions shallow."""
+"""Most levels of a definition that replaces its name. The bound keeps chains of definitions shallow."""
 
 
 def inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
     """Return the same types, with definitions that are short or used once in place of their names.
 
-    Definitions that contain themselves keep their names. One that is directly itself (`A: {"anyOf": [A, ...]}`) becomes
-    `unknown`: TypeScript refuses such a type, and JSON Schema does not define its meaning.
+    Recursive definitions keep their names. A definition that directly is itself (`A: {"anyOf": [A, ...]}`) becomes
+    `unknown`: TypeScript refuses such a type, and JSON Schema gives it no meaning.
     """
     immediate = {name: _refs(d.type, immediate=True) for name, d in definitions.items()}
     for name in _recurring(immediate):
@@ -103,7 +103,7 @@ def _parts(type_: Type) -> Iterable[Type]:
 
 
 def _refs(type_: Type, *, immediate: bool = False) -> list[str]:
-    """Return the names that a type refers to, with repetitions. `immediate`: not inside objects and arrays."""
+    """Return the names in a type, with repetitions. `immediate`: ignore those inside objects and arrays."""
     if isinstance(type_, Ref):
         return [type_.name]
     if immediate and isinstance(type_, (ArrayOf, TupleOf, ObjectOf)):
@@ -117,14 +117,14 @@ def _height(type_: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The definitions processed so far: those that replace their names, and the number of alternatives of each."""
+    """The definitions that replace their names, and the number of alternatives of each definition, up to now."""
 
     inline: dict[str, Definition]
     alternatives: dict[str, int]
 
 
 def _expand(type_: Type, scope: _Scope) -> Type:
-    """Return the type with definitions in place of the names that are not kept."""
+    """Return the type with definitions in place of names."""
     match type_:
         case Ref(name):
             return scope.inline[name].type if name in scope.inline else type_

@@ -1,4 +1,4 @@
-"""Types as TypeScript expressions, declarations of named types, and one-line signatures of tools."""
+"""Types as TypeScript expressions, and declarations of named types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE
 from declarations.schema import compile_schema
 from declarations.typetree import (
-    ANY_OBJECT,
     UNKNOWN,
     ArrayOf,
     Constant,
@@ -29,13 +28,7 @@ from declarations.typetree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-MAX_SIGNATURE: Final = 400
-"""Characters of a signature."""
-
-MAX_SHORT: Final = 80
-"""Characters of a type in a signature that shows other types as `...`."""
+    from collections.abc import Collection, Iterable, Mapping
 
 MAX_INDEX: Final = 200
 """Characters of the type of an index signature. A longer one is `unknown`."""
@@ -48,7 +41,7 @@ MAX_REPEATS: Final = 6
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.startswith("_"))
-"""Members of every object in TypeScript: an optional property with such a name would refuse every object."""
+"""Members of every object in TypeScript. An optional property with such a name would be refused by every object."""
 _TYPE_NAME_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 GUEST_TYPE_NAMES: Final = HOST_GLOBALS | LANGUAGE_GLOBALS | {"ApiFile", "ApiHit", "Console", "ToolHit", "Tools"}
 """Names of types in `guest.d.ts` and in the declarations of the language, besides those below."""
@@ -74,8 +67,8 @@ class TypeWriter:
 
     Args:
         names: names of definitions in this text.
-        docs: whether properties have their comments.
-        depth: levels of objects that are written. An object below them is `{ ... }`.
+        docs: write comments on properties.
+        depth: levels of objects that are written. Deeper objects become `{ ... }`.
     """
 
     def __init__(self, names: Mapping[str, str], *, docs: bool = True, depth: int = 1_000) -> None:
@@ -85,45 +78,46 @@ class TypeWriter:
 
     def text(self, type_: Type) -> str:
         """Return the type as an expression, without parentheses around unions and intersections."""
-        return _WRITERS[type(type_)](self, type_)
+        match type_:
+            case Scalar(name):
+                return name
+            case ObjectOf():
+                return self.object(type_)
+            case Constant(_, text):
+                return text
+            case ArrayOf():
+                return self._array(type_)
+            case UnionOf(members):
+                return " | ".join(
+                    dict.fromkeys(
+                        f"({self.text(m)})" if isinstance(m, IntersectionOf) else self.text(m) for m in members
+                    )
+                )
+            case IntersectionOf(members):
+                texts = (
+                    f"({' | '.join(map(self._branch, m.members))})" if isinstance(m, UnionOf) else self._branch(m)
+                    for m in members
+                )
+                return " & ".join(dict.fromkeys(texts))
+            case TupleOf(elements, required, rest):
+                atoms = [self._atom(element) for element in elements]
+                items = atoms[:required] + [self._optional(atom) for atom in atoms[required:]]
+                if rest is not None:
+                    items.append(self._further(self._atom(rest)))
+                return f"[{', '.join(items)}]"
+            case Ref(name):
+                return self._names[name]
+            case Unknown():
+                return "unknown"
+            case Never():
+                return "never"
 
     def _atom(self, type_: Type) -> str:
         text = self.text(type_)
         return f"({text})" if isinstance(type_, (UnionOf, IntersectionOf)) else text
 
-    def _unknown(self, type_: Unknown) -> str:
-        return "unknown"
-
-    def _never(self, type_: Never) -> str:
-        return "never"
-
-    def _scalar(self, type_: Scalar) -> str:
-        return type_.name
-
-    def _constant(self, type_: Constant) -> str:
-        return type_.text
-
-    def _ref(self, type_: Ref) -> str:
-        return self._names[type_.name]
-
-    def _union(self, type_: UnionOf) -> str:
-        texts = dict.fromkeys([
-            f"({self.text(m)})" if isinstance(m, IntersectionOf) else self.text(m) for m in type_.members
-        ])  # fmt: skip
-        return " | ".join(texts)
-
-    def _intersection(self, type_: IntersectionOf) -> str:
-        texts = [
-            self.object(m, alone=False)
-            if isinstance(m, ObjectOf)
-            else f"({' | '.join(self._branch(b) for b in m.members)})"
-            if isinstance(m, UnionOf)
-            else self.text(m)
-            for m in type_.members
-        ]
-        return " & ".join(dict.fromkeys(texts))
-
     def _branch(self, type_: Type) -> str:
+        """Return a member of an intersection, or of a union in one."""
         return self.object(type_, alone=False) if isinstance(type_, ObjectOf) else self._atom(type_)
 
     def _array(self, type_: ArrayOf) -> str:
@@ -136,13 +130,6 @@ class TypeWriter:
                 return f"[{', '.join([item] * least)}, {self._further(item)}]"
         return item + "[]"
 
-    def _tuple(self, type_: TupleOf) -> str:
-        elements = [self._atom(element) for element in type_.elements]
-        texts = elements[: type_.required] + [self._optional(element) for element in elements[type_.required :]]
-        if type_.rest is not None:
-            texts.append(self._further(self._atom(type_.rest)))
-        return f"[{', '.join(texts)}]"
-
     # TypeScript lets an array inside an element with `?` or `...` refer to the type that it is part of only if the
     # element has a name. Otherwise it reports a circular type.
 
@@ -152,11 +139,13 @@ class TypeWriter:
     def _further(self, item: str) -> str:
         return f"...items: {item}[]" if self._names else f"...{item}[]"
 
-    def _object(self, type_: ObjectOf) -> str:
-        return self.object(type_)
-
     def object(self, type_: ObjectOf, *, alone: bool = True, docs: bool | None = None) -> str:
-        """Return an object type. `alone`: it is not a member of an intersection, whose other members add properties."""
+        """Return an object type.
+
+        Args:
+            alone: it is not a member of an intersection, whose other members may add properties.
+            docs: write comments on properties; None for the writer's default.
+        """
         if not type_.properties and not type_.patterns:
             if type_.openness == "closed":
                 return "Record<string, never>"
@@ -195,7 +184,7 @@ class TypeWriter:
         if isinstance(covered, Unknown):
             return "unknown"
         repeats = bool(type_.properties or type_.patterns)
-        # Measured before it is written, because each nested object would write those inside it twice.
+        # The length is estimated first: otherwise each nested object would be written twice.
         if repeats and text_length(covered, 2 * MAX_INDEX) > 2 * MAX_INDEX:
             return "unknown"
         docs, self._docs = self._docs, False
@@ -205,20 +194,6 @@ class TypeWriter:
             return "unknown"
         optional = any(not p.required for p in type_.properties)
         return text + " | undefined" if optional else text
-
-
-_WRITERS: Final[dict[type, Callable[[TypeWriter, Any], str]]] = {
-    Unknown: TypeWriter._unknown,
-    Never: TypeWriter._never,
-    Scalar: TypeWriter._scalar,
-    Constant: TypeWriter._constant,
-    Ref: TypeWriter._ref,
-    UnionOf: TypeWriter._union,
-    IntersectionOf: TypeWriter._intersection,
-    ArrayOf: TypeWriter._array,
-    TupleOf: TypeWriter._tuple,
-    ObjectOf: TypeWriter._object,
-}
 
 
 def property_name(name: str) -> str:
@@ -291,119 +266,19 @@ def _type_names(
     return names
 
 
-def _accepts_nothing(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
-    """Return whether an empty object has the type, so that a call may omit its argument."""
-    match type_:
-        case Unknown():
-            return True
-        case ObjectOf(properties):
-            return not any(p.required for p in properties)
-        case UnionOf(members):
-            return any(_accepts_nothing(member, compiled, depth) for member in members)
-        case IntersectionOf(members):
-            return all(_accepts_nothing(member, compiled, depth) for member in members)
-        case Ref(name):
-            return depth < 10 and _accepts_nothing(compiled.definitions[name].type, compiled, depth + 1)
-        case _:
-            return False
-
-
-def argument(compiled: SchemaType) -> tuple[Type, str]:
-    """Return the type of a call's argument, and the parameter's name with `: ` or `?: `."""
-    root = ANY_OBJECT if isinstance(compiled.root, Unknown) else compiled.root
-    return root, "input?: " if _accepts_nothing(root, compiled) else "input: "
-
-
-def result_text(output: str | None, mark: str = "", *, plain: bool = False) -> str:
-    """Return the type of a call. `plain`: its result is the value itself, not an MCP result."""
-    bare = output is None or output == "unknown"
-    if plain:
-        return f"Promise<{'unknown' if bare else output}>"
-    return "Promise<McpToolResult>" if bare else f"Promise<McpToolResult<{mark}{output}>>"
-
-
-def signature(
-    path: str,
-    tool: Renderable,
-    observed: Mapping[str, Any] | None = None,
-    *,
-    opening: str = "(",
-    plain: bool = False,
-) -> str:
-    """Return the call in one line of at most about 400 characters, such as
-    `MCP.github.createIssue(input: { owner: string; title: string }): Promise<McpToolResult<{ number: number }>>`.
-
-    If it is too long, inner objects become `{ ... }`, first in the result, then in the input. After that optional
-    properties lose their types.
+class NamedTypes:
+    """The named types of one file. Tools with equal definitions share them.
 
     Args:
-        observed: schema of earlier results, for a tool that declares none.
-        opening: text before the argument.
-        plain: whether the result is the value itself, not an MCP result.
+        taken: names that are not available.
     """
-    path += opening
-    arguments = compile_schema(tool.input_schema, "Input")
-    returned = tool.output_schema if tool.output_schema is not None else observed
-    result = None if returned is None else compile_schema(returned, "Output")
-    mark = "/* observed */ " if tool.output_schema is None else ""
-    root, parameter = argument(arguments)
-    for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
-        written = _brief(root, arguments, input_depth)
-        output = None if result is None else _brief(result.root, result, output_depth)
-        line = f"{path}{parameter}{written}): {result_text(output, mark, plain=plain)}"
-        if len(line) <= MAX_SIGNATURE:
-            return line
-    output = None if result is None else _brief(result.root, result, 0)
-    room = MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(output, mark, plain=plain)) - 3
-    if room < MAX_SIGNATURE // 2:
-        output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(None, plain=plain)) - 3
-    return f"{path}{parameter}{_names(root, arguments, room)}): {result_text(output, mark, plain=plain)}"
-
-
-def _names(type_: Type, compiled: SchemaType, room: int) -> str:
-    """Return as many properties as there is room for: required ones with types, optional ones by name."""
-    if isinstance(type_, Ref):
-        type_ = compiled.definitions[type_.name].type
-    if not isinstance(type_, ObjectOf):
-        return "{ ... }"
-    writer = TypeWriter(_brief_names(compiled), docs=False, depth=0)
-    typed = [f"{property_name(p.name)}: {_short(writer.text(p.type))}" for p in type_.properties if p.required]
-    members = [*typed, *[f"{property_name(p.name)}?" for p in type_.properties if not p.required]]
-    shown: list[str] = []
-    room -= len("{ ... 1000 more }")
-    for member in members:
-        room -= len(member) + 2
-        if room < 0:
-            shown.append(f"... {len(members) - len(shown)} more")
-            break
-        shown.append(member)
-    return f"{{ {'; '.join(shown)} }}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_SHORT else "..."
-
-
-def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
-    if isinstance(type_, Ref) and depth > 0:
-        type_ = compiled.definitions[type_.name].type
-    return TypeWriter(_brief_names(compiled), docs=False, depth=depth).text(type_)
-
-
-def _brief_names(compiled: SchemaType) -> dict[str, str]:
-    """Return replacements for named types where they are not declared."""
-    return {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
-
-
-class NamedTypes:
-    """The named types of one file. Tools with equal definitions share them. No name is one of `taken`."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
         self._texts: dict[str, str] = dict.fromkeys(taken, "")
         self._numbers: dict[str, int] = {}
 
     def declare(self, compiled: SchemaType) -> tuple[list[str], TypeWriter]:
-        """Return the declarations that `compiled` needs and the file lacks, and a writer that knows their names."""
+        """Return the declarations that `compiled` adds to the file, and a writer that uses their names."""
         if not compiled.definitions:
             return [], _PLAIN_WRITER
         names = _type_names(compiled.definitions, _TAKEN_TYPE_NAMES)

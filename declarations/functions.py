@@ -1,11 +1,11 @@
-"""One function of a declaration file: its comment, its types and its text."""
+"""Functions of declaration files: comments, types and texts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from declarations.expressions import NamedTypes, Renderable, TypeWriter, argument, indented, property_name, result_text
+from declarations.expressions import NamedTypes, Renderable, TypeWriter, indented, property_name
 from declarations.jsdoc import (
     MAX_PROPERTY_TEXT,
     MAX_PROPERTY_TEXT_ALONE,
@@ -15,16 +15,17 @@ from declarations.jsdoc import (
     comment_lines,
 )
 from declarations.schema import compile_schema
+from declarations.signatures import argument, result_text
 from declarations.typetree import ObjectOf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_LINE: Final = 120
-"""Characters of a comment on one line. A longer one is written as a block."""
+"""Longest comment on one line. A longer one is a block."""
 
 MANY_FUNCTIONS: Final = 4
-"""Functions of a file that describe a parameter in the same words, from which on the head of the file describes it."""
+"""Least number of functions with the same description of a parameter for which the head of the file has it."""
 
 
 class FunctionText:
@@ -38,15 +39,15 @@ class FunctionText:
         self._property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
         self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._property_text)
         self.parameters: dict[str, str] = {}
-        """Descriptions of top-level properties, by their names as written."""
+        """Descriptions of top-level properties by their written names."""
         if isinstance(self._input.root, ObjectOf):
             self.parameters = {comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
 
     def write(self, types: NamedTypes, common: Mapping[str, str]) -> WrittenFunction:
-        """Return the function for a file with these named types and these comments on parameters at its head."""
+        """Return the function for a file with these named types, whose head has these common descriptions."""
         declared, writer = types.declare(self._input)
         root, parameter = argument(self._input)
-        # The comment of the function describes the properties of the argument. Deeper ones are described in place.
+        # The comment of the function describes the top-level properties. Deeper ones have their own comments.
         written = writer.object(root, docs=False) if isinstance(root, ObjectOf) else writer.text(root)
         output = None
         if self._tool.output_schema is not None:
@@ -55,7 +56,7 @@ class FunctionText:
             declared += more
             output = writer.text(result.root)
         doc = comment_lines(self._tool.description, self._text)
-        # An empty `@param` says that the common description does not apply.
+        # An empty `@param` means that the common description does not apply.
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
         )
@@ -71,7 +72,7 @@ class FunctionText:
         )
 
     def _is_renamed(self) -> bool:
-        """Return whether the tool's name cannot be guessed from its identifier: it has other letters."""
+        """Return True if the tool's name has other letters or digits than its identifier."""
         return "".join(filter(str.isalnum, self._tool.name)).lower() != self._identifier.lower()
 
 
@@ -81,12 +82,13 @@ class WrittenFunction:
 
     Attributes:
         tool: name of the tool.
-        types: declarations of the named types that it adds to the file.
-        doc: lines of its comment. The lines of `last` follow those on the result.
-        call: `createIssue(input: { title: string })`.
+        types: declarations of the named types that the function adds to the file.
+        doc: first lines of its comment.
+        last: last lines of its comment, after one about the result.
+        call: such as `createIssue(input: { title: string })`.
         output: type of the result, if the tool declares one.
-        observable: whether the tool declares no type of its result.
-        latest: the observed schema that was used last, and its type.
+        observable: the tool declares no type of its result.
+        latest: the latest observed schema, and its type.
     """
 
     tool: str
@@ -99,12 +101,12 @@ class WrittenFunction:
     latest: tuple[Mapping[str, Any], str] | None = None
 
     def text(self, observed: Mapping[str, Any] | None) -> str:
-        """Return types, comment and function, with the schema observed for the result if there is one."""
+        """Return types, comment and function. `observed`: schema of earlier results."""
         output, doc = self.output, self.doc
         if observed is not None and self.observable:
             if self.latest is None or self.latest[0] is not observed:
                 seen = compile_schema(observed, "Output")
-                # Observed types are not recursive, so none of them has a name.
+                # Observed types are not recursive, so they need no names.
                 self.latest = observed, TypeWriter(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
             output = self.latest[1]
             doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
@@ -113,7 +115,7 @@ class WrittenFunction:
 
 
 def common_parameters(functions: Iterable[FunctionText]) -> dict[str, str]:
-    """Return the parameters that many functions describe in the same words. Described once, they shorten a file."""
+    """Return the parameters that many functions describe in the same words. Common descriptions shorten a file."""
     counted: dict[str, dict[str, int]] = {}
     for function in functions:
         for name, doc in function.parameters.items():

@@ -1,7 +1,7 @@
-"""Descriptions and annotation keywords as comment text that cannot leave its comment. Pure: no I/O.
+"""Descriptions and annotation keywords as text of comments, from which no text can break out. Pure: no I/O.
 
-Upstream servers are not trusted: a description may try to end the comment it stands in, to reverse the direction of
-the text, or to hide words from the person who reads along.
+Upstream servers are not trusted: a description may try to end its comment, to reverse the direction of the text, or to
+hide words from a reader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_PROPERTY_TEXT: Final = 240
 MAX_VALUE_TEXT: Final = 80
 MAX_TOOL_TEXT_ALONE: Final = 4_000
 MAX_PROPERTY_TEXT_ALONE: Final = 2_000
-"""Limits for a tool that is shown alone: a call may need text near the end of a long description."""
+"""Limits for a tool that is shown alone. A call may need the end of a long description."""
 
 _PLAIN: Final = re.compile(r"[\x20-\x29\x2b-\x7e]*\Z")
 _BLANKS: Final = re.compile(r"\s+")
@@ -26,7 +26,7 @@ _BLANKS: Final = re.compile(r"\s+")
 
 def comment_line(text: str, limit: int = MAX_PROPERTY_TEXT) -> str:
     """Return `text` as one line of a comment of about `limit` characters. `…` marks a cut."""
-    # Twice the limit, because blanks are dropped. The rest is never read, however long it is.
+    # Blanks are dropped, so twice the limit is read. The rest is ignored, however long it is.
     head = text[: 2 * limit]
     if not _PLAIN.match(head):
         head = _safe(head)
@@ -55,7 +55,7 @@ def comment_lines(text: str, limit: int = MAX_TOOL_TEXT) -> list[str]:
 
 
 def _safe(text: str) -> str:
-    # First what is dropped, then `*/`: dropping could bring the two together.
+    # Characters are dropped before `*/` is escaped, because dropping one can bring `*` and `/` together.
     return drop_hidden("\n".join(text.splitlines()), keep="\t\n").replace("*/", "*\\/")
 
 
@@ -63,15 +63,15 @@ def _cut(text: str, limit: int, *, whole: bool) -> str:
     if len(text) <= limit:
         return text if whole else text + "…"
     head = text[:limit]
-    # Prefer a word's end, unless the last word is what fills the line.
+    # Cut at the end of a word, unless the last word is very long.
     end = max(head.rfind(" "), head.rfind("\n"))
     return head[: end if end > limit - 40 else limit].rstrip() + "…"
 
 
 def property_doc(schema: object, name: str = "", limit: int = MAX_PROPERTY_TEXT) -> str:
-    """Return a line for a property: its description, then `@default`, `@deprecated`, `@format`, bounds and examples.
+    """Return a line about a property: its description, `@default`, `@deprecated`, `@format`, bounds and examples.
 
-    The line is empty for a schema without these. Keywords of the wrong type are ignored.
+    The line is empty for a schema without these keywords. Keywords of the wrong type are ignored.
     """
     if not isinstance(schema, Mapping) or _DESCRIBING.isdisjoint(schema):
         return ""
@@ -92,23 +92,14 @@ def property_doc(schema: object, name: str = "", limit: int = MAX_PROPERTY_TEXT)
 
 
 _BOUNDS: Final = (
-    "format",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "minItems",
-    "maxItems",
+    *("format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "minItems", "maxItems"),
 )
 _DRAFT_04: Final = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
 """Bounds that a boolean makes exclusive in draft-04."""
 _TAGS: Final = frozenset({*_BOUNDS, "default", "deprecated", "examples", "example"})
 _DESCRIBING: Final = _TAGS | {"description", "title", "anyOf", "oneOf"}
-# Generators write these where the author gave no bound.
+# Generators write these bounds if the author has given none.
 _NO_BOUND: Final = frozenset({2**53 - 1, 1 - 2**53, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)})
 
 
@@ -119,7 +110,7 @@ def _tags(schema: Mapping[str, Any]) -> list[str]:
     if schema.get("deprecated") is True:
         tags.append("@deprecated")
     default = schema.get("default")
-    # A default of null says only that the value may be left out, which the `?` says already.
+    # A default of null only means that the property is optional, which `?` shows.
     if default is not None:
         tags.append("@default " + _value(default))
     for keyword in _BOUNDS:
@@ -172,7 +163,7 @@ def _value(value: object) -> str:
 
 
 def _small(value: list[object] | dict[str, object]) -> bool:
-    """Return whether a container has few members without members of their own, and is cheap to print."""
+    """Return True if a container has few members, none of which is long or a container with members."""
     members = value if isinstance(value, list) else value.values()
     return len(value) <= 8 and not any(
         (isinstance(member, (list, dict)) and member) or (isinstance(member, str) and len(member) > MAX_VALUE_TEXT)

@@ -1,12 +1,12 @@
 """Server and tool names as JavaScript identifiers. Pure: no I/O.
 
-A name is split at everything that is neither letter nor digit and written in camel case: `create_issue` becomes
-`createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`); one
-leading `_` or `$` stays. What cannot stand where the identifier will stand gets a trailing `_`.
+A name is split at all characters other than letters and digits, and written in camel case: `create_issue` becomes
+`createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`), and
+one leading `_` or `$` is kept. An identifier that is reserved gets a trailing `_`.
 
-The result depends on the set of names alone, never on their order. Of several names with one identifier the name that
-already is the identifier keeps it, else the first in sorted order; the others get `_2`, `_3`, ... A new name therefore
-renames no name that it does not collide with.
+The result depends on the set of names, not on their order. Of several names with one identifier, the name that already
+is the identifier gets it, else the first in sorted order; the others get `_2`, `_3`, ... So a new name changes only
+identifiers that collide with its own.
 """
 
 from __future__ import annotations
@@ -25,38 +25,39 @@ Kind = Literal["tool", "server"]
 MAX_LENGTH: Final = 64
 
 
-def _set_of(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text as a set, for constants."""
     return frozenset(words.split())
 
 
-OBJECT_PROTOTYPE: Final = _set_of("""
+OBJECT_PROTOTYPE: Final = word_set("""
     __defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__ __proto__ constructor hasOwnProperty
     isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf
 """)
-"""Own names of `Object.prototype`, which every object has."""
+"""Members of `Object.prototype`, which every object has."""
 
-RESERVED_WORDS: Final = _set_of("""
+RESERVED_WORDS: Final = word_set("""
     arguments await break case catch class const continue debugger default delete do else enum eval export extends false
     finally for function if implements import in instanceof interface let new null package private protected public
     return static super switch this throw true try typeof undefined var void while with yield
 """)
-"""Words that cannot name a function or a namespace in strict code, in JavaScript or in a declaration file."""
+"""Words that cannot be names of functions or namespaces in strict JavaScript or in declaration files."""
 
 SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then", "toJSON"})
-"""Names with a meaning on `MCP` and every server.
+"""Names with a special meaning on `MCP` and every server.
 
-A `then` would make the object a thenable, and JSON.stringify would call `toJSON`. `$api` returns declarations."""
+`then` would make the object a thenable, and `JSON.stringify` would call `toJSON`. `$api` returns declarations."""
 
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 
-HOST_GLOBALS: Final = _set_of("""
+HOST_GLOBALS: Final = word_set("""
     ALL_TOOLS API MCP args console image json load namespaces store text tools unwrap yield_control
     TextDecoder TextEncoder URL URLSearchParams atob btoa clearInterval clearTimeout crypto performance queueMicrotask
     setInterval setTimeout structuredClone
 """)
-"""Global names that a program gets from us, some of them known from browsers. `guest.d.ts` declares them."""
+"""Global names that this product adds to programs, some of them known from browsers. `guest.d.ts` declares them."""
 
-LANGUAGE_GLOBALS: Final = _set_of("""
+LANGUAGE_GLOBALS: Final = word_set("""
     AggregateError Array ArrayBuffer AsyncDisposableStack AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
     Boolean DOMException DataView Date DisposableStack Error EvalError FinalizationRegistry Float16Array Float32Array
     Float64Array Function Infinity Int16Array Int32Array Int8Array InternalError Intl Iterator JSON Map Math NaN Number
@@ -68,7 +69,7 @@ LANGUAGE_GLOBALS: Final = _set_of("""
 """Global names of JavaScript and its engines."""
 
 FILE_NAMES: Final = frozenset({"index", "INDEX"})
-"""`mcp/index.d.ts` describes all servers; some file systems ignore case."""
+"""Names of the file `mcp/index.d.ts`, which describes all servers. Some file systems ignore case."""
 
 SERVER_RESERVED: Final = (
     RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | HOST_GLOBALS | LANGUAGE_GLOBALS | FILE_NAMES
@@ -83,9 +84,9 @@ def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozense
     """Map each original name to its identifier, unique among `names`, at most 64 characters long.
 
     Args:
-        names: original names; a repeated one counts once.
-        kind: which names are taken by us: members of a server, or members of `MCP` and global names.
-        reserved: more names to avoid.
+        names: original names; repeated ones count once.
+        kind: selects the reserved names: members of a server, or members of `MCP` and global names.
+        reserved: further reserved names.
     """
     avoided = (TOOL_RESERVED if kind == "tool" else SERVER_RESERVED) | reserved
     originals = sorted(set(names))
@@ -94,8 +95,8 @@ def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozense
         groups.setdefault(_identifier(name, kind, avoided), []).append(name)
 
     result: dict[str, str] = {}
-    # An original name is never given away as the suffixed identifier of another tool: `MCP.server["foo_2"]`, written
-    # from the upstream's documentation, would then call the wrong one.
+    # An original name never becomes the suffixed identifier of another tool. Otherwise `MCP.server["foo_2"]`, as in the
+    # upstream's documentation, would call the wrong tool.
     taken = {*originals, *groups, *avoided}
     for identifier, group in groups.items():
         winner = identifier if identifier in group else group[0]
@@ -112,10 +113,10 @@ def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozense
 
 
 def aliases(names: Iterable[str], identifiers: Mapping[str, str]) -> dict[str, str]:
-    """Map those original names that also work in brackets, `MCP.github["create_issue"]`, to their identifiers.
+    """Map original names that also work in brackets, as in `MCP.github["create_issue"]`, to their identifiers.
 
-    Names are left out if they are an identifier of this or another tool, or if they mean something else on every object
-    (`then`, `constructor`, `$api`, ...).
+    A name is left out if it is the identifier of any tool, or has another meaning on every object (`then`,
+    `constructor`, `$api`, ...).
     """
     taken = set(identifiers.values())
     return {
@@ -133,13 +134,13 @@ def _identifier(name: str, kind: Kind, avoided: frozenset[str]) -> str:
     if not (first[0].isupper() and first[1:2].isupper()):
         first = first[0].lower() + first[1:]
     identifier = first + "".join(_capitalised(word) for word in words[1:])
-    # One leading `_` or `$` says something in JavaScript; two are Python's way to say it.
+    # One leading `_` or `$` is kept, because it has a meaning in JavaScript.
     if name[0] in "_$" and _is_word(name[1:2]):
         identifier = name[0] + identifier
     if not identifier.isidentifier() and not identifier.startswith("$"):
         identifier = "_" + identifier
     identifier = identifier[:MAX_LENGTH]
-    # `__proto__` itself has lost its underscores by now; the mark keeps the reader from taking it for harmless.
+    # `__proto__` has lost its underscores here. The trailing one shows that the name is special.
     if identifier in avoided or name in OBJECT_PROTOTYPE:
         return f"{identifier[: MAX_LENGTH - 1]}_"
     return identifier
@@ -148,13 +149,13 @@ def _identifier(name: str, kind: Kind, avoided: frozenset[str]) -> str:
 def _words(name: str) -> list[str]:
     if name.isascii():
         return _ASCII_WORD.findall(name)
-    # One spelling for what looks the same: a program will write the composed form.
+    # Names that look the same get one spelling, the composed form.
     composed = unicodedata.normalize("NFC", name)
     return "".join(character if _is_word(character) else " " for character in composed).split()
 
 
 def _is_word(character: str) -> bool:
-    """Return whether a character is a letter, a mark or a digit that an identifier may contain."""
+    """Return True if an identifier may contain a character: a letter, a mark or a digit."""
     if character.isascii():
         return character.isalnum()
     if HIDDEN.match(character):
@@ -164,7 +165,7 @@ def _is_word(character: str) -> bool:
 
 def _capitalised(word: str) -> str:
     upper = word[0].upper()
-    # Some letters become two (`ß`); those stay as they are.
+    # A letter that would become two, such as `ß`, is not changed.
     return (upper if len(upper) == 1 else word[0]) + word[1:]
 
 

@@ -19,7 +19,7 @@ class ScopeFunction:
 
     Attributes:
         tool: name of the tool that it calls.
-        mapped: its parameters are unknown, and differ from the tool's input.
+        mapped: its parameters are unknown, because they differ from the tool's input.
     """
 
     tool: str
@@ -31,8 +31,8 @@ class ScopeObject:
     """An object in the scope of a namespace, or the scope itself.
 
     Attributes:
-        members: by name; data as the expression of its type.
-        more: whether it has other members too.
+        members: members by name; the text is the type of data.
+        more: it has further members.
     """
 
     members: Mapping[str, ScopeObject | ScopeFunction | str]
@@ -78,7 +78,7 @@ def render_namespaces(namespaces: Sequence[NamespaceSummary]) -> str:
         text += f"{comment_block(lines)}declare const {each.global_name}: {scope};\n"
     head = [
         "Namespaces of plugins: data, and functions that call tools, made for each program.",
-        "Each is a global and a member of `namespaces`; print one to see what is in it.",
+        "Each is a global and a member of `namespaces`; print one to see its members.",
     ]
     return comment_block(head) + "".join(declared) + text
 
@@ -87,8 +87,8 @@ class _Scope:
     """A writer of the scope of one namespace as a type.
 
     Args:
-        tools: by name.
-        declared: takes the named types that are needed.
+        tools: tools by name.
+        declared: takes the declarations of named types.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class _Scope:
         self._global_name = global_name
 
     def text(self, scope: ScopeObject, indent: str = "") -> str:
-        """Return the type of an object whose closing brace has this indentation."""
+        """Return the type of an object. `indent`: indentation of the closing brace."""
         inner = indent + "  "
         members = [self._member(name, each, inner) for name, each in scope.members.items()]
         if scope.more:
@@ -126,6 +126,6 @@ class _Scope:
             comment = comment_block(comment_lines(tool.description), indent)
             return f"{comment}{indent}{written}(...args: any[]): Promise<{output}>;\n"
         comment = comment_block(function.doc, indent)
-        # A function of a namespace takes the tool's input alone.
+        # A function of a namespace takes only the tool's input.
         taken = indented(function.call.partition("(")[2].removesuffix(", o?: McpCall)"), indent[:-2])
         return f"{comment}{indent}{written}({taken}): Promise<{output}>;\n"

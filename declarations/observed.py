@@ -1,11 +1,11 @@
 """The shape of JSON values from one source, merged over time. Pure: no I/O.
 
-A shape has the kinds of values, the properties of objects with those that all objects had, and the items of arrays. It
-never has a value: no text, number or length, and no key that is itself data, such as an id or the name of a file.
-A shape is bounded. Values beyond the bounds may be anything. In long arrays and large maps they are not read.
+A shape has the kinds of values, the properties of objects, which of these all objects have, and the items of arrays. It
+never contains a value: no text, number or length, and no key that is data, such as an id or the name of a file.
+A shape is bounded. Beyond the bounds any value fits; long arrays and large maps are only read in part.
 
-Merging is idempotent, and does not depend on the order of two shapes. With three shapes the order may matter: an object
-that was taken for a map stays a map.
+Merging is idempotent and does not depend on the order of two shapes. The order of three shapes can matter: an object
+that was recognised as a map stays a map.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_VISITED: Final = 2_000
-"""Nodes of one value that are read."""
+"""Most nodes of one value that are read."""
 MAX_DEPTH: Final = 8
 MAX_PROPERTIES: Final = 60
-"""Properties of an object. An object with more is a map."""
+"""Most properties of an object. An object with more is a map."""
 MAX_ENDS: Final = 30
-"""Items that are read at either end of an array or a map."""
+"""Items that are read at each end of an array or a map."""
 MAX_NODES: Final = 120
-"""Nodes of one shape. A larger shape loses its deepest levels."""
+"""Most nodes of one shape. A larger shape loses its deepest levels."""
 MANY_ALIKE: Final = 8
-"""Members from which on an object whose members all have the same properties is a map."""
+"""Least number of members with equal properties for which an object is a map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The values of one source.
+    """The shape of the values of one source.
 
     Attributes:
-        scalars: JSON Schema's names of the kinds of values other than arrays and objects.
-        items: items of all arrays together; None if there was no array.
-        object: all objects together; None if there was none.
+        scalars: kinds of values other than arrays and objects, in the words of JSON Schema.
+        items: shape of the items of all arrays; None if there was no array.
+        object: shape of all objects; None if there was no object.
         anything: values may be of any kind.
     """
 
@@ -50,12 +50,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Objects with names for keys.
+    """The shape of objects whose keys are names.
 
     Attributes:
         properties: shapes by name.
-        required: names that every object had.
-        largest: properties of the largest object.
+        required: names that every object has.
+        largest: number of properties of the largest object.
     """
 
     properties: Mapping[str, Shape] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Objects with data for keys, which are not kept."""
+    """The shape of objects whose keys are data. The keys are not kept."""
 
     values: Shape
 
@@ -81,10 +81,10 @@ _SCALARS: Final = {
     str: Shape(frozenset({"string"})),
 }
 
-# A name as programmers write them, with at most two short numbers in it: not an id, a date, a path or an address.
+# A name in the style of programmers, with at most two short numbers: not an id, a date, a path or an address.
 _NAME: Final = re.compile(r"[A-Za-z_$]+(?:[0-9]{1,3}(?:[A-Za-z_$]+[0-9]{1,3})?[A-Za-z_$]*)?")
 _CODE: Final = re.compile(r"(?=.*[0-9])[A-Z0-9]{6,}")
-# Letters without the breaks that words have, and what well-known keys begin with.
+# Many letters without a break between words, or the prefix of a well-known kind of key.
 _TOKEN: Final = re.compile(r"[a-z]{24}|[A-Z]{16}|^(?:gh[oprsu]_|sk_live_|sk_test_|xox[abeprs]|eyJ|AKIA)")
 _MAX_NAME: Final = 40
 
@@ -117,7 +117,7 @@ def unite(one: Shape, other: Shape) -> Shape:
 
 def to_schema(shape: Shape) -> dict[str, Any]:
     """Return a JSON Schema that accepts the values of a shape."""
-    if shape.anything or shape in (NOTHING, _NULL):  # after null alone, another kind is likely to follow
+    if shape.anything or shape in (NOTHING, _NULL):  # if all values were null, later ones are likely to differ
         return {}
     alternatives: list[dict[str, Any]] = []
     if shape.object is not None:
@@ -145,7 +145,7 @@ def _object_schema(seen: Record | Map) -> dict[str, Any]:
     return schema
 
 
-# the shape of a value
+# The shape of a value
 
 
 class _Budget:
@@ -174,7 +174,7 @@ def _look(value: object, depth: int, budget: _Budget) -> Shape:
 
 def _look_at_some(values: list[Any], depth: int, budget: _Budget) -> Shape:
     seen = NOTHING
-    # Half of the rest is reserved for the values after these.
+    # Half of the budget is reserved for values after these.
     reserved = budget.left // 2
     for value in values if len(values) <= 2 * MAX_ENDS else values[:MAX_ENDS] + values[-MAX_ENDS:]:
         if budget.left <= reserved:
@@ -189,7 +189,7 @@ def _is_name(key: str) -> bool:
     return _CODE.fullmatch(key) is None and _TOKEN.search(key) is None
 
 
-# objects
+# Objects
 
 
 def _unite_objects(one: Record | Map, other: Record | Map) -> Record | Map:
@@ -234,7 +234,7 @@ def _has_other_keys_each_time(properties: Mapping[str, Shape], required: frozens
 
 
 def _are_alike(shapes: Iterable[Shape]) -> bool:
-    """Return whether all are objects with the same properties."""
+    """Return True if all are objects with the same properties."""
     first: set[str] | None = None
     for shape in shapes:
         if shape.scalars or shape.items is not None or not isinstance(shape.object, Record):
@@ -246,7 +246,7 @@ def _are_alike(shapes: Iterable[Shape]) -> bool:
     return True
 
 
-# bounds
+# Bounds
 
 
 def _within_bounds(shape: Shape) -> Shape:

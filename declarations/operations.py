@@ -1,4 +1,4 @@
-"""The operations on resources and prompts of a server: what a program passes, what it gets, and their MCP requests."""
+"""The operations on resources and prompts of a server: names, arguments, results and MCP requests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One function below `MCP.<server>.resources` or `.prompts`.
+    """A function of `MCP.<server>.resources` or `.prompts`.
 
     Attributes:
-        id: last part of the id in rules, `mcp:<server>:<id>`.
-        method: the MCP request that it sends.
-        input_schema: schema of its argument.
-        result: short type of its result, for signatures.
-        output: full type of its result, for declaration files.
-        items: the list in the result, for a result that comes in pages.
+        id: last part of the entry's id, `mcp:<server>:<id>`.
+        method: method of the MCP request.
+        input_schema: schema of the argument.
+        result: short type of the result, for signatures.
+        output: full type of the result, for declaration files.
+        items: name of the list in a result that has pages.
     """
 
     name: str
@@ -64,7 +64,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "list",
             "resources/list",
             "resources/list",
-            "All resources. A `nextCursor` says that there are more; with `cursor`, one page.",
+            "List all resources. A `nextCursor` means that there are more. Pass `cursor` to get one page.",
             _PAGE,
             "{ resources: { uri: string; name: string; ... }[]; nextCursor?: string }",
             "{ resources: { uri: string; name: string; title?: string; description?: string; mimeType?: string; "
@@ -75,7 +75,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "read",
             "resources/read",
             "resources/read",
-            "The contents of one resource; `image(result)` shows those with a `blob` (base64).",
+            "Read the contents of one resource. `image(result)` shows contents with a `blob` (base64).",
             _takes("uri", uri=_TEXT),
             "{ contents: { uri: string; mimeType?: string; text?: string; blob?: string }[] }",
             f"{{ contents: ({_CONTENTS})[] }}",
@@ -84,7 +84,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "templates",
             "resources/templates/list",
             "resources/templates/list",
-            "All URI templates; `read` takes a URI made from one.",
+            "List all URI templates. `read` takes a URI that is made from one.",
             _PAGE,
             "{ resourceTemplates: { uriTemplate: string; name: string; ... }[]; nextCursor?: string }",
             "{ resourceTemplates: { uriTemplate: string; name: string; title?: string; description?: string; "
@@ -95,7 +95,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "complete",
             "resources/complete",
             "completion/complete",
-            "Values for a variable of a template, whose `uriTemplate` is the `uri`.",
+            "Complete the value of a variable of a template. Pass the `uriTemplate` as `uri`.",
             _takes("uri", "argument", uri=_TEXT, **_COMPLETION),
             _COMPLETED,
             _COMPLETED,
@@ -106,7 +106,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "list",
             "prompts/list",
             "prompts/list",
-            "All prompts. A `nextCursor` says that there are more; with `cursor`, one page.",
+            "List all prompts. A `nextCursor` means that there are more. Pass `cursor` to get one page.",
             _PAGE,
             "{ prompts: { name: string; arguments?: { ... }[]; ... }[]; nextCursor?: string }",
             "{ prompts: { name: string; title?: string; description?: string; arguments?: { name: string; "
@@ -117,7 +117,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "get",
             "prompts/get",
             "prompts/get",
-            "One prompt, filled in.",
+            "Get one prompt with its arguments filled in.",
             _takes("name", name=_TEXT, arguments=_TEXTS),
             '{ description?: string; messages: { role: "user" | "assistant"; content: { ... } }[] }',
             f'{{ description?: string; messages: {{ role: "user" | "assistant"; content: {_CONTENT} }}[] }}',
@@ -126,7 +126,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "complete",
             "prompts/complete",
             "completion/complete",
-            "Values for an argument of a prompt.",
+            "Complete the value of an argument of a prompt.",
             _takes("name", "argument", name=_TEXT, **_COMPLETION),
             _COMPLETED,
             _COMPLETED,

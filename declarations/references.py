@@ -8,13 +8,13 @@ from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
 MAX_VISITS: Final = 100_000
-"""Values that are searched for `$id` and `$anchor`."""
+"""Most values that are searched for `$id` and `$anchor`."""
 MAX_POINTER: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A schema and its resource: the nearest enclosing schema with an `$id`, which its references are relative to."""
+    """A schema and its resource: the nearest enclosing schema with an `$id`, the base of its references."""
 
     schema: object
     base: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Document:
         self._identified: dict[str, Place] | None = None
 
     def resolve(self, reference: str, base: Mapping[str, Any]) -> Place | None:
-        """Return the target of a reference in the resource `base`; None outside the document or without a target."""
+        """Return the target of a reference in the resource `base`; None if it is not in the document."""
         resource, _, fragment = reference.partition("#")
         if resource:
             place = self._by_identity(resource)
@@ -42,14 +42,14 @@ class Document:
         return _follow(base, fragment)
 
     def _by_identity(self, identity: str) -> Place | None:
-        """Return the schema with this `$id` or, after `#`, this `$anchor`. The first call searches the document."""
+        """Return the schema with an `$id` or, after `#`, an `$anchor`. The first call searches the document."""
         if self._identified is None:
             self._identified = _identities(self._root)
         return self._identified.get(identity)
 
 
 def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
-    """Return the target of a JSON pointer, percent-encoded as in a URI fragment."""
+    """Return the target of a JSON pointer, which is percent-encoded as in a URI fragment."""
     if len(pointer) > MAX_POINTER:
         return None
     here: Any = base
@@ -71,7 +71,7 @@ def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
 
 
 def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
-    """Return every `$id` and, after `#`, every `$anchor` of a document; the first of equal ones."""
+    """Return the schemas of a document by `$id` and, after `#`, by `$anchor`. Of equal ones the first counts."""
     found: dict[str, Place] = {}
     root_id = root.get("$id")
     stack: list[tuple[Any, Mapping[str, Any]]] = [(root, root)]

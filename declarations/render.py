@@ -1,8 +1,8 @@
 """Declaration files: one for each server, the index of all servers, and `tools.d.ts`.
 
-Every file declares the global interfaces that it uses, so that it compiles alone, beside all others, and beside
-`guest.d.ts`: interfaces of one name merge, and these are the same everywhere. `McpToolResult` inherits its index
-signature because a repeated one would be an error.
+Every file declares the global interfaces that it uses. So it compiles alone, with all other files, and with
+`guest.d.ts`: TypeScript merges interfaces with the same name. `McpToolResult` inherits its index signature, because a
+repeated index signature would be an error.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from declarations.expressions import (
     NamedTypes,
     Renderable,
     TypeWriter,
-    argument,
     indented,
-    result_text,
 )
 from declarations.functions import FunctionText, WrittenFunction, comment_block, common_parameters
 from declarations.jsdoc import comment_line, comment_lines
 from declarations.operations import OPERATIONS
 from declarations.schema import compile_schema
+from declarations.signatures import argument, result_text
 from declarations.typetree import string_literal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
 LARGE_FILE: Final = 8 * 1024
-"""Bytes from which on a file begins with a list of its members."""
+"""Size in bytes above which a file begins with a list of its members."""
 
 MANY_NAMES: Final = 3
-"""Names with the same first word from which on they are listed as `create{Issue,Label,Milestone}`."""
+"""Least number of names with the same first word that are listed together: `create{Issue,Label,Milestone}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ class ServerSummary:
     """One line of `mcp/index.d.ts`.
 
     Attributes:
-        identifier: the name under `MCP`.
-        name: the server's name in the configuration.
+        identifier: the name after `MCP.`.
+        name: the configured name.
         status: a word such as `ready` or `down`.
     """
 
@@ -67,7 +66,7 @@ HEADER_TYPE: Final = (
 _HEADER_TYPE_IN_SERVER: Final = 'interface McpApiHeader { kind: "mcp_api"; header: string } // more: mcp/index.d.ts'
 
 OPTIONS_TYPE: Final = "interface McpCall { timeoutMs?: number }"
-"""The type of the options of a call. Its name is short because every function has it."""
+"""The type of the options of a call. Its name is short, because it is in every function."""
 
 
 def render_server(
@@ -95,15 +94,15 @@ def render_server(
 
 
 class ServerFile:
-    """The declaration file of one server. Texts of functions are kept, so a new observed type changes one function.
+    """The declaration file of one server. The texts of functions are cached, so a new observed type changes only one.
 
     Args:
-        identifier: the server's name under `MCP`.
-        tools: identifier and tool, in the order to show them.
-        server_name: the server's name in the configuration, if it differs.
-        description: description of the server by itself or the operator.
+        identifier: the server's name after `MCP.`.
+        tools: identifiers and tools in the order of the file.
+        server_name: the configured name of the server, if it differs.
+        description: the server's own description or the operator's.
         notes: lines for the head of the file, such as that the server is down.
-        resources, prompts: names of the operations on them that the server has.
+        resources, prompts: names of the operations that the server has.
     """
 
     def __init__(
@@ -135,11 +134,10 @@ class ServerFile:
         """Return the whole file.
 
         Args:
-            observed: schemas of earlier results by tool name, for tools that declare none. A changed schema is another
-                object.
+            observed: schemas of earlier results, by tool name. A changed schema must be another object.
         """
         if self._written is None:
-            # Only the texts are kept: the types take much more memory.
+            # Only the texts are cached, because the types take much more memory.
             functions = [FunctionText(name, tool) for name, tool in self._tools.items()]
             self._common = common_parameters(functions)
             types = NamedTypes()
@@ -163,7 +161,7 @@ class ServerFile:
         return text
 
     def some(self, names: Iterable[str], observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-        """Return a file with only these members, complete in itself.
+        """Return a complete file with only these members.
 
         Args:
             names: identifiers of tools, `resources`, `prompts`, or one operation such as `resources.read`.
@@ -197,14 +195,14 @@ class ServerFile:
         )
 
     def _head(self, size: int) -> str:
-        """Return the comment at the top of a file. `size`: bytes of the rest of the file."""
+        """Return the comment at the head of the file. `size`: bytes of the rest of the file."""
         count = f"{len(self._tools)} tool{'' if len(self._tools) == 1 else 's'}"
         usage = f"await MCP.{self._identifier}.<tool>({{ ... }}); unwrap(result) is its value."
         first = f'{count} of MCP server "{self._called}". {usage}'
         rest = [*self._description, *self._notes]
         common = []
         if self._common:
-            common.append("What these parameters mean wherever a function does not say otherwise:")
+            common.append("What these parameters mean, unless a function describes them otherwise:")
             common.extend([f"@param {name} {doc}" for name, doc in self._common.items()])
         head = comment_block([first, *rest, *common])
         size += len(head.encode())
@@ -222,11 +220,11 @@ _FIRST_WORD: Final = re.compile("[a-z]+(?=[A-Z0-9_])")
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names in a line, with those of the same first word together: `addLabel, create{Issue,Label,Milestone}`."""
+    """Return names in a line, grouped by their first word: `addLabel, create{Issue,Label,Milestone}`."""
     groups: dict[str, list[str]] = {}
     for name in names:
         match = _FIRST_WORD.match(name)
-        # The blank keeps `create` apart from `createIssue`.
+        # The blank separates `create` from `createIssue`.
         groups.setdefault(match[0] if match else name + " ", []).append(name)
     listed = []
     for word, members in groups.items():
@@ -238,7 +236,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _group(group: str, wanted: Collection[str]) -> str:
-    """Return the namespace `resources` or `prompts` with the operations wanted; nothing for none."""
+    """Return the namespace `resources` or `prompts` with some operations; empty if there are none."""
     shown = []
     for each in OPERATIONS[group]:
         if each.name in wanted:
@@ -249,10 +247,10 @@ def _group(group: str, wanted: Collection[str]) -> str:
 
 
 def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
-    """Return the text of `tools.d.ts`: members of `Tools` in `guest.d.ts` for each tool that is no MCP tool.
+    """Return the text of `tools.d.ts`: members of `Tools` in `guest.d.ts` for all tools that are not MCP tools.
 
     Args:
-        tools: id, name after `tools.` if it has one, and the tool.
+        tools: the id, the name of the function in `tools` if there is one, and the tool.
     """
     types = NamedTypes(GUEST_TYPE_NAMES | {"ToolCatalogEntry"})
     declared: list[str] = []
@@ -267,12 +265,12 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
         if name is not None:
             members.append(f"{comment}  {name}({parameters}: {result};\n")
         members.append(f"{comment}  call(id: {string_literal(tool_id)}, {parameters}: {result};\n")
-    head = comment_block(["The tools that are no MCP tools: by their ids, and by name where that is unambiguous."])
+    head = comment_block(["The tools that are not MCP tools: by id, and by name if it is unambiguous."])
     return f"{head}{OPTIONS_TYPE}\n{''.join(declared)}interface Tools {{\n{''.join(members)}}}\n"
 
 
 def render_index(servers: Sequence[ServerSummary]) -> str:
-    """Return the text of `mcp/index.d.ts`: the types that all servers share, and a line for each server."""
+    """Return the text of `mcp/index.d.ts`: a line for each server, and the types that all servers share."""
     lines = [
         "The MCP servers of this program. Read mcp/<identifier>.d.ts for the functions of one;",
         'API.search("...") finds tools in all of them.',

@@ -1,14 +1,13 @@
 """JSON Schema, draft-07 and 2020-12, as a small tree of types. Pure: no I/O. Remote references are never fetched.
 
 The tree has what TypeScript can express. Keywords that are unclear, contradictory or of the wrong type are ignored: a
-type may be wider than its schema, never narrower. Two readings are deliberate, because authors mean them:
+type may be wider than its schema, never narrower. Two rules go beyond JSON Schema, because authors mean them:
 
-* A schema without `type` but with keywords of one kind (`properties`, `items`, ...) describes that kind alone.
-* An object that declares properties, without a keyword on other ones, gets no index signature. TypeScript's object
-  types are open by nature, and a literal with a misspelt property should be refused. `additionalProperties: true` gets
-  one.
+* A schema without `type` but with keywords of one kind (`properties`, `items`, ...) describes only that kind.
+* An object with declared properties, and without a keyword about other properties, has no index signature, so that a
+  literal with a misspelt property is refused. `additionalProperties: true` adds one.
 
-Keywords of all drafts count, whatever `$schema` is. Only keywords beside `$ref` are ignored before draft 2019-09.
+Keywords of all drafts are read, whatever `$schema` is. But before draft 2019-09, keywords beside `$ref` are ignored.
 
 A type is wider than its schema where TypeScript cannot express a keyword, or not briefly:
 
@@ -30,10 +29,10 @@ Work is bounded for any input: nesting beyond `MAX_DEPTH` and everything after `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from declarations import kinds
 from declarations.conditions import (
     COMBINING,
     CONDITIONAL,
@@ -45,6 +44,7 @@ from declarations.conditions import (
 )
 from declarations.definitions import inlined
 from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
+from declarations.name_patterns import matches, template_of
 from declarations.references import Document, Place
 from declarations.typetree import (
     ANY_OBJECT,
@@ -71,84 +71,27 @@ from declarations.typetree import (
     union,
 )
 
-MAX_DEPTH: Final = 40
 MAX_NODES: Final = 5_000
 MAX_DEFINITIONS: Final = 300
 MAX_TUPLE: Final = 64
 
-# Kinds: the kinds of JSON values, of six, that a schema describes, as bits.
-_NULL, _BOOLEAN, _NUMBER, _STRING, _ARRAY, _OBJECT = 1, 2, 4, 8, 16, 32
-_ANY: Final = 63
-_KIND_BITS: Final = {
-    "null": _NULL,
-    "boolean": _BOOLEAN,
-    "number": _NUMBER,
-    "integer": _NUMBER,
-    "string": _STRING,
-    "array": _ARRAY,
-    "object": _OBJECT,
-}
 _SCALARS: Final = {"null": NULL, "boolean": BOOLEAN, "number": NUMBER, "integer": NUMBER, "string": STRING}
-_SCALAR_BITS: Final = ((_STRING, STRING), (_NUMBER, NUMBER), (_BOOLEAN, BOOLEAN), (_NULL, NULL))
-
-_SIMPLE_PATTERN: Final = re.compile(r"(?P<start>\^?)(?P<text>(?:[\w:@/ -]|\\[-./$])+)(?P<end>\$?)", re.ASCII)
+_SCALAR_BITS: Final = ((kinds.STRING, STRING), (kinds.NUMBER, NUMBER), (kinds.BOOLEAN, BOOLEAN), (kinds.NULL, NULL))
 
 _NOT_PLAIN: Final = COMBINING | CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
-_OBJECT_KEYWORDS: Final = frozenset(
-    {
-        "properties",
-        "required",
-        "additionalProperties",
-        "patternProperties",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-        "dependentRequired",
-        "unevaluatedProperties",
-    }
-)
-_ARRAY_KEYWORDS: Final = frozenset(
-    {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "unevaluatedItems"}
-)
-
-
-def _type_bits(declared: object) -> int:
-    """Return the kinds of a `type` keyword; all kinds if it is missing or invalid."""
-    if isinstance(declared, str):
-        return _KIND_BITS.get(declared, _ANY)
-    if isinstance(declared, list) and declared:
-        bits = 0
-        for name in declared[:20]:
-            bits |= _KIND_BITS.get(name, _ANY) if isinstance(name, str) else _ANY
-        return bits
-    return _ANY
-
-
-def _value_bits(value: object) -> int:
-    if value is None:
-        return _NULL
-    if isinstance(value, bool):
-        return _BOOLEAN
-    if isinstance(value, (int, float)):
-        return _NUMBER
-    if isinstance(value, str):
-        return _STRING
-    return _ARRAY if isinstance(value, list) else _OBJECT
-
-
 _NOT_TYPING: Final = frozenset(
     {"$ref", "$defs", "$comment", "definitions", "title", "description", "default", "examples", "example", "deprecated"}
     | {"readOnly", "writeOnly", "nullable", "$schema", "$id", "format"}
 )
-"""Keywords beside a reference that do not change its type. `_combined` handles `nullable`."""
+"""Keywords beside a reference that do not change the type. `_combined` handles `nullable`."""
 
 
 def compile_schema(schema: object, name: str = "Root", text: int = MAX_PROPERTY_TEXT) -> SchemaType:
-    """Return the type of `schema`, which may be any JSON value. Raise no errors.
+    """Return the type of `schema`, which may be any JSON value. This raises no errors.
 
     Args:
-        name: the name of a root that refers to itself.
-        text: characters of a property's description that are kept.
+        name: the name of the root, if it refers to itself.
+        text: longest description of a property in characters.
     """
     return _Compiler(schema, name, text).compile()
 
@@ -164,21 +107,21 @@ class _Compiler:
         self._base = self._root
         dialect = self._root.get("$schema")
         self._siblings_of_ref_count = not (isinstance(dialect, str) and "/draft-0" in dialect)
-        # Definitions found through references. They are compiled one after another, not inside each other.
+        # Definitions that references name. They are compiled one after another, not nested.
         self._names: dict[int, str] = {}
         self._queue: list[tuple[str, Place]] = []
         self._definitions: dict[str, Definition] = {}
-        self._bits: dict[int, tuple[int, bool]] = {}
+        self._kinds = kinds.CombinedKinds(self._document)
 
     def compile(self) -> SchemaType:
-        root = self._type(self._schema, _ANY, 0)
+        root = self._type(self._schema, kinds.ANY, 0)
         done = 0
         while done < len(self._queue):
             name, place = self._queue[done]
             done += 1
             self._base = place.base
             self._definitions[name] = Definition(
-                self._type(place.schema, _ANY, 0), property_doc(place.schema, name, self._text)
+                self._type(place.schema, kinds.ANY, 0), property_doc(place.schema, name, self._text)
             )
         if not self._definitions:
             return SchemaType(root)
@@ -187,23 +130,23 @@ class _Compiler:
         return inlined(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
-        """Return the type of one schema. Only the kinds in `context` matter."""
+        """Return the type of one schema, for values of the kinds in `context`."""
         if schema is False:
             return NEVER
         if not isinstance(schema, Mapping):
             return UNKNOWN
         self._nodes -= 1
-        if depth > MAX_DEPTH or self._nodes < 0:
+        if depth > kinds.MAX_DEPTH or self._nodes < 0:
             return UNKNOWN
         if _NOT_PLAIN.isdisjoint(schema):
             declared = schema.get("type")
             if isinstance(declared, str):
                 scalar = _SCALARS.get(declared)
                 if scalar is not None:
-                    return scalar if _KIND_BITS[declared] & context else NEVER
+                    return scalar if kinds.KIND_BITS[declared] & context else NEVER
             if declared is None and not schema:
                 return UNKNOWN
-            return self._of_kinds(schema, _within(context, *self._own_bits(schema)), depth)
+            return self._of_kinds(schema, kinds.within(context, *kinds.own_bits(schema)), depth)
         if isinstance(schema.get("$id"), str) and not schema["$id"].startswith("#"):
             outer, self._base = self._base, schema
             try:
@@ -214,7 +157,7 @@ class _Compiler:
 
     def _combined(self, schema: Mapping[str, Any], context: int, depth: int) -> Type:
         type_ = self._without_null(schema, context, depth)
-        if schema.get("nullable") is True and context & _NULL:  # OpenAPI 3.0
+        if schema.get("nullable") is True and context & kinds.NULL:  # OpenAPI 3.0
             return union([type_, NULL])
         return type_
 
@@ -227,9 +170,9 @@ class _Compiler:
                 return result
         elif "$dynamicRef" in schema or "$recursiveRef" in schema:
             return UNKNOWN
-        own_bits, own_hard = self._own_bits(schema)
-        their_bits, their_hard = self._combined_kinds(schema, depth)
-        bits = _within(context, *_both(own_bits, own_hard, their_bits, their_hard))
+        own, own_stated = kinds.own_bits(schema)
+        theirs, theirs_stated = self._kinds.of(schema, self._base, depth)
+        bits = kinds.within(context, *kinds.both(own, own_stated, theirs, theirs_stated))
         if "const" in schema:
             return intersection(result, self._values([schema["const"]], bits, depth))
         if isinstance(schema.get("enum"), list):
@@ -244,88 +187,29 @@ class _Compiler:
             elif len(branches) <= MAX_ALTERNATIVES:
                 alternatives = union([self._type(branch, bits, depth + 1) for branch in branches])
                 result = intersection(result, alternatives)
-        structural = not (_OBJECT_KEYWORDS.isdisjoint(schema) and _ARRAY_KEYWORDS.isdisjoint(schema))
-        if structural or (own_hard and not (their_hard and their_bits & own_bits == their_bits)):
+        structural = not (kinds.OBJECT_KEYWORDS.isdisjoint(schema) and kinds.ARRAY_KEYWORDS.isdisjoint(schema))
+        if structural or (own_stated and not (theirs_stated and theirs & own == theirs)):
             result = intersection(self._of_kinds(schema, bits, depth), result)
         if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
             return opened(result, None)
         return opened(result, conditional_names(schema))
 
     def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
-        """Return the type of the schema's own keywords, for values of the kinds `bits`."""
-        if bits == _OBJECT:
+        """Return the type of a schema's own keywords, for values of the kinds in `bits`."""
+        if bits == kinds.OBJECT:
             return self._object(schema, depth)
-        if bits == _ARRAY:
+        if bits == kinds.ARRAY:
             return self._array(schema, depth)
-        if bits == _ANY:
+        if bits == kinds.ANY:
             return UNKNOWN
         members: list[Type] = [scalar for bit, scalar in _SCALAR_BITS if bits & bit]
-        if bits & _ARRAY:
+        if bits & kinds.ARRAY:
             members.insert(0, self._array(schema, depth))
-        if bits & _OBJECT:
+        if bits & kinds.OBJECT:
             members.insert(0, self._object(schema, depth))
         return union(members)
 
-    # -- kinds
-
-    def _own_bits(self, schema: Mapping[str, Any]) -> tuple[int, bool]:
-        """Return the kinds of a schema's own keywords, and whether `type` states them or others only suggest them."""
-        declared = schema.get("type")
-        if declared is not None:
-            bits = _type_bits(declared)
-            if bits != _ANY and schema.get("nullable") is True:
-                bits |= _NULL
-            return bits, bits != _ANY
-        is_object = not _OBJECT_KEYWORDS.isdisjoint(schema)
-        is_array = not _ARRAY_KEYWORDS.isdisjoint(schema)
-        if is_object or is_array:
-            return is_object * _OBJECT | is_array * _ARRAY, False
-        return _ANY, False
-
-    def _kinds(self, schema: object, depth: int) -> tuple[int, bool]:
-        """Return the kinds of a schema with all that it combines. They are found once for each schema."""
-        if schema is False:
-            return 0, True
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or "$id" in schema:
-            return _ANY, False
-        if COMBINING.isdisjoint(schema) and "const" not in schema and "enum" not in schema:
-            return self._own_bits(schema)
-        known = self._bits.get(id(schema))
-        if known is None:
-            self._bits[id(schema)] = (_ANY, False)  # the answer for a schema that combines itself
-            known = _both(*self._own_bits(schema), *self._combined_kinds(schema, depth))
-            self._bits[id(schema)] = known
-        return known
-
-    def _combined_kinds(self, schema: Mapping[str, Any], depth: int) -> tuple[int, bool]:
-        """Return the kinds of a schema by its references, constants and combined schemas."""
-        found: list[tuple[int, bool]] = []
-        reference = schema.get("$ref")
-        place = self._document.resolve(reference, self._base) if isinstance(reference, str) else None
-        # The references of another resource are relative to that resource, not to this one.
-        if place is not None and place.base is self._base:
-            found.append(self._kinds(place.schema, depth + 1))
-        if "const" in schema:
-            found.append((_value_bits(schema["const"]), True))
-        for keyword in ("allOf", "anyOf", "oneOf", "enum"):
-            branches = schema.get(keyword)
-            if not isinstance(branches, list) or not branches or len(branches) > MAX_ALTERNATIVES:
-                continue
-            if keyword == "allOf":
-                found.extend(self._kinds(branch, depth + 1) for branch in branches[:MAX_CONJUNCTS])
-                continue
-            bits, hard = 0, True
-            for branch in branches:
-                one = (_value_bits(branch), True) if keyword == "enum" else self._kinds(branch, depth + 1)
-                bits |= one[0]
-                hard &= one[1]
-            found.append((bits, hard))
-        result = (_ANY, False)
-        for bits, hard in found:
-            result = _both(bits, hard, *result) if bits != _ANY else result
-        return result
-
-    # -- references
+    # References
 
     def _reference(self, reference: str) -> Type:
         place = self._document.resolve(reference, self._base)
@@ -350,22 +234,22 @@ class _Compiler:
             self._queue.append((name, place))
         return Ref(name)
 
-    # -- values
+    # Values
 
     def _values(self, values: Sequence[object], bits: int, depth: int) -> Type:
-        """Return the type of a choice of JSON values; of all values of their kinds if there are too many."""
+        """Return the type of a choice of JSON values; if there are too many, the type of their kinds."""
         few = values[: 2 * MAX_ALTERNATIVES]
-        types = [self._value(value, depth) for value in few if bits & _value_bits(value)]
+        types = [self._value(value, depth) for value in few if bits & kinds.value_bits(value)]
         self._nodes -= sum(len(type_.text) for type_ in types if isinstance(type_, Constant)) // 16
         if len(few) == len(values) and self._nodes >= 0:
             return union(types)
-        kinds = 0
+        found = 0
         for value in values:
-            kinds |= _value_bits(value)
-        return self._of_kinds({}, bits & kinds, depth)
+            found |= kinds.value_bits(value)
+        return self._of_kinds({}, bits & found, depth)
 
     def _value(self, value: object, depth: int) -> Type:
-        """Return the type of exactly this JSON value."""
+        """Return the type of one JSON value."""
         if value is None:
             return NULL
         if isinstance(value, bool):
@@ -376,7 +260,7 @@ class _Compiler:
             text = number_literal(value)
             return NUMBER if text is None else Constant("number", text)
         self._nodes -= 1
-        if self._nodes < 0 or depth > MAX_DEPTH:
+        if self._nodes < 0 or depth > kinds.MAX_DEPTH:
             return UNKNOWN
         if isinstance(value, list):
             if len(value) > MAX_TUPLE:
@@ -389,7 +273,7 @@ class _Compiler:
         members = [Property(key, self._value(member, depth + 1), True) for key, member in value.items()]
         return ObjectOf(tuple(members), "closed")
 
-    # -- arrays
+    # Arrays
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> Type:
         items = schema.get("items")
@@ -405,18 +289,18 @@ class _Compiler:
                 return NEVER
             if others is False or maximum == 0:
                 return TupleOf((), 0, None)
-            return ArrayOf(self._type(others, _ANY, depth + 1), minimum, maximum)
+            return ArrayOf(self._type(others, kinds.ANY, depth + 1), minimum, maximum)
         if len(prefix) > MAX_TUPLE:
             return ArrayOf(UNKNOWN)
         if maximum is not None and maximum <= len(prefix):
             prefix, others = prefix[:maximum], False
         if others is False and minimum > len(prefix):
             return NEVER
-        rest = None if others is False else self._type(others, _ANY, depth + 1)
-        elements = tuple([self._type(element, _ANY, depth + 1) for element in prefix])
+        rest = None if others is False else self._type(others, kinds.ANY, depth + 1)
+        elements = tuple([self._type(element, kinds.ANY, depth + 1) for element in prefix])
         return TupleOf(elements, min(minimum, len(elements)), rest)
 
-    # -- objects
+    # Objects
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Type:
         declared = schema.get("properties")
@@ -432,16 +316,16 @@ class _Compiler:
         if others is False:
             openness = "closed"
         elif others is True or isinstance(others, Mapping):
-            openness, rest = "open", self._type(others, _ANY, depth + 1)
+            openness, rest = "open", self._type(others, kinds.ANY, depth + 1)
 
         properties: list[Property] = []
         if isinstance(declared, Mapping):
             for name, sub in declared.items():
                 if self._nodes < 0:
-                    # Out of budget: other properties are allowed, and unknown.
+                    # The budget is used up: other properties are allowed and of any type.
                     return ObjectOf(tuple(properties), "open", UNKNOWN)
                 if isinstance(name, str) and len(name) <= MAX_LITERAL:
-                    type_ = self._type(sub, _ANY, depth + 1)
+                    type_ = self._type(sub, kinds.ANY, depth + 1)
                     properties.append(Property(name, type_, name in required, property_doc(sub, name, self._text)))
                 else:
                     openness, rest = "open", UNKNOWN
@@ -459,11 +343,11 @@ class _Compiler:
         return [Property(name, type_, True, declared=False) for name in missing[:MAX_ALTERNATIVES]]
 
     def _with_patterns(self, schema: Mapping[str, Any], plain: ObjectOf, required: set[str], depth: int) -> Type:
-        """Return an object whose other properties depend on their names, if template literal types can express it."""
+        """Return an object with types for names that match patterns, as far as TypeScript can express them."""
         openness, rest = plain.openness, plain.rest
         given = schema.get("patternProperties")
         patterned = {
-            pattern: self._type(sub, _ANY, depth + 1)
+            pattern: self._type(sub, kinds.ANY, depth + 1)
             for pattern, sub in list(given.items() if isinstance(given, Mapping) else ())[:MAX_ALTERNATIVES]
             if isinstance(pattern, str)
         }
@@ -474,11 +358,11 @@ class _Compiler:
         names = {p.name for p in properties}
         templates: tuple[tuple[str, Type], ...] = ()
         if patterned:
-            template = _template(next(iter(patterned))) if len(patterned) == 1 else None
-            if template is not None and not any(_matches(template, name) for name in names):
+            template = template_of(next(iter(patterned))) if len(patterned) == 1 else None
+            if template is not None and not any(matches(template, name) for name in names):
                 templates = ((template, next(iter(patterned.values()))),)
             else:
-                # TypeScript cannot express which names match, so other properties have any of the possible types.
+                # TypeScript cannot express which names match, so other properties may have any of these types.
                 others: Type = NEVER if openness == "closed" else rest or UNKNOWN
                 openness, rest = "open", union([*patterned.values(), others])
         elif openness != "closed":
@@ -489,53 +373,20 @@ class _Compiler:
             if isinstance(allowed, Mapping):
                 choice = [allowed["const"]] if "const" in allowed else allowed.get("enum")
                 pattern = allowed.get("pattern")
-                template = _template(pattern) if isinstance(pattern, str) else None
+                template = template_of(pattern) if isinstance(pattern, str) else None
                 if isinstance(choice, list) and len(choice) <= MAX_ALTERNATIVES:
                     free = dict.fromkeys(
                         name for name in choice if isinstance(name, str) and name not in required | names
                     )
                     properties.extend(Property(name, rest or UNKNOWN) for name in free)
                     openness, rest = "closed", None
-                elif template is not None and not any(_matches(template, name) for name in names):
+                elif template is not None and not any(matches(template, name) for name in names):
                     templates = ((template, rest or UNKNOWN),)
                     openness, rest = "closed", None
         return ObjectOf(tuple(properties), openness, rest, templates)
-
-
-def _both(one: int, one_hard: bool, other: int, other_hard: bool) -> tuple[int, bool]:
-    """Return two statements on kinds as one. A stated kind beats a suggested one.
-
-    Of two suggestions that of the combined schemas (`other`) counts: `properties` may stand beside `anyOf` with null.
-    """
-    if one_hard == other_hard:
-        if one_hard:
-            return one & other, True
-        return (other if other != _ANY else one), False
-    return (one, True) if one_hard else (other, True)
-
-
-def _within(context: int, bits: int, hard: bool) -> int:
-    """Return the kinds of a schema that are in `context`. It overrides kinds that are only suggested."""
-    return bits & context if hard or context == _ANY else context
 
 
 def _count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2**31:
         return None
     return int(value)
-
-
-def _template(pattern: str) -> str | None:
-    """Return the template literal type of names that match a simple pattern: `^x-` becomes `x-${string}`."""
-    match = _SIMPLE_PATTERN.fullmatch(pattern)
-    if match is None or (match["start"] and match["end"]):
-        return None
-    text = match["text"].replace("\\", "")
-    return ("" if match["start"] else "${string}") + text + ("" if match["end"] else "${string}")
-
-
-def _matches(template: str, name: str) -> bool:
-    text = template.removeprefix("${string}").removesuffix("${string}")
-    if not template.startswith("${string}"):
-        return name.startswith(text)
-    return text in name if template.endswith("${string}") else name.endswith(text)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_ALTERNATIVES: Final = 512
-"""Members of a union. A union with more members becomes wider."""
+"""Most members of a union. A union with more members becomes wider."""
 MAX_PRODUCT: Final = 10_000
-"""Alternatives of an intersection of unions, multiplied out. The bound of TypeScript is ten times that."""
+"""Most alternatives of an intersection of unions, multiplied out. TypeScript allows ten times as many."""
 MAX_REPEATED: Final = 400
-"""Characters that may be repeated to write `A & (B | C)` as `A & B | A & C`."""
+"""Most characters that are repeated to write `A & (B | C)` as `A & B | A & C`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value, as the text of a TypeScript literal type. The text tells `1` from `true`, which Python does not."""
+    """One value as the text of a TypeScript literal type. As texts, `1` and `true` differ, unlike in Python."""
 
     kind: Literal["boolean", "number", "string"]
     text: str
@@ -63,7 +63,7 @@ class TupleOf:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property. It is not `declared` if only `required` mentions it."""
+    """One property. It is not `declared` if only `required` names it."""
 
     name: str
     type: Type
@@ -73,7 +73,7 @@ class Property:
 
 
 Openness = Literal["closed", "silent", "open"]
-"""Properties that an object does not name: `closed` forbids them, `open` gives them `rest`, `silent` says nothing."""
+"""Rule for other properties: `closed` forbids them, `open` gives them the type `rest`, `silent` says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class ObjectOf:
 
     Attributes:
         properties: in the order of the schema.
-        openness: what the schema says of other properties.
-        rest: the type of other properties, if `open`.
-        patterns: template literal types of names, such as `x-${string}`, and the types under them.
+        openness: rule for other properties.
+        rest: type of other properties, if `open`.
+        patterns: template literal types of names, such as `x-${string}`, with the types of their properties.
     """
 
     properties: tuple[Property, ...] = ()
@@ -121,7 +121,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class SchemaType:
-    """A schema's type, and its named types: those that are recursive, or long and used repeatedly."""
+    """A schema's type, and its named types, which are recursive, or long and used repeatedly."""
 
     root: Type
     definitions: Mapping[str, Definition] = field(default_factory=dict)
@@ -138,7 +138,6 @@ _TRUE: Final = Constant("boolean", "true")
 _FALSE: Final = Constant("boolean", "false")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Constants
 
 
@@ -159,7 +158,6 @@ def number_literal(value: int | float) -> str | None:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Unions and intersections
 
 
@@ -186,7 +184,7 @@ def union(types: Iterable[Type]) -> Type:
 
 
 def _is_anything(members: Sequence[Type]) -> bool:
-    """Return whether the members are all values of all six kinds, which is how generators write `unknown`."""
+    """Return True if the members are all six kinds without restriction, which is how generators write `unknown`."""
     return (
         len(members) >= 6
         and all(scalar in members for scalar in (NULL, BOOLEAN, NUMBER, STRING))
@@ -196,7 +194,7 @@ def _is_anything(members: Sequence[Type]) -> bool:
 
 
 def intersection(first: Type, second: Type) -> Type:
-    """Return the values that both types accept. Members that cannot be merged stay side by side."""
+    """Return the type of the values that both types accept. Types that cannot be merged stay side by side."""
     if first == second or isinstance(second, Unknown) or isinstance(first, Never):
         return first
     if isinstance(first, Unknown) or isinstance(second, Never):
@@ -230,7 +228,7 @@ def intersection(first: Type, second: Type) -> Type:
 
 
 def _kind(type_: Type) -> str:
-    """Return the kind of JSON value of a type that is no union, no intersection and no name."""
+    """Return the kind of JSON value of a type other than a union, an intersection or a name."""
     match type_:
         case Scalar(kind) | Constant(kind):
             return kind
@@ -241,14 +239,14 @@ def _kind(type_: Type) -> str:
 
 
 def _distribute(first: Type, second: Type) -> Type:
-    """Return an intersection with unions in it: multiplied out if that is short, else side by side."""
+    """Return an intersection of unions: multiplied out if that is short, else side by side."""
     ones = first.members if isinstance(first, UnionOf) else (first,)
     others = second.members if isinstance(second, UnionOf) else (second,)
     if all(isinstance(member, (Scalar, Constant)) for member in (*ones, *others)):
         small = len(ones) * len(others) <= 4 * MAX_ALTERNATIVES
     else:
-        # Every alternative of one side is written once for every alternative of the other. Measuring the text, not the
-        # number of members, keeps nested repetitions from multiplying.
+        # Every alternative of one side is repeated for every alternative of the other. The limit is on the text, not on
+        # the number of members, so that nested repetitions do not multiply.
         small = (
             text_length(first, MAX_REPEATED) * len(others) + text_length(second, MAX_REPEATED) * len(ones)
             <= MAX_REPEATED
@@ -259,7 +257,7 @@ def _distribute(first: Type, second: Type) -> Type:
 
 
 def text_length(type_: Type, limit: int) -> int:
-    """Return roughly the length of a type as text. The count stops soon after `limit`."""
+    """Return roughly the length of a type as text. Counting stops soon after `limit`."""
     match type_:
         case Constant(text=text):
             return len(text) + 3
@@ -275,30 +273,28 @@ def text_length(type_: Type, limit: int) -> int:
                     return length
             others = [t for _, t in type_.patterns]
             if type_.rest is not None:
-                # An index signature repeats the types of the properties.
+                # The index signature repeats the types of the properties.
                 others.append(type_.rest)
                 length *= 2
             return length + sum(18 + text_length(t, limit - length) for t in others)
         case UnionOf(members) | IntersectionOf(members):
-            length = 0
-            for part in members:
-                length += 3 + text_length(part, limit - length)
-                if length > limit:
-                    return length
-            return length
+            return _total_length(members, 3, 0, limit)
         case TupleOf(elements, _, rest):
-            length = 2 if rest is None else 5 + text_length(rest, limit)
-            for element in elements:
-                length += 2 + text_length(element, limit - length)
-                if length > limit:
-                    return length
-            return length
+            return _total_length(elements, 2, 2 if rest is None else 5 + text_length(rest, limit), limit)
         case _:
             return 7
 
 
+def _total_length(parts: Iterable[Type], separator: int, length: int, limit: int) -> int:
+    for part in parts:
+        length += separator + text_length(part, limit - length)
+        if length > limit:
+            break
+    return length
+
+
 def _side_by_side(first: Type, second: Type) -> Type:
-    """Return both types as an intersection, with its objects merged into one."""
+    """Return the intersection of both types, with objects merged into one."""
     members: list[Type] = list(first.members) if isinstance(first, IntersectionOf) else [first]
     for addition in second.members if isinstance(second, IntersectionOf) else (second,):
         for position, member in enumerate(members):
@@ -317,7 +313,7 @@ def _side_by_side(first: Type, second: Type) -> Type:
 
 
 def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> Type:
-    """Return an intersection without members that would exceed the bound of TypeScript, which multiplies out unions."""
+    """Return an intersection without the members that exceed `MAX_PRODUCT`: TypeScript multiplies out unions."""
     product = 1
     kept = []
     for member in members:
@@ -331,7 +327,7 @@ def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> T
 
 
 def alternatives(type_: Type, known: Mapping[str, int]) -> int:
-    """Return the number of alternatives at the top of a type. `known` has those of definitions."""
+    """Return the number of alternatives of a type. `known`: those of definitions."""
     match type_:
         case Ref(name):
             return known.get(name, 1)
@@ -346,7 +342,7 @@ def alternatives(type_: Type, known: Mapping[str, int]) -> int:
 def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
     """Return two objects without patterns as one.
 
-    A closed object would forbid the properties of the other. That is ignored: authors of `allOf` never mean it.
+    A closed object would forbid the properties of the other one. Authors of `allOf` do not mean that, so it is ignored.
     """
     properties = {p.name: p for p in one.properties}
     theirs = {p.name: p for p in other.properties}

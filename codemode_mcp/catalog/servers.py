@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.did_you_mean import nearest, plain
 from codemode_mcp.errors import ProgramError
-from declarations.expressions import signature
 from declarations.names import aliases
 from declarations.render import ServerFile, ServerSummary, render_index
+from declarations.signatures import signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

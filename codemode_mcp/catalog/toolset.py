@@ -17,9 +17,9 @@ from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Deny
-from declarations.expressions import signature
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 from declarations.render import render_tools
+from declarations.signatures import signature
 from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:

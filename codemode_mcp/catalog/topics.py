@@ -23,6 +23,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+from declarations.names import word_set
 from declarations.untrusted_text import HIDDEN
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ _TOKEN: Final = re.compile(r"[^\W_]+")
 _ADDRESS: Final = re.compile(r"\S*(?:://|@|www\.)\S*")
 
 
-def _set_of(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_NO_TOPICS: Final = _set_of("""
+_NO_TOPICS: Final = word_set("""
     a about above across after again against all along already also although always among an and another any anyone
     anything are around as at away back be because been before behind being below best better between beyond both
     but by can cannot could did do does done down during each either else even ever every everyone everything
@@ -112,7 +109,7 @@ _NO_TOPICS: Final = _set_of("""
 """)
 """Words that say nothing about the purpose of a server, or that could instruct a model."""
 
-_NOT_NOUN: Final = tuple(_set_of("ly ied ted ded ged ned red sed ced ked led ped ved ical lize rize"))
+_NOT_NOUN: Final = tuple(word_set("ly ied ted ded ged ned red sed ced ked led ped ved ical lize rize"))
 """Endings of adverbs, participles, adjectives and verbs."""
 
 

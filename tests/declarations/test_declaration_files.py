@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import declarations
 from declarations import ServerSummary, identifiers, render_index, render_server, signature
-from declarations.expressions import MAX_SIGNATURE
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 from declarations.render import HEADER_TYPE, LARGE_FILE, OPTIONS_TYPE, RESULT_TYPE, ServerFile
+from declarations.signatures import MAX_SIGNATURE
 
 GUEST = (Path(declarations.__file__).parent / "guest.d.ts").read_text()
 

@@ -665,7 +665,7 @@ async def test_the_file_of_namespaces_is_there_where_they_are_and_text_stays_in_
         assert [line for line in code if line.strip()] == ["declare const issues: { readonly [name: string]: any };"]
         assert "plugin:tracker:list, plugin:tracker:add" in text
         outcome = await it.execute("return await API.read('namespaces.d.ts#issues').catch((error) => error.message)")
-        assert "namespaces.d.ts holds no tools" in outcome.value
+        assert "namespaces.d.ts has no tools" in outcome.value
         it.rules = PolicyRules(deny=("plugin:tracker:list",))
         assert it.catalog().files.listed("names") == []
         outcome = await it.execute("return await API.read('namespaces.d.ts').catch((error) => error.message)")

@@ -1,0 +1,120 @@
+"""Signatures of tools on one line, and the parts of a call's type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from declarations.expressions import Renderable, TypeWriter, property_name
+from declarations.schema import compile_schema
+from declarations.typetree import ANY_OBJECT, IntersectionOf, ObjectOf, Ref, SchemaType, Type, UnionOf, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_SIGNATURE: Final = 400
+"""Characters of a signature."""
+
+MAX_SHORT: Final = 80
+"""Longest type of a property in a signature that has no room for all types. A longer one becomes `...`."""
+
+
+def _accepts_nothing(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
+    """Return True if an empty object has the type, so that a call may omit its argument."""
+    match type_:
+        case Unknown():
+            return True
+        case ObjectOf(properties):
+            return not any(p.required for p in properties)
+        case UnionOf(members):
+            return any(_accepts_nothing(member, compiled, depth) for member in members)
+        case IntersectionOf(members):
+            return all(_accepts_nothing(member, compiled, depth) for member in members)
+        case Ref(name):
+            return depth < 10 and _accepts_nothing(compiled.definitions[name].type, compiled, depth + 1)
+        case _:
+            return False
+
+
+def argument(compiled: SchemaType) -> tuple[Type, str]:
+    """Return the type of a call's argument, and the parameter's name with `: ` or `?: `."""
+    root = ANY_OBJECT if isinstance(compiled.root, Unknown) else compiled.root
+    return root, "input?: " if _accepts_nothing(root, compiled) else "input: "
+
+
+def result_text(output: str | None, mark: str = "", *, plain: bool = False) -> str:
+    """Return the type of a call. `plain`: the result is the value itself, not an MCP result."""
+    bare = output is None or output == "unknown"
+    if plain:
+        return f"Promise<{'unknown' if bare else output}>"
+    return "Promise<McpToolResult>" if bare else f"Promise<McpToolResult<{mark}{output}>>"
+
+
+def signature(
+    path: str,
+    tool: Renderable,
+    observed: Mapping[str, Any] | None = None,
+    *,
+    opening: str = "(",
+    plain: bool = False,
+) -> str:
+    """Return the signature of a tool in one line of about `MAX_SIGNATURE` characters at most.
+
+    For example `MCP.github.createIssue(input: { title: string }): Promise<McpToolResult<{ number: number }>>`. In a
+    signature that would be too long, inner objects become `{ ... }`, first in the result, then in the input. If that is
+    not enough, optional properties are written without types.
+
+    Args:
+        path: the function.
+        observed: observed type of the results, for a tool without an output schema.
+        opening: text before the argument.
+        plain: the result is the value itself, not an MCP result.
+    """
+    path += opening
+    arguments = compile_schema(tool.input_schema, "Input")
+    returned = tool.output_schema if tool.output_schema is not None else observed
+    result = None if returned is None else compile_schema(returned, "Output")
+    mark = "/* observed */ " if tool.output_schema is None else ""
+    root, parameter = argument(arguments)
+    for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
+        written = _brief(root, arguments, input_depth)
+        output = None if result is None else _brief(result.root, result, output_depth)
+        line = f"{path}{parameter}{written}): {result_text(output, mark, plain=plain)}"
+        if len(line) <= MAX_SIGNATURE:
+            return line
+    output = None if result is None else _brief(result.root, result, 0)
+    room = MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(output, mark, plain=plain)) - 3
+    if room < MAX_SIGNATURE // 2:
+        output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(None, plain=plain)) - 3
+    return f"{path}{parameter}{_names(root, arguments, room)}): {result_text(output, mark, plain=plain)}"
+
+
+def _names(type_: Type, compiled: SchemaType, room: int) -> str:
+    """Return as many properties as fit: required ones with types, optional ones without."""
+    if isinstance(type_, Ref):
+        type_ = compiled.definitions[type_.name].type
+    if not isinstance(type_, ObjectOf):
+        return "{ ... }"
+    writer = TypeWriter(_brief_names(compiled), docs=False, depth=0)
+    texts = [(property_name(p.name), writer.text(p.type)) for p in type_.properties if p.required]
+    typed = [f"{name}: {text if len(text) <= MAX_SHORT else '...'}" for name, text in texts]
+    members = [*typed, *[f"{property_name(p.name)}?" for p in type_.properties if not p.required]]
+    shown: list[str] = []
+    room -= len("{ ... 1000 more }")
+    for member in members:
+        room -= len(member) + 2
+        if room < 0:
+            shown.append(f"... {len(members) - len(shown)} more")
+            break
+        shown.append(member)
+    return f"{{ {'; '.join(shown)} }}"
+
+
+def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
+    if isinstance(type_, Ref) and depth > 0:
+        type_ = compiled.definitions[type_.name].type
+    return TypeWriter(_brief_names(compiled), docs=False, depth=depth).text(type_)
+
+
+def _brief_names(compiled: SchemaType) -> dict[str, str]:
+    """Return replacements for named types where they are not declared."""
+    return {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}
