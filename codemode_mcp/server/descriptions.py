@@ -26,7 +26,6 @@ TOOLS_BYTES_NAMESPACES = 2700
 DESCRIPTION_BYTES = 2000
 """Limit of one description. Clients cut at 2,000 characters or more, and a character takes at least one byte."""
 INSTRUCTIONS_BYTES = 1000
-OUTPUT_SCHEMA_BYTES = 900
 
 _EXEC = """\
 Run a {languages} program in a sandbox with the tools of these MCP servers: {servers}.{topics}
