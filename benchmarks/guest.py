@@ -17,9 +17,9 @@ import wasmtime
 from measure import report
 
 from codemode_mcp.sandbox import binary
+from codemode_mcp.sandbox.boot import GC_THRESHOLD
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
-from codemode_mcp.sandbox.images import GC_THRESHOLD
 from codemode_mcp.sandbox.instance import Instance, Modules
 from codemode_mcp.sandbox.messages import Completion, decode_turn, deliver_message, start_message
 
@@ -207,7 +207,7 @@ class Bare:
     def __init__(self, engine: Engine) -> None:
         used = engine.modules
         module = wasmtime.Module(used.engine, binary.prepare(binary.load()))
-        self._modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue, used.places)
+        self._modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue, used.pool)
 
     def time(self, setup: str, expression: str) -> float:
         """Return microseconds. On a thread of the engine."""

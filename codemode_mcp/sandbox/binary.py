@@ -1,7 +1,7 @@
-"""The engine binary: which one, and the four edits made to it. Pure, apart from reading the package's file.
+"""The engine binary, pinned by its digest, and the four edits made to it. Pure, except for reading the file.
 
-The package carries QuickJS-NG built as a WASI reactor. Later versions no longer export the QuickJS C API, so exactly
-this one is accepted, by digest. As shipped it has a 64 KiB stack placed above its own static data, so that deep
+The package has QuickJS-NG, built as a WASI reactor. Later versions do not export the QuickJS C API, so only this one is
+accepted. As shipped it has a 64 KiB stack placed above its own static data, so that deep
 recursion would overwrite that data; `prepare` gives it a real stack, and lets our glue module in:
 
 1. memory section: the minimum grows by `STACK_PAGES`;
@@ -32,13 +32,13 @@ DIGEST = "718f30dac3b2b42f2ab18d622f8ca11139e193e40f941519165710e4a9b168a3"
 
 PAGE = 65536
 SHIPPED_PAGES = 3
-"""The memory's minimum as shipped."""
+"""Minimum pages of the shipped memory."""
 STACK_PAGES = 13
 USABLE_STACK = 800 * 1024
-"""Usable bytes of the stack region; the rest is headroom for functions of the engine that do not check.
+"""Usable bytes of the stack region. The rest is headroom for functions of the engine that do not check the stack.
 
-A thousand nested asynchronous calls were measured to take 770 KiB, a thousand callbacks of arrays 620. With more,
-JSON.stringify of endless nesting takes too long until it is stopped: its time grows with the square of the depth, 4 s
+By measurement, a thousand nested asynchronous calls take 770 KiB, and a thousand callbacks of arrays 620 KiB. A larger
+stack would let JSON.stringify of endless nesting run too long: its time grows with the square of the depth, to 4 s
 here."""
 
 STACK_START = SHIPPED_PAGES * PAGE
@@ -47,7 +47,7 @@ STACK_END = STACK_START + STACK_PAGES * PAGE
 
 GLUE_SLOTS = 24
 FIRST_GLUE_SLOT = 580
-"""The number of entries the shipped table has; `glue.wat` names it too."""
+"""Number of entries in the shipped table; `glue.wat` has it too."""
 
 
 def load() -> bytes:
@@ -56,7 +56,7 @@ def load() -> bytes:
     Raises:
         RuntimeUnavailable: the package is missing or its file is not the one this version was made for.
     """
-    # Not by `importlib.resources`, which imports 9 ms of readers for a folder without `__init__.py`.
+    # `importlib.resources` would import readers for a folder without `__init__.py`, which takes 9 ms.
     spec = find_spec(PACKAGE)
     folders = [] if spec is None else spec.submodule_search_locations or []
     try:
@@ -69,10 +69,10 @@ def load() -> bytes:
 
 
 def verify(data: bytes) -> bytes:
-    """`data` when it is the expected binary.
+    """Return `data`, which must be the expected binary.
 
     Raises:
-        RuntimeUnavailable: it is another one.
+        RuntimeUnavailable: it is not.
     """
     found = hashlib.sha256(data).hexdigest()
     if found != DIGEST:
@@ -89,9 +89,10 @@ def prepare(data: bytes) -> bytes:
 
 
 def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: int) -> bytes:
-    """Return a prepared binary that starts with another memory: `segments` are offsets and bytes, the rest is blank.
+    """Return a prepared binary with another initial memory. Its instances share that memory, copy on write.
 
-    Instances of it share that memory with each other, copy on write, until they change it.
+    Args:
+        segments: offsets and bytes of the memory; the rest is zeros.
     """
     data = _uleb(len(segments))
     for offset, content in segments:
@@ -100,7 +101,7 @@ def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: i
 
 
 def _edited(data: bytes, edits: Mapping[int, Callable[[bytes], bytes]]) -> bytes:
-    """Return every section that has an edit, through it."""
+    """Return a binary with edits of the bodies of sections, by the numbers of the sections."""
     out = bytearray(data[:8])
     at = 8
     while at < len(data):

@@ -1,4 +1,4 @@
-"""The compiled engine, kept on disk for the next process."""
+"""The compiled engine, kept on disk for later processes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ import wasmtime
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.errors import RuntimeUnavailable
-from codemode_mcp.sandbox import binary, images
-from codemode_mcp.sandbox.images import (
-    NATIVE_STACK,
-    Entries,
-    changed_blocks,
-    glue_source,
-    make_base,
-)
-from codemode_mcp.sandbox.instance import GuestTrap, Modules, Places
+from codemode_mcp.sandbox import binary, boot
+from codemode_mcp.sandbox.images import Entries, changed_blocks, glue_source
+from codemode_mcp.sandbox.instance import GuestTrap, Modules
 from upstream_clients.private_files import exposure, make_private_folder, open_private
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from codemode_mcp.sandbox.pooled_memory import PooledMemory
+
+NATIVE_STACK = 20_000 * 1024
+"""`max_wasm_stack`, so large that the guest's own stack check always comes first. By measurement, each byte of the
+guest's stack takes up to 36 bytes of native stack (nested arrays in `JSON.stringify`)."""
 
 ASYNC_STACK = 64 * 1024 * 1024
-"""wasmtime aborts the process when `max_wasm_stack` is larger than this."""
+"""Bytes of the stack of a call that can pause. wasmtime aborts the process if `max_wasm_stack` is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,9 @@ class _Compiled:
 
 
 def compile_engine(
-    engine: wasmtime.Engine, linker: wasmtime.Linker, places: Places, cache_dir: Path | None
+    engine: wasmtime.Engine, linker: wasmtime.Linker, pool: PooledMemory, cache_dir: Path | None
 ) -> _Compiled:
-    """Compile the modules, or take them from the cache."""
+    """Return the modules, compiled or from the cache."""
     prepared = binary.prepare(binary.load())
     path = None if cache_dir is None else _cache_path(cache_dir, prepared)
     if path is not None:
@@ -61,8 +60,8 @@ def compile_engine(
             return cached
     try:
         glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(glue_source())))
-        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, places)
-        base = make_base(cold)
+        cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, pool)
+        base = boot.make_base(cold)
         segments = tuple(changed_blocks(base.memory, b""))
         module = wasmtime.Module(engine, binary.with_memory(prepared, segments, base.pages))
     except wasmtime.WasmtimeError as error:
@@ -75,16 +74,16 @@ def compile_engine(
 
 
 def compiled_path(cache_dir: Path) -> Path | None:
-    """Return where this engine's compiled form is kept, or will be; None where the folder cannot be made or trusted.
+    """Return the path of the compiled form; None if the folder cannot be created or trusted.
 
     Raises:
-        RuntimeUnavailable: the binary is missing, or is another one.
+        RuntimeUnavailable: the binary is missing or not the expected one.
     """
     return _cache_path(cache_dir, binary.prepare(binary.load()))
 
 
 def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
-    """Return the place of the compiled form, or None when the folder cannot be trusted or made."""
+    """Return the path of the compiled form; None if the folder cannot be created or trusted."""
     try:
         make_private_folder(cache_dir)
         if exposure(cache_dir) is not None:
@@ -93,14 +92,14 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
         return None
     key = hashlib.sha256()
     for part in (
-        # In place of its version, which takes 12 ms to read. A file of another version is refused, and made again.
+        # Instead of the version of wasmtime, which takes 12 ms to read. Machine code of another version is rejected.
         str(os.path.getsize(ffi.filename)),
         f"{NATIVE_STACK} {ASYNC_STACK} epoch glue",
         platform.system(),
         platform.machine(),
         _cpu_features(),
         glue_source(),
-        images.prelude_source(),
+        boot.prelude_source(),
     ):
         key.update(part.encode() + b"\0")
     key.update(prepared)
@@ -116,14 +115,14 @@ def _cpu_features() -> str:
 
 
 def _from_cache(engine: wasmtime.Engine, path: Path) -> _Compiled | None:
-    # Machine code is only loaded from a file that no other user can have written, and when its digest shows that it is
-    # what was written; anything else means recompile. The digest alone is no protection: it is in the same file.
+    # Machine code is only loaded from a file that no other user can have written, and whose digest is right. Otherwise
+    # it is compiled again. The digest detects damage only: an attacker could change it too.
     try:
         with open_private(path) as file:
             data = file.read()
     except OSError:
         return None
-    # Without copies: of these megabytes each would take the interpreter's lock for milliseconds.
+    # Without copies, each of which would hold the interpreter's lock for milliseconds.
     if hashlib.sha256(memoryview(data)[32:]).digest() != data[:32]:
         return None
     start = data.find(b"\n", 32) + 1
@@ -153,10 +152,11 @@ def _to_cache(path: Path, entries: Entries, glue: bytes, main: bytes) -> None:
 
 
 def _remove_stale(current: Path) -> None:
-    # Of earlier versions; one that another installation still uses is soon made again.
+    # Files of earlier versions. Another installation that still uses one makes it again.
     for other in current.parent.glob("engine-*.cwasm"):
         if other != current and time.time() - other.stat().st_mtime > _STALE_SECONDS:
             other.unlink()
 
 
 _STALE_SECONDS = 30 * 24 * 3600
+"""Age at which the file of another version is removed."""

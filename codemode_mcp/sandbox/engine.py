@@ -15,7 +15,7 @@ Why it is built so:
   only from a folder that no other user can write to.
 - wasmtime's pooling allocator keeps the memory and the stack of a guest for the next one, and restores them first. New
   memory costs a fault for each touched page, which took half of the time of a small program. Memory that no guest has
-  used for some seconds goes back to the system (`instance.Places`), and so does the copy of an image that snapshots are
+  used for some seconds goes back to the system (`pooled_memory`), and so does the copy of an image that snapshots are
   compared with. Where address space is limited, or for very many guests, each guest has memory of its own.
 
 How a program is stopped. The engine asks our interrupt handler, in WebAssembly, every few thousand operations. Past the
@@ -50,58 +50,52 @@ import wasmtime
 from wasmtime import _ffi as ffi
 
 from codemode_mcp.errors import InternalError
-from codemode_mcp.sandbox.compiled import ASYNC_STACK, compile_engine
+from codemode_mcp.sandbox.compiled import ASYNC_STACK, NATIVE_STACK, compile_engine
 from codemode_mcp.sandbox.guest_threads import SNAPSHOT_THREADS, GuestThreads, Ticker
-from codemode_mcp.sandbox.images import (
-    BOOT_MEMORY,
-    NATIVE_STACK,
-    Entries,
-    Image,
-    at_rest,
-    bind,
-    image_of,
-    tidy,
-)
-from codemode_mcp.sandbox.instance import Instance, Modules, Places
+from codemode_mcp.sandbox.images import BOOT_MEMORY, Entries, Image, at_rest, bind, image_of, tidy
+from codemode_mcp.sandbox.instance import Instance, Modules
+from codemode_mcp.sandbox.pooled_memory import PooledMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-_MOST_MEMORY = 2 * 1024 * 1024 * 1024
-"""Bytes of memory of an instance that makes an image, at most."""
+_MAX_IMAGE_MEMORY = 2 * 1024 * 1024 * 1024
+"""Maximum bytes of memory of an instance that makes an image."""
 
 UNUSED_SECONDS = 5.0
 """Time without use after which an image's memory is forgotten."""
 
 _CACHED_IMAGES = 8
+"""Number of images that are kept, the last used ones."""
 
 GUESTS_PER_THREAD = 16
-"""Guests that are in memory for each that may compute: the others wait for calls, and each may be as large as
-`memoryLimitBytes`. Programs beyond these begin when one of them has ended or was suspended."""
+"""Guests in memory for each thread. Most of them wait for calls, and each may have `memoryLimitBytes`. More programs
+begin only when one of these has ended or was suspended."""
 
 _MORE_GUESTS = 64
-"""Beside those: images and snapshots that are being made, and what is about to be freed."""
+"""Further instances in the pool: for images and snapshots in progress, and for guests about to be freed."""
 
 _MAX_POOLED = 640
-"""Guests from which on none is pooled: each takes `_SLOT_BYTES` of address space, and systems have 128 TiB."""
+"""Maximum number of pooled guests; beyond it there is no pool. Each takes `_SLOT_BYTES` of the 128 TiB of address space
+that systems have."""
 
 _MAX_MEMORY = 1 << 32
 _SLOT_BYTES = _MAX_MEMORY + (1 << 28)
-"""Address space of one guest, with the guard behind it."""
+"""Address space of one guest, including the guard after it."""
 
 _KEPT_BYTES = 2560 * 1024
 _KEPT_STACK_BYTES = 64 * 1024
-"""Memory and stack that stay of a guest that is over, until `Places` gives the memory back. An image has 2.4 MB, and a
-page that is not kept costs a fault the next time."""
+"""Memory and stack of an ended guest that stay resident, until `PooledMemory` gives the memory back. An image has
+2.4 MB, and each page that is not kept costs the next guest a fault."""
 
 _UNUSED_GUESTS = 1
-"""Number of free places up to which the next guest gets a place of its own, where no guest of its module was."""
+"""Number of free memories up to which the pool gives a guest a memory that no guest of its module has used."""
 
 
 class Engine:
-    """The compiled engine. Thread-safe. Use `open_engine`."""
+    """The compiled engine, opened by `open_engine`. Thread-safe."""
 
     def __init__(self, engine: wasmtime.Engine, modules: Modules, threads: GuestThreads, entries: Entries) -> None:
         self.modules = modules
@@ -112,7 +106,7 @@ class Engine:
         self.base = self._read_base(entries)
 
     def ticking(self) -> AbstractContextManager[None]:
-        """Return a context in which `Instance.limit` works."""
+        """Return a context in which `Instance.limit` has effect."""
         return self._ticker
 
     def image(self, manifest: str) -> Image:
@@ -128,7 +122,7 @@ class Engine:
         return image
 
     def cached_image(self, manifest: str) -> Image | None:
-        """Return the warm image for a manifest, if it is made already."""
+        """Return the warm image for a manifest; None if it is not made yet."""
         with self._images_lock:
             image = self._images.get(manifest)
             if image is not None:
@@ -136,13 +130,13 @@ class Engine:
             return image
 
     def forget_unused(self, seconds: float = UNUSED_SECONDS) -> bool:
-        """Forget what can be read again and was not used for so long; tell whether that was anything."""
+        """Give back memory that was not used for so long and can be restored. Return True if there was any."""
         with self._images_lock:
             images = (self.base, *self._images.values())
-        return sum(image.forget_unused(seconds) for image in images) + self.modules.places.give_back(seconds) > 0
+        return sum(image.forget_unused(seconds) for image in images) + self.modules.pool.give_back(seconds) > 0
 
     def close(self) -> None:
-        """Stop the threads; guests still computing are stopped within a few ticks."""
+        """Stop the threads. Guests that still compute are stopped within a few ticks."""
         self.modules.closing.set()
         self._ticker.close()
         self.threads.close()
@@ -157,8 +151,8 @@ class Engine:
         return base
 
     def _read_again(self, image: Image) -> bytes:
-        """Read the memory of an image from a guest of it that has not begun."""
-        instance = Instance(self.modules, _MOST_MEMORY)
+        """Return the memory of an image, read from a new guest."""
+        instance = Instance(self.modules, _MAX_IMAGE_MEMORY)
         try:
             if not instance.grow_to(image.pages):
                 raise InternalError("there is no memory for an image of the sandbox")
@@ -169,7 +163,7 @@ class Engine:
         return at_rest(memory, image.entries)
 
     def _make_image(self, manifest: str) -> Image:
-        instance = Instance(self.modules, _MOST_MEMORY)
+        instance = Instance(self.modules, _MAX_IMAGE_MEMORY)
         entries = self.base.entries
         try:
             bind(instance, entries)
@@ -193,25 +187,25 @@ class Engine:
 
 @contextmanager
 def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]:
-    """Yield the engine, compiled or taken from `cache_dir`; takes a second or so when it must be compiled.
+    """Yield the engine, compiled or from `cache_dir`. Compiling takes about a second.
 
     Args:
-        cache_dir: where the compiled form is kept; None keeps it nowhere.
-        max_threads: guests that compute concurrently; a few more threads take snapshots.
+        cache_dir: the folder for the compiled form; None for not keeping it.
+        max_threads: maximum number of guests that compute concurrently. A few more threads take snapshots.
 
     Raises:
-        RuntimeUnavailable: the binary is missing, is another one, or does not start.
+        RuntimeUnavailable: the binary is missing, not the expected one, or does not start.
     """
     config, pooled = _config(GUESTS_PER_THREAD * max_threads + _MORE_GUESTS)
-    places = Places(_KEPT_BYTES if pooled else 0)
+    pool = PooledMemory(_KEPT_BYTES if pooled else 0)
     with _one_processor():
         engine = wasmtime.Engine(config)
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     threads = GuestThreads(max_threads + SNAPSHOT_THREADS)
     try:
-        compiled = threads.submit(compile_engine, engine, linker, places, cache_dir).result()
-        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue, places)
+        compiled = threads.submit(compile_engine, engine, linker, pool, cache_dir).result()
+        modules = Modules(engine, linker, linker.instantiate_pre(compiled.main), compiled.glue, pool)
         opened = Engine(engine, modules, threads, compiled.entries)
     except BaseException:
         threads.close()
@@ -223,7 +217,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
 
 
 def _config(guests: int) -> tuple[wasmtime.Config, bool]:
-    """Return the settings of an engine with up to so many guests at the same time; tell whether a pool has them."""
+    """Return the settings of an engine with up to so many concurrent guests, and whether it has a pool for them."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     ffi.wasmtime_config_async_stack_size_set(config.ptr(), ASYNC_STACK)
@@ -236,15 +230,15 @@ def _config(guests: int) -> tuple[wasmtime.Config, bool]:
 
 @contextmanager
 def _one_processor() -> Iterator[None]:
-    """Show one processor to the thread.
+    """Let the thread see one processor for the duration of the context.
 
-    wasmtime divides its pool by the number of processors, and threads by turns among the parts. Each part keeps the
-    memory of a guest that is over, and guest threads come and go, so with many processors that would be many guests.
+    wasmtime divides its pool into a part for each processor and assigns threads to them in turn. Each part keeps the
+    memory of an ended guest. Guest threads come and go, so with many processors that would be much memory.
     """
     try:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(before)})
-    except (AttributeError, OSError):  # not Linux, or it must not be changed
+    except (AttributeError, OSError):  # not Linux, or not permitted
         yield
         return
     try:
@@ -254,10 +248,10 @@ def _one_processor() -> Iterator[None]:
 
 
 def _pool(config: wasmtime.Config, guests: int) -> None:
-    """Have the memory and the stack of a guest that is over serve the next one.
+    """Let guests use the memory and the stack of ended ones.
 
-    wasmtime puts them back to what they were; that takes a third of what new memory costs, which is copied page by page
-    as it is touched (https://docs.wasmtime.dev/examples-fast-instantiation.html).
+    wasmtime resets these, in a third of the time that new memory takes: new memory is copied page by page when it is
+    first used (https://docs.wasmtime.dev/examples-fast-instantiation.html).
     """
     pool = ffi.wasmtime_pooling_allocation_config_new()
     try:
@@ -278,7 +272,7 @@ def _pool(config: wasmtime.Config, guests: int) -> None:
 
 
 def _can_reserve(size: int) -> bool:
-    """Tell whether so much address space can be had, without any memory. Without it wasmtime ends the process."""
+    """Return True if so much address space can be reserved. Otherwise wasmtime would end the process."""
     if sys.platform == "win32" or sys.maxsize < 2**32:
         return False
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -287,6 +281,3 @@ def _can_reserve(size: int) -> bool:
     except (OSError, ValueError, OverflowError):
         return False
     return True
-
-
-# the compile cache

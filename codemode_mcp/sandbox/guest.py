@@ -1,4 +1,4 @@
-"""One guest: a program in an instance. Synchronous; call it on the engine's threads, one call at a time."""
+"""One guest: a program in an instance. Synchronous: use it on the engine's threads, one call at a time."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
 
 COLLECT_SECONDS = 1.0
-"""Seconds for the prelude to hand over the result of a turn; megabytes take a while on a busy machine."""
+"""Timeout for the prelude to return the result of a turn. Megabytes take a while on a busy machine."""
 EPOCH_GRACE_SECONDS = 0.5
-"""After the engine's own interrupt check should have stopped the program, the epoch does."""
+"""Delay between the engine's own check, which should stop the program, and the epoch, which does."""
 
 MAX_TURN_BYTES = 24 * 1024 * 1024
-"""Bytes that one turn hands over, as JSON; decoded it takes a multiple of that."""
+"""Maximum bytes of the JSON text of a turn. Decoded, it takes a multiple of that."""
 
 _DONE: Final = b'{"state":"done",'
 
@@ -43,7 +43,7 @@ _WORDS: Final = struct.Struct("<2I")
 Stopped = Literal["time", "memory", "trap", "size"]
 
 Steps: TypeAlias = "Generator[None, None, Turn]"
-"""A turn that is being computed. It yields where it pauses, and may be continued on another thread."""
+"""The computation of a turn. It yields where it pauses, and may be continued on another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Turn:
     """The end of one turn.
 
     Attributes:
-        text: the turn as the prelude tells it (JSON, see `messages`); None when the guest can no longer say anything.
-        stopped: why the guest cannot continue, or None when it is at rest. With `size` what it says is over
-            `MAX_TURN_BYTES`, and it was not read.
-        detail: for a trap, what the engine said.
-        full: the program's memory is about used up. The engine may then be unable to make an error, and throws null.
-        size: bytes of what it says, when that is too large.
-        done: the program is over, so that it is the text of its value and its output.
+        text: the report of the prelude (JSON, see `messages`); None if the guest can no longer make one.
+        stopped: why the guest cannot continue; None if it is at rest. `size` means that the report is larger than
+            `MAX_TURN_BYTES` and was not read.
+        detail: the message of the engine for a trap.
+        full: the program's memory is nearly used up. The engine may then be unable to make an error, and throws null.
+        size: bytes of the report if it is too large.
+        done: the program is over, so that a report that is too large has its value and its output.
     """
 
     text: str | None
@@ -69,13 +69,14 @@ class Turn:
 
 
 class Guest:
-    """A program's instance, fresh from an image or restored from a snapshot. A context manager: leaving frees it.
+    """The instance of a program, new from an image or restored from a snapshot. A context manager that frees it.
 
     Args:
-        memory_limit: bytes the program may use, the prelude and the catalog's names included.
+        memory_limit: maximum bytes of the program, including the prelude and the names of the catalog.
+        suspended: a snapshot to restore.
 
     Raises:
-        ProgramError: `snapshot_restore_failed`, or `memory_limit_exceeded` when the image alone is over the limit.
+        ProgramError: `snapshot_restore_failed`, or `memory_limit_exceeded` if the image alone is over the limit.
     """
 
     def __init__(self, engine: Engine, image: Image, *, memory_limit: int, suspended: bytes | None = None) -> None:
@@ -112,39 +113,44 @@ class Guest:
         self.close()
 
     def close(self) -> None:
-        """Free the instance. May be called again."""
+        """Free the instance. Further calls do nothing."""
         with self._lock:
             self._closed = True
             self._instance.close()
 
     def interrupt(self) -> None:
-        """Stop the turn that is being computed; it ends as out of time. From any thread."""
+        """Stop the turn in progress, which then ends as out of time. May be called from any thread."""
         with self._lock:
             if not self._closed:
                 self._instance.interrupt()
 
     def start(self, message: str, seconds: float) -> Turn:
-        """Return the first turn; `message` as `messages.start_message` makes it. `seconds`: what it may compute."""
+        """Return the first turn.
+
+        Args:
+            message: from `messages.start_message`.
+            seconds: the time that it may compute.
+        """
         return finish(self.start_steps(message, seconds))
 
     def deliver(self, message: str, seconds: float) -> Turn:
-        """Return a later turn; `message` as `messages.deliver_message` makes it."""
+        """Return a later turn. `message`: from `messages.deliver_message`."""
         return finish(self.deliver_steps(message, seconds))
 
     def start_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:
-        """Begin the first turn, which pauses where it takes longer than `pause_after` seconds; see `finish`."""
+        """Begin the first turn, which pauses after `pause_after` seconds; see `finish`."""
         return self._turn(self._image.entries.start, message, seconds, pause_after)
 
     def deliver_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:
-        """Begin a later turn, which pauses where it takes longer than `pause_after` seconds; see `finish`."""
+        """Begin a later turn, which pauses after `pause_after` seconds; see `finish`."""
         return self._turn(self._image.entries.deliver, message, seconds, pause_after)
 
     def snapshot(self) -> bytes:
-        """Return the stored form of a guest at rest, which can continue afterwards."""
-        # The limit of the last turn may be long over: a guest can rest while a person thinks.
+        """Return the snapshot of a guest at rest. The guest can continue afterwards."""
+        # The limit of the last turn may have passed long ago.
         self._instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
         self._instance.glue("release")
-        # An interruption meanwhile is for this guest, and not for those that are restored: only the copy forgets it.
+        # An interruption applies to this guest, not to restored ones, so only the copy is cleared.
         memory = self._instance.image()
         blank_scratch(memory, self._image.entries)
         return snapshot.encode(memory, self._image)
@@ -183,7 +189,7 @@ class Guest:
             words = self._last_words()
             if trap.interrupted:
                 return Turn(words, "time", str(trap))
-            # Short of memory, the engine frees some things twice.
+            # Short of memory, the engine frees some values twice.
             return Turn(words, "memory" if self._full else "trap", str(trap), full=self._full)
         full = self._full
         match status:
@@ -195,7 +201,7 @@ class Guest:
 
     @property
     def memory_size(self) -> int:
-        """Bytes of its memory."""
+        """Size of its memory in bytes."""
         return self._instance.pages * PAGE
 
     @property
@@ -203,7 +209,7 @@ class Guest:
         return self.memory_size > 0.9 * self._memory_limit
 
     def _collect(self, grace: int) -> str | None:
-        """Collect once more, if need be with a little more memory: the program may have used up all of its own."""
+        """Return the report after another attempt, and one with more memory: the program may have used up its own."""
         instance = self._instance
         entries = self._image.entries
         for extra in (0, IMAGE_SLACK_BYTES // 2):
@@ -218,22 +224,24 @@ class Guest:
         return None
 
     def _last_words(self) -> str | None:
-        """Return what a guest that was stopped in mid-flight had printed, if its engine is still fit to say so: its
-        frames lie where they were, and new ones go below them. None otherwise; the guest is dropped in any case."""
+        """Return the last report of a guest that was stopped in mid-flight; None if its engine can no longer make one.
+
+        The frames of the engine stay where they are, and new ones go below them. The guest is dropped afterwards.
+        """
         grace = _nanoseconds(COLLECT_SECONDS)
         try:
             with self._engine.ticking():
                 self._instance.limit(COLLECT_SECONDS)
-                said = self._instance.glue("collect", self._image.entries.collect, grace) & 0xFFFFFFFF
-                return self._text() if said else None
+                collected = self._instance.glue("collect", self._image.entries.collect, grace) & 0xFFFFFFFF
+                return self._text() if collected else None
         except (GuestTrap, InternalError, _TooLarge):
             return None
 
     def _text(self) -> str:
-        """Return what was collected; it is freed by the next turn, or before a snapshot.
+        """Return the text that was collected. The next turn or snapshot frees it in the guest.
 
         Raises:
-            _TooLarge: it is over `MAX_TURN_BYTES`.
+            _TooLarge: it is larger than `MAX_TURN_BYTES`.
         """
         size, at = _WORDS.unpack(self._instance.read(self._image.entries.scratch + 8, 8))
         if size > MAX_TURN_BYTES:
@@ -242,7 +250,7 @@ class Guest:
 
 
 class _TooLarge(Exception):
-    """The text of a turn is over `MAX_TURN_BYTES`."""
+    """Error for the text of a turn that is larger than `MAX_TURN_BYTES`."""
 
     def __init__(self, size: int, *, done: bool) -> None:
         super().__init__(size)
@@ -251,7 +259,7 @@ class _TooLarge(Exception):
 
 
 def finish(steps: Steps) -> Turn:
-    """Compute a turn to its end."""
+    """Return a turn after computing it to its end."""
     while True:
         try:
             next(steps)

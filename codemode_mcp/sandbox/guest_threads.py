@@ -1,4 +1,4 @@
-"""Threads that guests run on, and the ticker of the engine's epoch."""
+"""The threads of guests, and the ticker of the engine's epoch."""
 
 from __future__ import annotations
 
@@ -16,35 +16,27 @@ if TYPE_CHECKING:
     import wasmtime
 
 P = ParamSpec("P")
-
-
 T = TypeVar("T")
-
-
 _Job: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
 
-
 THREAD_STACK = 128 * 1024 * 1024
-"""Virtual; macOS gives secondary threads 512 KiB otherwise."""
-
+"""Virtual bytes of a thread's stack. The default for secondary threads is 512 KiB on macOS."""
 
 IDLE_SECONDS = 2.0
-"""After which a thread ends that had nothing to do."""
-
+"""Time without work after which a thread ends."""
 
 EPOCH_SECONDS = 0.004
-"""The period of the epoch ticker: the last resort against a guest that the engine's own interrupt check misses, and how
-finely a turn is paused that takes too long for the event loop."""
-
+"""Period of the epoch. It limits how late the epoch stops a guest, or pauses a turn that takes too long for the event
+loop."""
 
 SNAPSHOT_THREADS = 2
-"""Guests are saved and restored beside those that compute: a request whose time is over must not queue for that."""
+"""Additional threads for snapshots, so that a request whose time is over does not queue behind guests that compute."""
 
 
 class GuestThreads:
-    """The threads that guests run on: at most `count`, each with a stack that outlasts the guest's.
+    """The threads of guests, at most `count`, each with a stack that is larger than a guest can use.
 
-    A thread without work ends after a while: a stack that was used deeply is not given back before that.
+    A thread ends after a while without work, which frees the memory of its stack.
     """
 
     def __init__(self, count: int) -> None:
@@ -56,10 +48,10 @@ class GuestThreads:
         self._closed = False
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue `work`; a thread is started for it when all others are busy.
+        """Queue `work`, and start a thread for it if all others are busy.
 
         Raises:
-            RuntimeError: closed.
+            RuntimeError: the threads are closed.
         """
         future: Future[T] = Future()
         with self._changed:
@@ -70,7 +62,7 @@ class GuestThreads:
                 self._changed.notify()
             elif self._threads < self._count:
                 self._threads += 1
-                # The stack size is the process's setting for threads started from now on: set it just around the start.
+                # The stack size is a setting of the process, so it is changed only for the start of the thread.
                 previous = threading.stack_size(THREAD_STACK)
                 try:
                     threading.Thread(target=self._run, name="guest").start()
@@ -84,7 +76,7 @@ class GuestThreads:
         return future
 
     def close(self) -> None:
-        """Take no more work, cancel what is queued, and let the threads end."""
+        """Take no more work, cancel queued work, and let the threads end."""
         with self._changed:
             self._closed = True
             while self._jobs:
@@ -102,7 +94,7 @@ class GuestThreads:
             del future, work, job
 
     def _next(self) -> _Job | None:
-        """Return what to do; None when the thread has to end."""
+        """Return the next work; None if the thread has to end."""
         with self._changed:
             while not self._jobs:
                 self._waiting += 1
@@ -115,11 +107,11 @@ class GuestThreads:
 
 
 class Ticker(AbstractContextManager[None]):
-    """Advances the engine's epoch while a caller is inside, and sleeps after a while without one."""
+    """A thread that advances the engine's epoch while the context is entered, by any number of callers."""
 
     _CLOSING_TICKS = 1000
     _IDLE_TICKS = 50
-    """Waking a thread for every turn would cost more than the turn."""
+    """Ticks without callers after which the thread sleeps. Waking it for every turn would cost more than the turn."""
 
     def __init__(self, engine: wasmtime.Engine) -> None:
         self._engine = engine
@@ -140,6 +132,7 @@ class Ticker(AbstractContextManager[None]):
             self._inside -= 1
 
     def close(self) -> None:
+        """Let the thread end, after it has let the callers see their deadlines."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -159,7 +152,7 @@ class Ticker(AbstractContextManager[None]):
             idle += 1
             time.sleep(EPOCH_SECONDS)
             self._engine.increment_epoch()
-        # Those who are still inside look at their alarms when the epoch advances.
+        # Callers that are still inside check their deadlines when the epoch advances.
         for _ in range(self._CLOSING_TICKS):
             if not self._inside:
                 break

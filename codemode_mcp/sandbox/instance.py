@@ -1,20 +1,17 @@
-"""One WebAssembly instance of the engine with its glue, and the few ways of touching it.
+"""One WebAssembly instance of the engine with its glue: its calls, its memory and its deadline.
 
-The only module that uses wasmtime's C API directly, for two reasons: `Instance.exports` builds a dict of 290 entries
-(8 ms), and `Func.__call__` asks the function's type on every call. Not safe to use from two threads at the same time,
-except for `interrupt`.
+Instances use wasmtime's C API directly for speed: `Instance.exports` builds a dict of 290 entries (8 ms), and
+`Func.__call__` reads the type of the function on every call. An instance must not be used by two threads at the same
+time, except for `interrupt`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import struct
-import sys
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -27,7 +24,9 @@ from codemode_mcp.errors import InternalError
 from codemode_mcp.sandbox.binary import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Sequence
+
+    from codemode_mcp.sandbox.pooled_memory import PooledMemory
 
 GLUE_IMPORTS = (
     "memory",
@@ -70,17 +69,14 @@ GLUE_IMPORTS = (
     "JS_HasProperty",
     "JS_GetProperty",
 )
-"""Host functions in the order of the imports in `glue.wat`, its WASI import after them."""
-
-
-_LIBC: Final[Any] = ctypes.CDLL(None) if sys.platform == "linux" else None
+"""Exports of the engine in the order of the imports of `glue.wat`. Its WASI import follows them."""
 
 
 class GuestTrap(Exception):
-    """WebAssembly stopped in mid-flight; the instance must be dropped.
+    """Error for WebAssembly that stopped in mid-flight. The instance must be dropped.
 
     Attributes:
-        interrupted: stopped by the epoch, so out of time.
+        interrupted: it was stopped since its time was over.
     """
 
     def __init__(self, message: str, *, interrupted: bool) -> None:
@@ -88,102 +84,45 @@ class GuestTrap(Exception):
         self.interrupted = interrupted
 
 
-_PLACES_IN_ONE_GO: Final = 16
-"""Places that are given back in one go: each takes a fifth of a ms."""
-
-
-class Places:
-    """Addresses of the memories of instances, to give back those that wasmtime keeps for later instances.
-
-    After an instance, wasmtime's pool puts its memory back to what a new one has, and keeps that resident, in each
-    place that was ever in use: 2.4 MB for each guest of the largest crowd so far. Without its pages a place reads the
-    same, since they are a private mapping of the module's image and of zeros: the kernel makes them again when they are
-    touched. A place is only given back while no instance is made, since the pool may choose any that is free.
-
-    Thread-safe.
-
-    Args:
-        kept: bytes that the pool keeps at each place; 0 without a pool, or where memory cannot be given back like this.
-    """
-
-    def __init__(self, kept: int) -> None:
-        self._kept = 0 if _LIBC is None else kept
-        self._lock = threading.Lock()
-        self._users: dict[int, object] = {}
-        """An object that stands for the instance, by the address of its memory."""
-        self._free: dict[int, float] = {}
-        """Monotonic seconds since when an address has not been in use."""
-
-    @contextmanager
-    def making(self) -> Iterator[None]:
-        """Keep all places while inside."""
-        with self._lock:
-            yield
-
-    def take(self, address: int, user: object) -> None:
-        """Note that an instance has the memory at an address. To be called while it is made."""
-        self._users[address] = user
-        self._free.pop(address, None)
-
-    def leave(self, address: int, user: object) -> None:
-        """Note that an instance is freed; others may have got its place since."""
-        with self._lock:
-            if self._users.get(address) is user:
-                del self._users[address]
-                self._free[address] = time.monotonic()
-
-    def give_back(self, seconds: float) -> bool:
-        """Give back the memory that was not in use for so long; tell whether that was any."""
-        if not self._kept or not self._free:
-            return False
-        with self._lock:
-            latest = time.monotonic() - seconds
-            unused = [address for address, since in self._free.items() if since <= latest][:_PLACES_IN_ONE_GO]
-            for address in unused:
-                del self._free[address]
-                _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(self._kept), mmap.MADV_DONTNEED)
-        return bool(unused)
-
-
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """Modules that instances are made from."""
+    """The compiled modules of instances, and what the instances share."""
 
     engine: wasmtime.Engine
     linker: wasmtime.Linker
     main: wasmtime.InstancePre
     glue: wasmtime.Module
-    places: Places
-    """Shared by all modules of the engine."""
+    pool: PooledMemory
+    """The memory that all modules of the engine share."""
     closing: threading.Event = field(default_factory=threading.Event)
-    """Set when the engine closes: whatever still runs is stopped."""
+    """Set when the engine closes, which stops all instances."""
 
 
 class Instance:
-    """A live instance in a store of its own.
+    """A live instance in its own store.
 
     Args:
-        memory_limit: bytes its linear memory may grow to.
+        memory_limit: maximum bytes of its linear memory.
     """
 
     def __init__(self, modules: Modules, memory_limit: int) -> None:
         self._store = wasmtime.Store(modules.engine)
         self._store.set_limits(memory_size=memory_limit, instances=2, tables=1, memories=1)
-        # Empty: no arguments, environment, directories or inherited streams. The clock is what remains.
+        # Without arguments, environment, directories and inherited streams, only the clock remains.
         self._store.set_wasi(wasmtime.WasiConfig())
         self._alarm = _Alarm(modules.closing)
         self._epoch_callback = _epoch_callback(self._alarm)
         ffi.wasmtime_store_epoch_deadline_callback(self._store.ptr(), self._epoch_callback, None, _FINALIZER())
         self._store.set_epoch_deadline(_LOOK_EVERY)
         self._context = self._store._context()
-        self._places = modules.places
-        with modules.places.making():
+        self._pool = modules.pool
+        with modules.pool.making():
             self._main = modules.main.instantiate(self._store)._instance
             self._memory = self._export(self._main, "memory").of.memory
-            # The memory is reserved as a whole, so its address stays when it grows.
+            # All of its address space is reserved, so the memory keeps its address when it grows.
             data = ffi.wasmtime_memory_data(self._context, ctypes.byref(self._memory))
             self._address, self._user = ctypes.addressof(data.contents), object()
-            modules.places.take(self._address, self._user)
+            modules.pool.take(self._address, self._user)
         self._size = 0
         clock = modules.linker.get(self._store, "wasi_snapshot_preview1", "clock_time_get")
         imports = [self._export(self._main, name) for name in GLUE_IMPORTS]
@@ -194,31 +133,30 @@ class Instance:
         self._interruption: int | None = None
 
     def close(self) -> None:
-        """Free the store; using the instance afterwards is an error."""
+        """Free the store. The instance must not be used afterwards."""
         self._store.close()
-        self._places.leave(self._address, self._user)
+        self._pool.leave(self._address, self._user)
 
     def limit(self, seconds: float) -> None:
-        """Trap when later calls take longer.
+        """Let later calls trap after so long.
 
-        This is the second line, for code that does not ask the glue: while the engine's epoch advances, the deadline is
-        checked every few ticks.
+        This stops code that does not ask the glue for its deadline. The deadline is checked every few ticks of the
+        engine's epoch, and only while that advances.
         """
         self._alarm.deadline = time.monotonic() + seconds
         self._store.set_epoch_deadline(_LOOK_EVERY)
 
     def pause_after(self, seconds: float) -> None:
-        """Have the next call of `steps` pause when it has computed for about so long. It must come next: no other call
-        can pause."""
+        """Let the next call of `steps` pause after about so long. No other call may come before it."""
         self._alarm.pause_at = time.monotonic() + seconds
         ffi.wasmtime_context_set_epoch_deadline(self._context, 1)
 
     def watch(self, at: int) -> None:
-        """Let `interrupt` work: `at` is the word of guest memory that the glue looks at when it checks the time."""
+        """Enable `interrupt`. `at`: the word of guest memory that the glue reads when it checks the time."""
         self._interruption = self._address + at
 
     def interrupt(self) -> None:
-        """Stop what is being computed, from any thread; nothing happens when nothing is. The instance must be open."""
+        """Stop the computation in progress, if any. May be called from any thread while the instance is open."""
         self._alarm.stopped = True
         if self._interruption is not None:
             ctypes.c_uint32.from_address(self._interruption).value = 1
@@ -226,7 +164,7 @@ class Instance:
     # calls
 
     def call(self, name: str, *arguments: int) -> int:
-        """Call an exported function of the engine; i32 and i64 alike go in and come out as 64-bit patterns.
+        """Call an exported function of the engine. Both i32 and i64 are passed and returned as 64-bit patterns.
 
         Raises:
             GuestTrap: it trapped.
@@ -234,14 +172,14 @@ class Instance:
         return self._call(self._function(self._main, name), arguments)
 
     def glue(self, name: str, *arguments: int) -> int:
-        """Call an exported function of the glue module. Raises as `call`."""
+        """Call an exported function of the glue module. Raise as `call`."""
         return self._call(self._function(self._glue, name), arguments)
 
     def steps(self, name: str, *arguments: int) -> Generator[None, None, int]:
-        """Call an exported function of the glue module that takes long; yields where it pauses.
+        """Call an exported function of the glue module that takes long. Yield where it pauses.
 
-        It pauses once at most, as `pause_after` says. It may be continued on another thread. The generator must be run
-        to its end before anything else is done with the instance.
+        It pauses at most once, as set by `pause_after`, and may be continued on another thread. The generator must be
+        run to its end before any other use of the instance.
 
         Raises:
             GuestTrap: it trapped.
@@ -297,17 +235,17 @@ class Instance:
         return int(ffi.wasmtime_memory_size(self._context, ctypes.byref(self._memory)))
 
     def read(self, at: int, size: int) -> bytes:
-        """Raises `InternalError` when the range is not inside the memory."""
+        """Return bytes of the memory. Raise `InternalError` if the range is outside."""
         self._check(at, size)
         return ctypes.string_at(self._address + at, size)
 
     def write(self, at: int, data: bytes) -> None:
-        """Raises `InternalError` when the range is not inside the memory."""
+        """Write bytes into the memory. Raise `InternalError` if the range is outside."""
         self._check(at, len(data))
         ctypes.memmove(self._address + at, data, len(data))
 
     def write_all(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Write pieces in ascending order. Raises `InternalError` when the last is not inside the memory."""
+        """Write pieces in ascending order. Raise `InternalError` if one is outside the memory."""
         if pieces:
             self._check(pieces[0][0], pieces[-1][0] + len(pieces[-1][1]) - pieces[0][0])
         address, move = self._address, ctypes.memmove
@@ -316,18 +254,18 @@ class Instance:
 
     def _check(self, at: int, size: int) -> None:
         if at < 0 or size < 0 or at + size > self._size:
-            self._size = self.pages * PAGE  # which only grows
+            self._size = self.pages * PAGE  # memory never shrinks
             if at < 0 or size < 0 or at + size > self._size:
                 raise InternalError("the sandbox answered with an address outside its memory")
 
     def image(self) -> bytearray:
-        """Return a copy of all of the memory."""
+        """Return a copy of the memory."""
         copy = bytearray(self.pages * PAGE)
         ctypes.memmove((ctypes.c_char * len(copy)).from_buffer(copy), self._address, len(copy))
         return copy
 
     def grow_to(self, pages: int) -> bool:
-        """False when the memory limit does not allow it."""
+        """Grow the memory to at least so many pages. Return False if the memory limit does not allow that."""
         missing = pages - self.pages
         if missing <= 0:
             return True
@@ -339,7 +277,7 @@ class Instance:
         return True
 
     def stack_pointer(self) -> int:
-        """Return the stack pointer. At rest it has its initial value, so memory alone is the whole state."""
+        """Return the stack pointer. At rest it has its initial value, so that the memory is the whole state."""
         value = ffi.wasmtime_val_t()
         ffi.wasmtime_global_get(
             self._context, ctypes.byref(self._export(self._main, "stack_pointer").of.global_), ctypes.byref(value)
@@ -376,12 +314,12 @@ def _c_name(name: str) -> Any:
 
 
 _LOOK_EVERY = 25
-"""Ticks of the epoch."""
+"""Ticks of the epoch between two checks of the deadline."""
 
 _I32: Final = 0
 _I64: Final = 1
 _SIGNATURES: Final = {"run": (_I64, _I32, _I32, _I64, _I64, _I64)}
-"""Kinds of the parameters of functions of the glue that `steps` calls; their result is an i32."""
+"""Types of the parameters of the functions of the glue for `steps`. Their result is an i32."""
 
 _CONTINUE = 0
 _YIELD = 1
@@ -396,16 +334,16 @@ _CALLBACK = ctypes.CFUNCTYPE(
 
 
 class _AsyncCall:
-    """A function that is called often, with the memory that its calls take.
+    """A function that is called often, with the memory that its calls need.
 
     Attributes:
-        result: of the last call.
-        trap, error: what the last call ended with, or null pointers. Not to be called again after that.
+        result: the result of the last call.
+        trap, error: the failure of the last call, or null pointers. After a failure it must not be called again.
     """
 
     def __init__(self, function: Any, kinds: Sequence[int]) -> None:
         self._values = (ffi.wasmtime_val_t * len(kinds))()
-        # One step writes all of them: a value is a kind, and behind that what is of it.
+        # One call of `pack_into` writes all values. Each is its kind, followed by its content.
         before = ffi.wasmtime_val_t.of.offset
         whole = ctypes.sizeof(ffi.wasmtime_val_t) - before
         forms = {_I32: f"I{whole - 4}x", _I64: f"q{whole - 8}x"}
@@ -431,7 +369,7 @@ class _AsyncCall:
 
 
 class _Alarm:
-    """The deadline of an instance. Written by its owner and, `stopped`, by any thread."""
+    """The deadline of an instance. Any thread may set `stopped`; the rest belongs to the owner."""
 
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing
@@ -441,6 +379,7 @@ class _Alarm:
         self.rang = False
 
     def look(self) -> bool:
+        """Return True if the instance has to stop now."""
         self.rang = self.stopped or self._closing.is_set() or time.monotonic() >= self.deadline
         return self.rang
 

@@ -3,6 +3,8 @@
 Host to guest: `start_message` once, then `deliver_message` for every later turn. Guest to host: one `TurnReport` per
 turn, written by `sandbox/prelude`. Guest code cannot write these messages, but nothing here relies on that: a report
 with a missing member or a wrong type is rejected as a whole. Unknown members are ignored.
+
+The module is long since it declares every message of one protocol; half of it is documentation.
 """
 
 from __future__ import annotations

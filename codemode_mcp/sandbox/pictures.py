@@ -1,7 +1,7 @@
-"""Base64 of pictures inside text that a program made of a result, such as `JSON.stringify(result)`.
+"""Removal of base64 from texts that a program made from a result, such as `JSON.stringify(result)`. Pure.
 
-A model can do nothing with it and pays for every character. Only `data` and `blob` of JSON count, with
-a `mimeType` close by. The guest marks content that is no text yet (`prelude/20_values.js`). Pure.
+A model cannot use base64 and pays for every character. It is found in members `data` and `blob` of JSON that have a
+`mimeType` nearby. Content that is not text yet is marked by the guest (`prelude/20_values.js`).
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_LEAST: Final = 100
-"""Characters of base64 that are worth a mark."""
+_MIN_BASE64: Final = 100
+"""Minimum characters of base64 to be replaced."""
 _NEAR: Final = 300
-"""Characters before and after the data in which its MIME type is looked for."""
+"""Maximum characters between the data and its MIME type."""
 
 _NAME: Final = "mimeType"
-"""Text without it holds no picture, which is known in a hundredth of the time that the patterns take."""
+"""A string that a text with a picture contains. Searching it takes a hundredth of the time of the patterns."""
 
 
 def _data(least: int) -> re.Pattern[str]:
-    # It begins with the key, which the engine finds in little time. The quote before it is checked by `_mark`: a
-    # pattern that begins with backslashes is tried at each character.
+    # The pattern begins with the key, which is fast to find. `_mark` checks the quote before it, since a pattern that
+    # begins with backslashes is tried at each character.
     return re.compile(
         rf"""(?P<key>data|blob)(?P<quote>\\{{{least},15}}")\s*:\s*(?P=quote)"""
-        rf"""(?P<base64>[A-Za-z0-9+/_-]{{{_LEAST},}}={{0,2}})(?P=quote)"""
+        rf"""(?P<base64>[A-Za-z0-9+/_-]{{{_MIN_BASE64},}}={{0,2}})(?P=quote)"""
     )
 
 
@@ -33,12 +33,12 @@ _MIME_TYPE: Final = re.compile(r"""\\*"mimeType\\*"\s*:\s*\\*"([\w.+/-]{1,100})\
 
 
 def without_base64(text: str) -> str:
-    """Replace the base64 of MCP content in a text that holds JSON by a mark that says what it was."""
+    """Return a text with a mark in place of the base64 of each MCP content in it."""
     return _IN_TEXT.sub(_mark, text) if _NAME in text else text
 
 
 def strings_without_base64(text: str) -> str:
-    """Replace it in the strings of a JSON text: members of the JSON itself are the program's own."""
+    """Return a JSON text with marks in its strings alone. Members of the JSON itself stay, as the program's own."""
     return _IN_STRINGS.sub(_mark, text) if _NAME in text else text
 
 

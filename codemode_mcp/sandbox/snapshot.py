@@ -1,18 +1,18 @@
-"""The stored form of a suspended guest: what differs from its warm image, compressed and checked. Pure.
+"""The stored form of a suspended guest: its differences from its warm image, compressed and with a digest. Pure.
 
-Between turns no WebAssembly frame is live, so linear memory is the whole state, and the stack region holds nothing but
-leftovers: it is not stored. The rest is compared with the image in blocks; a block that differs is stored as its XOR
-with the image's, which is nearly all zeros where a program only touched reference counts.
+Between turns no WebAssembly frame is live, so linear memory is the whole state. The stack region has only leftovers and
+is not stored. The rest is compared with the image in blocks. A block that differs is stored as its XOR with that of the
+image, which is nearly all zeros where a program has only changed reference counts.
 
 Layout, all integers little-endian:
 
     magic    4 bytes  b"CMS2" (the last character is the format version)
     sha256  32 bytes  of everything after it
     engine  32 bytes  digest of the engine binary
-    prelude 32 bytes  digest of what that and the prelude make before there is a catalog
-    image   32 bytes  digest of the warm image the guest started from
-    pages    4 bytes  number of 64 KiB pages the memory had
-    body              zlib: how many blocks, their numbers (4 bytes each), then the blocks
+    prelude 32 bytes  digest of the image without a catalog, see `Image.prelude`
+    image   32 bytes  digest of the warm image of the guest
+    pages    4 bytes  number of 64 KiB pages of the memory
+    body              zlib: the number of blocks, their indexes (4 bytes each), then the blocks
 
 Another format may have another layout after the magic.
 """
@@ -39,9 +39,9 @@ MAGIC = b"CMS%d" % FORMAT
 BLOCK = 4096
 _HEADER = struct.Struct("<4s32s32s32s32sI")
 _SIGNED = 36
-"""Offset from which on the digest is computed."""
+"""Offset of the part that the digest covers."""
 _LEVEL = 1
-"""Level of zlib: blocks of XOR are mostly zeros, higher levels gain little."""
+"""Level of zlib. Blocks of XOR are mostly zeros, so higher levels gain little."""
 _BLANK = bytes(BLOCK)
 
 
@@ -50,8 +50,8 @@ class SnapshotAbout:
     """Facts of a snapshot about itself.
 
     Attributes:
-        engine, prelude, image: digests, hexadecimal: of the engine binary, of what the prelude makes of it, and of that
-            with the names of a catalog. A guest with the same ones can take the snapshot.
+        engine, prelude, image: digests of the engine binary, of the image without a catalog, and of the image,
+            hexadecimal. A guest with the same ones can be restored from the snapshot.
         pages: the size of its memory.
     """
 
@@ -76,7 +76,7 @@ class Patches:
 
 
 def encode(memory: bytes | bytearray, image: Image) -> bytes:
-    """Return the stored form of `memory`, a whole number of pages, of a guest at rest that started from `image`."""
+    """Return the stored form of a guest at rest. `memory`: whole pages, of a guest that started from `image`."""
     numbers = []
     changes = []
     for number, block, before in _compared(memory, image.memory):
@@ -92,10 +92,10 @@ def encode(memory: bytes | bytearray, image: Image) -> bytes:
 
 
 def about(data: bytes) -> SnapshotAbout:
-    """Return what made a snapshot.
+    """Return the facts of a snapshot.
 
     Raises:
-        ProgramError: `snapshot_restore_failed`: it is damaged, none at all, or has another format.
+        ProgramError: `snapshot_restore_failed`: the data is damaged, not a snapshot, or has another format.
     """
     if data[:3] != MAGIC[:3] or not data[3:4].isdigit():
         raise _refused("it is too short" if len(data) < len(MAGIC) else "it is not a snapshot")
@@ -110,10 +110,10 @@ def about(data: bytes) -> SnapshotAbout:
 
 
 def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
-    """Return why this version cannot resume a snapshot, whatever its catalog; None when it can.
+    """Return the reason why this version cannot restore a snapshot of any catalog; None if it can.
 
     Args:
-        prelude: the digest of this version's, `Image.prelude`.
+        prelude: `Image.prelude` of this version.
     """
     if made.engine != DIGEST:
         return f"it was made by engine {_short(made.engine)}, and this one is {_short(DIGEST)}"
@@ -123,10 +123,10 @@ def why_not(made: SnapshotAbout, *, prelude: str) -> str | None:
 
 
 def check(data: bytes, *, prelude: str) -> SnapshotAbout:
-    """Return the facts of a snapshot that this version can resume, as far as known without its catalog.
+    """Return the facts of a snapshot that this version can restore, as far as known without its catalog.
 
     Raises:
-        ProgramError: `snapshot_restore_failed`: it cannot.
+        ProgramError: `snapshot_restore_failed`: it cannot be restored.
     """
     made = about(data)
     why = why_not(made, prelude=prelude)
@@ -141,20 +141,20 @@ def check_limits(
     """Check a snapshot against limits that may have been lowered since it was made.
 
     Args:
-        pages: the size of its memory, see `SnapshotAbout`.
-        image_bytes: the size of the image that its program began with.
+        pages: the size of its memory.
+        image_bytes: the size of its image.
         made_within: the memory limit of its program so far, in bytes.
-        memory_limit: what a program may use now, in bytes.
-        max_bytes: what a snapshot may take now.
+        memory_limit: the memory limit now, in bytes.
+        max_bytes: the maximum bytes of a snapshot now.
 
     Raises:
-        ProgramError: `snapshot_restore_failed`: it is beyond one of them.
+        ProgramError: `snapshot_restore_failed`: it exceeds one of them.
     """
     if len(data) > max_bytes:
         why = f"its snapshot takes {len(data)} bytes, and maxSnapshotBytes is now {max_bytes}"
         raise _refused(why, Exceeded("maxSnapshotBytes", len(data), max_bytes))
     size = pages * PAGE
-    # Within its own limit a program may have used the slack too. Within a lower one, only the image is not its own.
+    # A program may have used the slack beyond its own limit. Beyond a lower limit, only the image is allowed.
     beside = IMAGE_SLACK_BYTES if made_within <= memory_limit else image_bytes
     if size > memory_limit + beside:
         why = f"its memory takes {size} bytes, and memoryLimitBytes is now {memory_limit}"
@@ -162,13 +162,13 @@ def check_limits(
 
 
 def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
-    """Return what `encode` was given, relative to `image`.
+    """Return the changes of `image` that make the suspended memory.
 
     Args:
-        max_bytes: the most that the memory may take.
+        max_bytes: maximum bytes of the memory.
 
     Raises:
-        ProgramError: `snapshot_restore_failed`: damaged, of another version, engine or image, or too large.
+        ProgramError: `snapshot_restore_failed`: the data is damaged, of another version, engine or image, or too large.
     """
     made = check(data, prelude=image.prelude)
     if made.image != image.digest:

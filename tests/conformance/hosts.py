@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import wasmtime
 
 from codemode_mcp.sandbox import binary
+from codemode_mcp.sandbox.boot import _set_stack_limit
 from codemode_mcp.sandbox.guest import Guest
-from codemode_mcp.sandbox.images import _set_stack_limit, changed_blocks, load_image
+from codemode_mcp.sandbox.images import changed_blocks, load_image
 from codemode_mcp.sandbox.instance import GuestTrap, Instance, Modules
 from codemode_mcp.sandbox.messages import decode_turn, start_message
 
@@ -116,7 +117,7 @@ class Realm:
     def bare(cls, engine: Engine) -> Realm:
         used = engine.modules
         module = wasmtime.Module(used.engine, binary.prepare(binary.load()))
-        modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue, used.places)
+        modules = Modules(used.engine, used.linker, used.linker.instantiate_pre(module), used.glue, used.pool)
         empty, started = Instance(modules, MEMORY), Instance(modules, MEMORY)
         try:
             started.call("_initialize")

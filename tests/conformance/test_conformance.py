@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.sandbox import images
+from codemode_mcp.sandbox import boot
 from codemode_mcp.sandbox.engine import open_engine
 from tests.conformance.hosts import DONE
 from tests.conformance.run import CHANGED, ONE_IN, RATES, Places, failing, numbers
@@ -114,8 +114,8 @@ def test_every_place_judges_alike(given: Case, expected: str | None, places: Pla
 
 def test_a_prelude_that_breaks_a_feature_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patched:
-        source = images.prelude_source()
-        patched.setattr(images, "prelude_source", lambda: "Object.freeze(Set.prototype);" + source)
+        source = boot.prelude_source()
+        patched.setattr(boot, "prelude_source", lambda: "Object.freeze(Set.prototype);" + source)
         with open_engine(tmp_path, max_threads=2) as engine:
             given = Case("", "sloppy", SUITE, "check(delete Set.prototype.has)")
             [found] = Places(engine).compare([given])

@@ -76,8 +76,8 @@ def test_the_memory_of_many_guests_goes_back_once_they_are_over(engine_cache: Pa
         for guest in guests:
             guest.close()
         before = resident_mb()
-        assert not engine.modules.places.give_back(3600), "they were in use just now"
-        while engine.modules.places.give_back(0):
+        assert not engine.modules.pool.give_back(3600), "they were in use just now"
+        while engine.modules.pool.give_back(0):
             pass
         assert resident_mb() < before - 40
         with Guest(engine, image, memory_limit=LIMIT) as fresh:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from guest_harness import Completion, ok
 
-from codemode_mcp.sandbox.images import prelude_source
+from codemode_mcp.sandbox.boot import prelude_source
 from codemode_mcp.sandbox.messages import GuestError
 from tests.sandbox_escape.reach import WALK
 

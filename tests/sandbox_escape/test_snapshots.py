@@ -17,7 +17,7 @@ import pytest
 from guest_harness import MANIFEST, MIB, ok
 
 from codemode_mcp.errors import CodeModeError, ProgramError
-from codemode_mcp.sandbox import images, snapshot
+from codemode_mcp.sandbox import boot, snapshot
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.sandbox.guest import Guest
 from tests.runs.bench import OWNER, Bench, bench
@@ -148,10 +148,10 @@ def test_a_snapshot_that_an_attacker_wrote_with_a_right_digest_stays_in_its_own_
 def other_prelude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Yield an engine whose prelude differs in one byte that is data."""
     with pytest.MonkeyPatch.context() as patch:
-        source = images.prelude_source()
+        source = boot.prelude_source()
         assert "a timer takes a function to call" in source
         changed = source.replace("a timer takes a function to call", "a timer takes a function to cull")
-        patch.setattr(images, "prelude_source", lambda: changed)
+        patch.setattr(boot, "prelude_source", lambda: changed)
         with open_engine(tmp_path_factory.mktemp("other"), max_threads=1) as opened:
             yield opened
 

@@ -15,7 +15,7 @@ from typing import Any
 import wasmtime
 
 from codemode_mcp.sandbox import binary
-from codemode_mcp.sandbox.images import NATIVES, STATE
+from codemode_mcp.sandbox.boot import NATIVES, STATE
 from codemode_mcp.sandbox.instance import GLUE_IMPORTS
 
 SANDBOX = Path(__file__).parents[2] / "codemode_mcp" / "sandbox"
