@@ -202,7 +202,7 @@
   ;; The natives: C functions for the prelude. Programs get `random`, `random_uuid`, the helpers', those that make text of
   ;; numbers, `queue_microtask` and `parse_json`; the prelude keeps the others. They make new values and read what the prelude
   ;; has made for them; none writes to memory that a program holds. In the table they follow the four above, in the order
-  ;; of `engine.NATIVES`.
+  ;; of `boot.NATIVES`.
   ;; State: 0 ChaCha20's state, 64 its last block, 128 how many bytes of that are left, 136 a size, 144 an address, 160 a
   ;; UUID as text, 200 a property descriptor, 232 atoms: toJSON, Symbol.toStringTag, data, blob, 248 the
   ;; table of `compare`, 256 and 272 how far that is in either text, 288 functions of the prelude's and the engine's, see

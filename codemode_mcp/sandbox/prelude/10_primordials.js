@@ -1,8 +1,8 @@
-// The built-ins the prelude uses, taken before any guest code runs. Guest code may replace every property of every
-// built-in; nothing below looks a property up that it could have replaced. Three rules keep it so:
+// The built-ins that the prelude uses, captured before any guest code runs. Guest code can replace every property of
+// every built-in, so the prelude must not look up any property that it could have replaced. Three rules:
 //   - call methods through `uncurry`, never as `value.method()`;
 //   - give property descriptors no prototype, so that a polluted Object.prototype cannot add a getter to them;
-//   - keep what leaves the guest in strings, which have no prototype chain to trip over when they are joined.
+//   - build what leaves the guest by joining strings, which looks up no property.
 const uncurry = Function.prototype.bind.bind(Function.prototype.call);
 const { apply } = Reflect;
 const { defineProperty, freeze, keys: objectKeys, create: objectCreate, getOwnPropertyDescriptor } = Object;
@@ -54,14 +54,14 @@ const dataViewByteLength = uncurry(getOwnPropertyDescriptor(DataView.prototype, 
 const NativeUint8Array = Uint8Array;
 const NativeUint32Array = Uint32Array;
 
-// The engine's own errors are told from a guest's imitation by their prototype, which no guest can name.
+// The engine's own errors differ from imitations of a guest by their prototype, which no guest can reach.
 const internalErrorPrototype = typeof InternalError === "function" ? InternalError.prototype : null;
 if (internalErrorPrototype !== null) {
   delete globalThis.InternalError;
   delete internalErrorPrototype.constructor;
 }
 
-// A hook here would be handed the prelude's own frames.
+// A guest's hook here would receive frames of the prelude.
 defineProperty(NativeError, "prepareStackTrace", { __proto__: null, value: undefined, writable: false, configurable: false });
 
 function hidden(v) {
@@ -72,13 +72,13 @@ function defineGlobal(name, v, { fixed = false } = { __proto__: null }) {
   defineProperty(globalThis, name, { __proto__: null, value: v, writable: !fixed, enumerable: false, configurable: !fixed });
 }
 
-// A named, frozen function: what the guest gets to hold.
+// Return a named, frozen function for the guest.
 function exposed(name, fn) {
   defineProperty(fn, "name", { __proto__: null, value: name, writable: false, enumerable: false, configurable: false });
   return freeze(fn);
 }
 
-// The engine's own would let a long chain of helpers run through the end of its stack; see `glue.wat`.
+// With the engine's own functions, a long chain of helpers would overflow the stack; see `glue.wat`.
 const iteratorHelperPrototype = getPrototypeOf([].values().map((item) => item));
 const { setFunction } = natives;
 setFunction(0, iteratorHelperPrototype.next);

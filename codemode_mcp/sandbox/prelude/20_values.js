@@ -1,5 +1,5 @@
-// Guest values as JSON text, by fixed rules (docs/values.md). Never throws, whatever the value does when it is read;
-// only running out of time, memory or stack ends it.
+// Guest values as JSON text, by fixed rules (docs/values.md). Nothing that a value does when it is read makes this
+// throw. Only a lack of time, memory or stack ends it.
 const MAX_DEPTH = 100;
 const MAX_ERROR_TEXT = 8192;
 
@@ -33,8 +33,8 @@ function thrown(what, error) {
   return jsonStringify("[" + what + " threw: " + clip(safeString(message), 200) + "]");
 }
 
-// Pictures and other binary content inside MCP content are marked instead of shown, unless all of a value is kept. Only
-// blocks and contents as MCP has them: never a string of the program's own. What is shorter than a mark stays.
+// Binary data in MCP content, such as pictures, is replaced by a mark unless the whole value is kept. Only blocks and
+// contents of MCP are affected, never other strings of the program, nor data that is shorter than a mark.
 const MIN_MARKED = 100;
 let marking = true;
 
@@ -76,18 +76,18 @@ function binaryMark(object, key, data) {
   return "[" + what + ", " + withThousands(mathFloor((length * 3) / 4)) + " bytes; " + show + "]";
 }
 
-// Most values are plain data, all of them or most of what they are made of: the glue does for these. What is no such data
-// is looked through at each of the first levels, and no further, so that this costs little.
+// Most values are plain data, or consist mostly of it, which the glue encodes. Of other values, only the first levels
+// are searched for plain data, so that the search costs little.
 const { plainJson } = natives;
 const PLAIN_DEPTH = 3;
-const LARGE = 2_000_000; // the glue takes more memory for a text
+const LARGE = 2_000_000; // the glue needs more memory for a text
 const MAX_STRING = 2147483647;
 
 function quoted(text) {
   return (text.length < LARGE ? plainJson(text, 0, MAX_STRING) : undefined) ?? jsonStringify(text);
 }
 
-// Text of one JSON value, or undefined where a member of an object is left out, as JSON.stringify does.
+// Return the JSON text of a value, or undefined for a value that JSON.stringify omits.
 function encode(v, ancestors, depth) {
   switch (typeof v) {
     case "string":
@@ -148,7 +148,7 @@ function encodeObject(v, here, depth) {
   } catch (error) {
     return thrown("toJSON", error);
   }
-  // What an error says of itself is never hidden by what it gives for JSON.
+  // The `toJSON` of an error must not hide its name and message.
   if (typeof toJSON === "function" && !isError(v)) {
     let replaced;
     try {
@@ -165,7 +165,7 @@ function encodeObject(v, here, depth) {
   if (tag === "[object Error]") return encodeError(v, here, depth);
   if (tag === "[object Promise]") return '"[Promise]"';
   if (tag === "[object RegExp]") return jsonStringify(regExpToString(v));
-  // A tag can be forged; the real kind of an object shows in whether a method of that kind takes it.
+  // A tag can be forged. The real kind of an object is the one whose methods accept it.
   if (is(mapSize, v)) return encodeMap(v, here, depth);
   if (is(setSize, v)) return encodeSet(v, here, depth);
   if (is(dateGetTime, v)) return isFinite_(dateGetTime(v)) ? jsonStringify(dateToISOString(v)) : "null";
@@ -249,7 +249,7 @@ function toJsonText(v) {
   return encode(v, null, 0) ?? "null";
 }
 
-// For what is kept and not shown.
+// Return JSON text for values that are stored and not shown.
 function toWholeJsonText(v) {
   const before = marking;
   marking = false;
@@ -260,9 +260,9 @@ function toWholeJsonText(v) {
   }
 }
 
-// The author's frames of an engine stack, a line each, with the author's line numbers: a cell's text starts on the third
-// line of what the engine runs. Frames of ours and of built-ins are dropped; without `cellFile` (TypeScript, whose lines
-// only the host can map) so are all.
+// Return the author's frames of an engine stack, one per line, with the author's line numbers: the text of a cell
+// starts on the third line of what the engine runs. Frames of ours and of built-ins are dropped. Without `cellFile`
+// all are dropped, since only the host can map the lines of TypeScript.
 let cellFile = null;
 const WRAPPER_LINES = 2;
 
@@ -283,7 +283,7 @@ function ownFrames(stack) {
   return frames;
 }
 
-// A string that reading cannot make run anything of the guest's, or undefined.
+// Return a string property without running code of the guest, or undefined.
 function quietly(object, key) {
   try {
     for (let o = object, steps = 0; o !== null && steps < 8; o = getPrototypeOf(o), steps++) {
@@ -294,7 +294,7 @@ function quietly(object, key) {
   return undefined;
 }
 
-// The description of an unhandled rejection, made when the program is over, outside its time.
+// Return the report of an unhandled rejection. It is made after the program, outside its time.
 function describeQuietly(error) {
   if (error === null || typeof error !== "object") return describe(error);
   const name = quietly(error, "name");
@@ -308,7 +308,7 @@ function describeQuietly(error) {
   );
 }
 
-// Of an array; 0 for anything else, a proxy that lies about it among them.
+// Return the length of an array; 0 for anything else, including a proxy that pretends to be an array.
 function lengthOf(v) {
   try {
     const length = isArray(v) ? v.length : 0;
@@ -318,7 +318,7 @@ function lengthOf(v) {
   }
 }
 
-// What an error was made from, a line each: without it an AggregateError says nothing.
+// Return the causes and parts of an error, one per line. An AggregateError says nothing without them.
 function origins(error) {
   if (!isError(error)) return "";
   let text = "";
@@ -334,7 +334,7 @@ function headline(v) {
   return clip(text, 500);
 }
 
-// The report of a thrown value to the host: text only.
+// Return the report of a thrown value for the host, which has only texts.
 function describe(error) {
   let name = "Error";
   let message = "";
@@ -363,7 +363,7 @@ function describe(error) {
   );
 }
 
-// What a value is, for an error about it: its kind, and of an object the first names in it.
+// Return a description of a value for an error message: its kind, and the first names in an object.
 const MAX_NAMES = 12;
 
 function shape(v) {
@@ -382,7 +382,7 @@ function shape(v) {
   }
 }
 
-// The engine says what it stumbled over, and not what it was given.
+// The message of the engine has the unexpected token but not the given text, so that is added.
 const MAX_BEGINNING = 60;
 
 function explainParse(text) {
@@ -395,10 +395,10 @@ function explainParse(text) {
   return (plain ? "this is plain text: " : "this text is no JSON: ") + quoted(clip(text, MAX_BEGINNING));
 }
 
-// The glue has JSON.parse. It calls this with what the engine's threw, and the text, unless there is a reviver.
+// JSON.parse of the glue calls this with the error of the engine's own, and the text, unless there is a reviver.
 setFunction(5, jsonParse);
 setFunction(6, function (text) {
-  // Of a string the engine itself has made the error, with a message of its own; null where there is no memory.
+  // For a string, the engine has made the error with its own message. Without memory it is null.
   if (typeof text === "string") {
     if (this !== null && getPrototypeOf(this) === syntaxErrorPrototype) this.message += "; " + explainParse(text);
   } else if (isError(this) && getPrototypeOf(this) === syntaxErrorPrototype) {

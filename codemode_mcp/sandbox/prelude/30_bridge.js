@@ -1,10 +1,10 @@
-// The mailbox. What leaves the guest in a turn is kept as text; what comes in settles a promise the guest waits for.
-// Guest code never calls the host: it leaves a message here and the host reads it when the job queue is dry.
+// The mailbox. Requests of a turn are collected here as text, and completions settle the promises of the guest.
+// Guest code never calls the host. The host reads the requests when the job queue is empty.
 const pending = new NativeMap();
 const bridgeErrors = new NativeWeakMap();
 let lastId = 0;
 
-// Calls that remember where they were made, for the error they may end with; a flood of calls does not.
+// Maximum number of pending calls that remember their stack, for the error with which they may end.
 const MAX_SITES = 500;
 let calls = "";
 let outputs = "";
@@ -22,8 +22,8 @@ function post(op, fields) {
   return id;
 }
 
-// A promise whose own `constructor` lets `await` use it as it is, whatever becomes of Promise.prototype. The glue makes
-// such a promise with what settles it.
+// With its own `constructor`, a promise can be awaited whatever the guest does to Promise.prototype. `deferred` of the
+// glue returns such a promise with the functions that settle it.
 const OWN_CONSTRUCTOR = freeze(hidden(NativePromise));
 const { deferred } = natives;
 setFunction(7, NativePromise);
@@ -34,15 +34,15 @@ function newPromise(executor) {
   return promise;
 }
 
-// The stack of who called the function `above`. Frames of ours would cost more than all else in a call.
+// Return the stack of the caller of `above`. Frames of ours would cost more than the rest of a call.
 function stackAbove(above) {
   const at = objectCreate(null);
   captureStackTrace(at, above);
   return at.stack;
 }
 
-// `fields` is a function because reading the guest's arguments may throw: that rejects, it does not throw.
-// With `boxed` the answer is an array, whose first element, if any, is the value: there is no undefined in JSON.
+// `fields` is a function, since reading the arguments of the guest may throw, which has to reject the promise.
+// With `boxed` the answer is an array with at most one value, since JSON has no undefined.
 // `above` is the function of ours that the guest has called.
 function request(op, fields, boxed = false, call = false, above = request) {
   const site = mapSize(pending) < MAX_SITES ? stackAbove(above) : "";
@@ -68,7 +68,7 @@ function request(op, fields, boxed = false, call = false, above = request) {
   return promise;
 }
 
-// Above the frames of a program, so that what went wrong is not looked for in its text.
+// The innermost frame of such errors. It tells the host not to search the program for their cause.
 const OUR_FRAME = "    at request (native)\n";
 
 function bridgeError(plain, site) {
@@ -85,8 +85,8 @@ function unbox(list) {
   return list.length === 0 ? undefined : list[0];
 }
 
-// A nested call. Beyond `callLimit` unsettled ones the host would refuse them one by one; a flood is refused here, with
-// one rejection for all, so that it costs the guest little.
+// Make a nested call. The host would refuse each call beyond `callLimit` unsettled ones. A flood of calls is refused
+// here, with one rejection for all of them, which costs the guest little.
 let callLimit = 0;
 let liveCalls = 0;
 let refusal = null;
@@ -121,9 +121,9 @@ function settle(id, value, error) {
   else waiting.reject(bridgeError(error, OUR_FRAME + waiting.site));
 }
 
-// The texts of results with `isError` that the program has not looked at, by the number of their call. The first read of
-// `isError` counts as looking: by unwrap, by the program, or by JSON, since a model then sees it. The results themselves
-// are not kept: they may be large, and the program may change them.
+// The texts of results with `isError` that the program has not looked at, by the numbers of their calls. Any read of
+// `isError` counts as looking: by `unwrap`, by the program, or by JSON, since a model sees it then. The results are not
+// kept, since they may be large, and the program may change them.
 const unchecked = new NativeMap();
 const MAX_UNCHECKED = 32;
 
@@ -140,7 +140,7 @@ function watchError(id, result) {
   const accessor = {
     get: () => (replace(result, true), true),
     set(value) {
-      // Of an object that inherits from the result, as an assignment to a plain property does.
+      // `this` may inherit from the result. An assignment to a plain property defines it there, too.
       replace(this, value);
     },
   };
@@ -166,7 +166,7 @@ function output(text) {
   outputs += (outputs === "" ? "" : ",") + text;
 }
 
-// Unhandled rejections; the engine reports both the rejection and a handler that comes late.
+// Unhandled rejections. The engine reports a rejection, and later a handler for it if there is one.
 const unhandled = new NativeMap();
 const MAX_UNHANDLED = 32;
 

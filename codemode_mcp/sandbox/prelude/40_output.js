@@ -2,7 +2,7 @@ function isError(v) {
   try {
     return objectToString(v) === "[object Error]";
   } catch {
-    return false; // reading its tag throws
+    return false; // reading its tag has thrown
   }
 }
 
@@ -51,7 +51,7 @@ function advice(text) {
   return new NativeTypeError("image(): " + text);
 }
 
-// What is left of a MIME type without its parameters.
+// Return a MIME type without its parameters.
 function essence(mimeType) {
   const end = stringIndexOf(mimeType, ";");
   return end < 0 ? mimeType : stringSlice(mimeType, 0, end);
@@ -86,7 +86,7 @@ function dataUrl(text, found) {
 
 const MAX_BLOCKS = 10_000;
 
-// Everything in a list that can be shown. One by one what cannot is refused, but a list may have it beside.
+// Return what can be shown of a list. The rest is ignored, while a single value that cannot be shown is refused.
 function listed(list, found, depth) {
   const length = lengthOf(list);
   if (length === 0) throw cannotShow("there is no content in it");
@@ -103,8 +103,8 @@ function listed(list, found, depth) {
   if (found.count === before) throw refusal;
 }
 
-// Collects the outputs that a value stands for: a block, contents of a resource, a message of a prompt, or a result with any of
-// them.
+// Collect the outputs of a value: a block, contents of a resource, a message of a prompt, or a result with any of
+// these.
 function binaries(v, found, depth) {
   if (typeof v === "string") return add(found, dataUrl(v, found));
   if (v === null || typeof v !== "object" || depth > 8) throw cannotShow("");
@@ -133,7 +133,7 @@ function binaries(v, found, depth) {
     const held = read(v, HOLDERS[i]);
     if (isArray(held)) return listed(held, found, depth);
   }
-  const content = read(v, "content"); // of a prompt's message
+  const content = read(v, "content"); // of a message of a prompt
   if (content !== null && typeof content === "object") return binaries(content, found, depth + 1);
   throw cannotShow("");
 }

@@ -1,4 +1,4 @@
-// Timers are kept by the host, which holds their due times through a suspension; the guest holds the callbacks.
+// Timers. The host keeps their due times, also during a suspension, and the guest keeps the callbacks.
 const MAX_TIMERS = 10_000;
 let liveTimers = 0;
 
@@ -23,7 +23,7 @@ function fireTimer(id, timer) {
   } else {
     calls += (calls === "" ? "" : ",") + '{"id":' + id + ',"op":"timer","ms":' + timer.ms + "}";
   }
-  // As a job, so that a throw is reported like any other unhandled rejection and stops no other callback.
+  // In a job, so that an error is reported like an unhandled rejection and does not stop other callbacks.
   newPromise((resolve) => {
     resolve(apply(timer.callback, undefined, timer.args));
   });
@@ -43,7 +43,7 @@ defineGlobal("setInterval", exposed("setInterval", (callback, delay, ...args) =>
 defineGlobal("clearTimeout", exposed("clearTimeout", (id) => clearTimer(id)));
 defineGlobal("clearInterval", exposed("clearInterval", (id) => clearTimer(id)));
 
-// The glue has queueMicrotask. It calls this for each microtask, and for what is no function.
+// `queueMicrotask` of the glue calls this for each microtask, and for an argument that is not a function.
 setFunction(4, (callback) => {
   if (typeof callback !== "function") throw new NativeTypeError("queueMicrotask takes a function");
   try {
@@ -54,7 +54,7 @@ setFunction(4, (callback) => {
 });
 defineGlobal("queueMicrotask", exposed("queueMicrotask", natives.queueMicrotask));
 
-// Time since the run started, which also passes in a suspension and on another machine.
+// The time since the run started, including suspensions, also on another machine.
 let elapsedAtTurn = 0;
 let clockAtTurn = 0;
 

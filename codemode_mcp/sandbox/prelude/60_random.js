@@ -1,5 +1,5 @@
-// Randomness of one run, from 32 bytes the host draws for it: the engine's own generator is frozen into the warm image
-// and would give every run the same numbers. The glue has the generator, ChaCha20 (RFC 8439) in counter mode.
+// Randomness of one run, from a seed of 32 bytes by the host. The state of the engine's own generator is part of the
+// warm image, so every run would have the same numbers. The glue has the generator: ChaCha20 (RFC 8439), counter mode.
 const { seed, randomBytes } = natives;
 const fromHex = Uint8Array.fromHex;
 

@@ -1,11 +1,12 @@
-// Text for people, as en-US has it. The engine knows no locales: it ignores what toLocaleString() is given, and prints
-// something else without a word. Here what cannot be done is refused.
+// Text for people, in the form of en-US. The engine has no locales: its toLocaleString() ignores the arguments and
+// silently returns something else. Here, arguments that are not supported are refused.
 const OTHER_FORMS = "for other forms use toISOString(), toFixed() and padStart()";
-// Throws for what is no typed array, and for one whose buffer is detached.
+// Throw for a value that is not a typed array, and for one with a detached buffer.
 const validTypedArray = uncurry(getPrototypeOf(Uint8Array.prototype).keys);
 const { dateText } = natives;
 
-// By name: [offset, from, offset, from, offset ...] in seconds, of the zones that the program's text names. From the host.
+// Time zones by name, from the host: [offset, from, offset, from, offset ...] in seconds, for those that the text of
+// the program names.
 let zones = objectCreate(null);
 
 function setZones(given) {
@@ -18,7 +19,7 @@ function checkLocale(method, locales, instead = OTHER_FORMS) {
   throw new NativeRangeError(method + "() knows the locale en-US only, not " + clip(toJsonText(locale), 100) + "; " + instead);
 }
 
-// The options of these names, each read once; any other is refused.
+// Return the options of these names, each read once. Any other option is refused.
 function someOptions(method, given, known, instead = OTHER_FORMS) {
   const found = objectCreate(null);
   if (given === undefined) return found;
@@ -52,7 +53,7 @@ function digitCount(method, name, v, otherwise) {
   return mathFloor(n);
 }
 
-// The least and the most decimals, by what `Intl.NumberFormat` makes of either alone.
+// Return the minimum and maximum of decimals. If only one is set, the other is as in `Intl.NumberFormat`.
 function decimals(method, given) {
   const options = someOptions(method, given, DIGITS);
   const least = digitCount(method, "minimumFractionDigits", options.minimumFractionDigits, undefined);
@@ -122,7 +123,7 @@ function offsetAt(method, zone, time) {
     );
   }
   let low = 0;
-  let high = (changes.length - 1) / 2; // the last change that is not after that time is among these
+  let high = (changes.length - 1) / 2; // the last change up to that time is between low and high
   while (low < high) {
     const middle = mathFloor((low + high + 1) / 2);
     if (changes[2 * middle - 1] * 1000 <= time) low = middle;
@@ -144,8 +145,8 @@ function localDateText(method, date, locales, given, parts) {
   return time !== time ? "Invalid Date" : dateText(time + offset, parts);
 }
 
-// The engine's own calls toLocaleString of the items without arguments, which is right where there are none. While it goes
-// through a list it cannot be interrupted: a long one it does not get.
+// The engine's own function calls toLocaleString of the items without arguments, which is right if there are none. It
+// cannot be interrupted within a list, so it is not used for long lists.
 const MAX_UNWATCHED = 10_000;
 const arrayText = uncurry(Array.prototype.toLocaleString);
 const typedArrayText = uncurry(getPrototypeOf(Uint8Array.prototype).toLocaleString);
@@ -163,7 +164,7 @@ function locale(prototype, methods) {
   for (const name of objectKeys(methods)) defineProperty(prototype, name, hidden(freeze(methods[name])));
 }
 
-// The glue has these two for the common case, and calls these for all others.
+// The glue has these two functions for the common case, and calls these for other cases.
 const commonNumberText = uncurry(natives.numberText);
 
 const otherNumberText = {
@@ -212,13 +213,13 @@ locale(getPrototypeOf(Uint8Array.prototype), {
   },
 });
 
-// Order of texts, as en-US has it: first by letters, then by accents, then by case. Symbols come before digits, and these
-// before letters. What the tables below do not have comes by its code.
+// The order of texts in en-US: first by letters, then by accents, then by case. Symbols come before digits, and digits
+// before letters. Characters that are not in the tables below are ordered by their codes.
 const SYMBOLS = "\t\n\v\f\r _-–—,;:!¡?¿.·'‘’‹›\"“”«»()[]{}§¶@*/\\&#%•\x60´^¯¨¸°©®←→↑↓+±÷×<=>¬|¦~−∞✓";
 const CURRENCIES = "¤¢$£¥€";
-const OTHER_SYMBOLS = 0x1000; // behind those above
-const LETTERS = 0x20000; // behind symbols and currencies
-const asciiRanks = objectCreate(null); // by character; 0 counts for nothing
+const OTHER_SYMBOLS = 0x1000; // after those above
+const LETTERS = 0x20000; // after symbols and currencies
+const asciiRanks = objectCreate(null); // by character; a character of rank 0 is ignored
 for (let c = 0; c < 128; c++) asciiRanks[NativeString.fromCharCode(c)] = 0;
 
 function symbolRank(text, c) {
@@ -235,12 +236,12 @@ for (let i = 0; i < 10; i++) asciiRanks[i] = LETTERS + i;
 for (let i = 0; i < 26; i++) {
   asciiRanks[NativeString.fromCharCode(65 + i)] = asciiRanks[NativeString.fromCharCode(97 + i)] = LETTERS + 16 + i;
 }
-// Letters that are others with something through or beside them.
+// Letters that are ordered as other letters, with a stroke or as a ligature.
 const ALIKE = { __proto__: null, "…": "...", "æ": "ae", "œ": "oe", "ø": "o", "ß": "ss", "đ": "d", "ð": "d", "ħ": "h", "ł": "l", "Æ": "AE", "Œ": "OE", "Ø": "O", "Đ": "D", "Ð": "D", "Ħ": "H", "Ł": "L" };
 const MARKS = "\u0301\u0300\u0306\u0302\u030c\u030a\u0308\u030b\u0303\u0307\u0328\u0327\u0304";
 const normalize = uncurry(String.prototype.normalize);
 
-// Letters, accents and cases of a text, a number each.
+// Return the letters, accents and cases of a text, each as numbers.
 function collated(text) {
   const normal = normalize(text, "NFD");
   const found = { __proto__: null, length: 0, letters: objectCreate(null), accents: objectCreate(null), cases: objectCreate(null) };
@@ -282,11 +283,11 @@ function compareFully(a, b) {
   return byAccents !== 0 ? byAccents : compareLists(one.cases, other.cases, shorter);
 }
 
-// What the glue compares by: two elements for each of the characters that it knows. See `glue.wat` for their form.
+// The table for comparisons by the glue: two elements for each character. `glue.wat` has their form.
 const UNKNOWN = 0xffffffff;
 
 function elements(character) {
-  if (/\p{M}/u.test(character)) return [UNKNOWN, UNKNOWN]; // its place in a text counts
+  if (/\p{M}/u.test(character)) return [UNKNOWN, UNKNOWN]; // its rank depends on the text around it
   const found = collated(character);
   return found.length > 2 ? [UNKNOWN, UNKNOWN] : [elementOf(found, 0), elementOf(found, 1)];
 }

@@ -1,5 +1,5 @@
-// The objects a program works with. `install` builds those that depend on the catalog, once per catalog version: the
-// result is part of the warm image that its runs start from.
+// The objects for programs. `install` makes those that depend on the catalog, once per catalog: the result is part of
+// the warm image of its runs.
 const MAX_NAME = 1024;
 
 function textArgument(fn, name, v) {
@@ -10,8 +10,8 @@ function textArgument(fn, name, v) {
   return jsonStringify(v);
 }
 
-// The arguments travel as a string of JSON: what the host cannot read in it is the matter of that call alone.
-// The message for a call with something other than one plain object comes from the host, with the signature in it.
+// The arguments are a string of JSON within the request, so that only this call fails if the host cannot read them.
+// A call with other arguments than one plain object gets its message from the host, which knows the signature.
 function callFields(id, args) {
   let text = ',"target":' + id + ',"count":' + args.length;
   if (args.length > 0 && args[0] !== undefined) {
@@ -25,10 +25,10 @@ function callFields(id, args) {
   return text;
 }
 
-const MAX_SENT_DEPTH = 200; // the host's limit is lower, and has the last word
+const MAX_SENT_DEPTH = 200; // the host has a lower limit
 
-// Values that JSON would send as {} or as something else than it is, by tag: what to pass instead. A tag can be forged, so
-// kinds that have a method of their own are told by that.
+// Values that JSON would send as {} or as another kind of value, by tag, with what to pass instead. A tag can be
+// forged, so kinds with a method of their own are recognized by that method.
 const PASS_TEXT = "pass a string";
 const PASS_LIST = "pass [...iterator]";
 const PASS_DATA = "pass plain data";
@@ -64,15 +64,15 @@ function unsendable(v) {
   return BY_TAG[tag] ?? null;
 }
 
-// JSON of what a call is given, or undefined where there is none. The glue has it for plain data.
+// Return the JSON of an argument, or undefined if it has none. The glue encodes plain data.
 function argumentJson(v, whole) {
   return plainJson(v, 0, MAX_STRING) ?? argumentText(v, whole);
 }
 
-// The same for all else. What JSON would silently empty or leave out is refused
-// by its path, except undefined.
+// Return the JSON of an argument that is not plain data. Values that JSON would silently empty or omit are refused by
+// their path, except undefined.
 function argumentText(v, whole) {
-  const within = objectCreate(null); // the objects that the current one is in, and the names they have there
+  const within = objectCreate(null); // the objects around the current one, and then their names there
   const names = objectCreate(null);
   let depth = 0;
   return jsonStringify(v, function (name, item) {
@@ -98,7 +98,7 @@ function argumentText(v, whole) {
   });
 }
 
-const MAX_LIMIT = 1e6; // the host's is lower
+const MAX_LIMIT = 1e6; // the host has a lower limit
 
 function limitArgument(v) {
   if (typeof v !== "number" || !isFinite_(v) || v < 1 || mathFloor(v) !== v) {
@@ -132,8 +132,8 @@ function options(v, names) {
   return text;
 }
 
-// The arguments of a search as members of a request. Models write `search("x", { limit: 5 })`, `search("x", 5)` and
-// `search({ query: "x", limit: 5 })`; each is read once.
+// Return the arguments of a search as members of a request. Models write `search("x", { limit: 5 })`, `search("x", 5)`
+// and `search({ query: "x", limit: 5 })`. Each argument is read once.
 function searchFields(fn, given, opts, names) {
   let query = given;
   let chosen = typeof opts === "number" ? { __proto__: null, limit: opts } : opts;
@@ -169,7 +169,7 @@ defineGlobal(
 defineGlobal("yield_control", exposed("yield_control", (reason) =>
   request("yield", () => ',"reason":' + (reason === undefined ? "null" : jsonStringify(clip(safeString(reason), 500))))));
 
-// What goes wrong with it is reported like an unhandled rejection: the caller has nothing to await.
+// An error is reported like an unhandled rejection, since the caller has no promise to await.
 defineGlobal("store", exposed("store", (key, v) => {
   const name = textArgument("store", "a key", key);
   request("store", () => ',"key":' + name + ',"value":' + jsonStringify(toWholeJsonText(v)));
@@ -242,11 +242,11 @@ function caller(name, id) {
   return exposed(name, call);
 }
 
-// What the language itself calls on an object that is awaited, told as JSON or made into a string.
+// Names that the language itself looks up on an object that is awaited, or converted to JSON or to a string.
 const NOT_TOOLS = { __proto__: null, then: true, toJSON: true, toString: true, valueOf: true };
 
-// A name that a program has made up, for ids in errors and logs. Without / and : it is no operation's id, such as
-// resources/list, and leads to no other server.
+// Return an invented name in a form for ids in errors and logs. Without / and : it is not the id of an operation, such
+// as resources/list, and cannot name another server.
 function plainName(name) {
   let plain = "";
   for (let i = 0; i < name.length && i < 100; i++) {
@@ -257,8 +257,8 @@ function plainName(name) {
   return plain;
 }
 
-// A server that is down, or not up yet, with unknown tools: every call on it rejects with the reason.
-// `group`: "", or what the names stand behind, such as "resources.".
+// Return the object of a server that is down or still starts, and whose tools are unknown. Each call rejects with the
+// reason. `group`: the prefix of the names, such as "resources."; may be empty.
 function unreachable(object, server, group) {
   return new NativeProxy(freeze(object), {
     __proto__: null,
@@ -277,8 +277,8 @@ const TRAPS = [
 ];
 for (let i = 0; i < TRAPS.length; i++) REFLECT[TRAPS[i]] = Reflect[TRAPS[i]];
 
-// A frozen object of thousands of functions, `known` and those that `fill` adds. They are made when a program first looks
-// for another than those that are known: memory that is copied at the start of every program is time.
+// Return a frozen object of thousands of functions: `known`, and those that `fill` adds when a program first looks up
+// an unknown name. Until then they take no memory, which would be copied at the start of every program.
 function filledLater(known, fill) {
   const target = objectCreate(null);
   let empty = true;

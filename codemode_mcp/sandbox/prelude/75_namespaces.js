@@ -1,9 +1,9 @@
-// Namespaces of plugins: objects with data and functions. They differ from run to run, so they are made when a run
-// starts, before any of its code. A function sends the id of its namespace and its own path, both fixed here; the host
-// looks up what is there in its own copy. `namespaces` holds them by their global names, and MCP.
+// Namespaces of plugins: objects with data and functions. They differ between runs, so they are made when a run
+// starts, before its code. A function sends the id of its namespace and its path, which no program can change, and the
+// host looks these up in its own copy. `namespaces` has all namespaces by their global names, and MCP.
 const MAX_ARGUMENTS = 32;
 
-// Each argument as a string of JSON, null for undefined.
+// Return the arguments as members of a request: each is a string of JSON, or null for undefined.
 function argumentTexts(args) {
   let count = args.length;
   while (count > 0 && args[count - 1] === undefined) count -= 1;
@@ -30,8 +30,8 @@ function freezeAll(v) {
   return freeze(v);
 }
 
-// A namespace whose scope could not be made. Its contents are unknown, so it has every function: each call of one
-// rejects with the reason. Taken for data, it throws that.
+// Return a namespace whose scope could not be made. Its contents are unknown, so it has every function. Each call
+// rejects with the reason, and use as data throws it.
 function brokenNamespace(target, id, path, reason) {
   const fail = () => {
     throw bridgeError(
@@ -71,7 +71,7 @@ function defineNamespaces(list) {
     }
     const shown = reason === null ? freezeAll(data) : brokenNamespace(objectCreate(null), id, "", reason);
     member(namespaces, global, shown);
-    // The host registers no name that is taken.
+    // The host does not register a name that is in use already.
     if (getOwnPropertyDescriptor(globalThis, global) === undefined) defineGlobal(global, shown, { __proto__: null, fixed: true });
   }
   defineGlobal("namespaces", freeze(namespaces), { __proto__: null, fixed: true });

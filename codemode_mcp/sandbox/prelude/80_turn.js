@@ -1,12 +1,12 @@
-// The four entries the host calls, with one string in and, from `collect`, one string out. `fault` is handed what ended
-// the job queue early.
+// The four functions that the host calls. `start` and `deliver` take a string, `collect` returns one, and `fault` takes
+// the error that ended the job queue early.
 let state = "pending";
 let result = "null";
 let failure = "null";
 let fault_ = "null";
-let returning = false; // its value is being written as JSON, or was when that failed
-let tooLarge = 0; // characters of its value, if the host would not take that
-const MAX_VALUE = 24 * 1024 * 1024; // the host's MAX_TURN_BYTES
+let returning = false; // the program has returned, and its value is converted to JSON
+let tooLarge = 0; // characters of its value if that is larger than MAX_VALUE
+const MAX_VALUE = 24 * 1024 * 1024; // MAX_TURN_BYTES of the host
 
 async function runCell(cell) {
   try {
@@ -27,15 +27,15 @@ async function runCell(cell) {
     try {
       failure = describe(error);
     } catch (fault) {
-      failure = describe(fault); // reading it took the last of the memory
+      failure = describe(fault); // reading the error has used up the memory
     }
     state = "failed";
   }
 }
 
-// The engine pastes the text into a function and evaluates that, so a text can close the function and open another. In a
-// block with a label that it cannot know, such a text does not parse. Blocks refuse some good programs too, so the host
-// asks for this (with a label) only where its own parser stumbles.
+// The engine puts the text into a function and evaluates that, so a text could close the function and open another.
+// Within a block with an unknown label, such a text does not parse. A block refuses some valid programs, too, so the
+// host passes a label only if its own parser finds errors.
 function compile(body, label) {
   let cell;
   try {
@@ -85,7 +85,7 @@ function deliver(text) {
   for (let i = 0; i < completions.length; i++) settle(completions[i][0], completions[i][1], completions[i][2]);
 }
 
-// Describing a rejection may run a proxy's traps, and so may never end: the next attempt is without.
+// Reading a rejection may run traps of a proxy and never end. The next attempt leaves rejections out.
 let describing = false;
 
 function collect() {
