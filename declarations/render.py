@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from declarations.expressions import (
     GUEST_TYPE_NAMES,
@@ -69,28 +69,32 @@ OPTIONS_TYPE: Final = "interface McpCall { timeoutMs?: number }"
 """The type of the options of a call. Its name is short, because it is in every function."""
 
 
+class ServerDetails(TypedDict, total=False):
+    """Details about a server in its declaration file.
+
+    Attributes:
+        server_name: the configured name of the server, if it differs from its identifier.
+        description: the server's own description or the operator's.
+        notes: lines for the head of the file, such as that the server is down.
+        resources, prompts: names of the operations that the server has.
+    """
+
+    server_name: str | None
+    description: str
+    notes: Sequence[str]
+    resources: Collection[str]
+    prompts: Collection[str]
+
+
 def render_server(
     identifier: str,
     tools: Sequence[tuple[str, Renderable]],
     *,
-    server_name: str | None = None,
-    description: str = "",
-    notes: Sequence[str] = (),
-    resources: Collection[str] = (),
-    prompts: Collection[str] = (),
     observed: Mapping[str, Mapping[str, Any]] | None = None,
+    **details: Unpack[ServerDetails],
 ) -> str:
     """Return the text of `mcp/<identifier>.d.ts`. The arguments are those of `ServerFile` and `ServerFile.whole`."""
-    file = ServerFile(
-        identifier,
-        tools,
-        server_name=server_name,
-        description=description,
-        notes=notes,
-        resources=resources,
-        prompts=prompts,
-    )
-    return file.whole(observed)
+    return ServerFile(identifier, tools, **details).whole(observed)
 
 
 class ServerFile:
@@ -99,29 +103,21 @@ class ServerFile:
     Args:
         identifier: the server's name after `MCP.`.
         tools: identifiers and tools in the order of the file.
-        server_name: the configured name of the server, if it differs.
-        description: the server's own description or the operator's.
-        notes: lines for the head of the file, such as that the server is down.
-        resources, prompts: names of the operations that the server has.
     """
 
     def __init__(
-        self,
-        identifier: str,
-        tools: Sequence[tuple[str, Renderable]],
-        *,
-        server_name: str | None = None,
-        description: str = "",
-        notes: Sequence[str] = (),
-        resources: Collection[str] = (),
-        prompts: Collection[str] = (),
+        self, identifier: str, tools: Sequence[tuple[str, Renderable]], **details: Unpack[ServerDetails]
     ) -> None:
         self._identifier = identifier
-        self._called = comment_line(server_name if server_name is not None else identifier)
-        self._description = comment_lines(description)
-        self._notes = [line for note in notes for line in comment_lines(note)]
+        name = details.get("server_name")
+        self._called = comment_line(identifier if name is None else name)
+        self._description = comment_lines(details.get("description", ""))
+        self._notes = [line for note in details.get("notes", ()) for line in comment_lines(note)]
         self._tools = dict(tools)
-        self._groups: dict[str, frozenset[str]] = {"resources": frozenset(resources), "prompts": frozenset(prompts)}
+        self._groups = {
+            "resources": frozenset(details.get("resources", ())),
+            "prompts": frozenset(details.get("prompts", ())),
+        }
         self._common: dict[str, str] = {}
         self._written: list[WrittenFunction] | None = None
         self._whole: tuple[list[Mapping[str, Any] | None], str] | None = None

@@ -51,13 +51,11 @@ def exec_arguments(arguments: Mapping[str, Any]) -> ExecArguments:
     code = _text(arguments, "exec", "code")
     command = _text(arguments, "exec", "command")
     if code and command and code != command:
-        raise ProgramError(
-            "invalid_input", "exec: code and command differ; command is an alias of code, so pass only code"
-        )
+        raise _invalid("exec: code and command differ; command is an alias of code, so pass only code")
     source = code or command
     if not source or not source.strip():
         _refuse_unknown(arguments, "exec")
-        raise ProgramError("invalid_input", 'exec: code is empty; pass a program, e.g. {"code": "return 1 + 1"}')
+        raise _invalid('exec: code is empty; pass a program, e.g. {"code": "return 1 + 1"}')
     language = _text(arguments, "exec", "language")
     if language is not None and language not in _LANGUAGES:
         raise ProgramError(
@@ -76,7 +74,7 @@ def wait_arguments(arguments: Mapping[str, Any]) -> WaitArguments:
     run_id = _text(arguments, "wait", "runId") or _text(arguments, "wait", "run_id")
     if not run_id:
         _refuse_unknown(arguments, "wait")
-        raise ProgramError("invalid_input", 'wait: runId is missing; pass that of the result with status "waiting"')
+        raise _invalid('wait: runId is missing; pass that of the result with status "waiting"')
     cancel, from_start = (_flag(arguments, "wait", name) for name in ("cancel", "fromStart"))
     return WaitArguments(run_id, cancel, from_start)
 
@@ -100,7 +98,7 @@ def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:
         if name not in ARGUMENTS[tool]:
             near = nearest(name, ARGUMENTS[tool], count=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; it takes {', '.join(_shown_arguments(tool))}"
-            raise ProgramError("invalid_input", f"{tool}: unknown argument {name[:60]!r}{hint}")
+            raise _invalid(f"{tool}: unknown argument {name[:60]!r}{hint}")
 
 
 def _shown_arguments(tool: str) -> list[str]:
@@ -113,14 +111,18 @@ def _flag(arguments: Mapping[str, Any], tool: str, name: str) -> bool:
     given = arguments.get(name)
     if given is None or isinstance(given, bool):
         return given is True
-    raise ProgramError("invalid_input", f"{tool}: {name} must be true or false, not {_kind(given)}")
+    raise _invalid(f"{tool}: {name} must be true or false, not {_kind(given)}")
 
 
 def _text(arguments: Mapping[str, Any], tool: str, name: str) -> str | None:
     given = arguments.get(name)
     if given is None or isinstance(given, str):
         return given
-    raise ProgramError("invalid_input", f"{tool}: {name} must be a string, not {_kind(given)}")
+    raise _invalid(f"{tool}: {name} must be a string, not {_kind(given)}")
+
+
+def _invalid(message: str) -> ProgramError:
+    return ProgramError("invalid_input", message)
 
 
 def _kind(value: Any) -> str:

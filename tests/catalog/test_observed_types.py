@@ -1,4 +1,4 @@
-"""Observed types: what is learned from results, for which owner, and for how long."""
+"""Observed types: learned from results, for each owner, within bounds."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_the_text_of_a_catalog_has_no_path_of_the_machine() -> None:
     assert "/usr/bin" not in catalog_text(build([DOWN], OPEN))
 
 
-# what is not ours
+# texts that are damaged or of another origin
 
 TEXT = catalog_text(CATALOGS["everything"]())
 

@@ -1,4 +1,4 @@
-"""Tools that are no MCP tools: their visibility, their ids, their names after `tools.`, and look-ups."""
+"""Tools that are not MCP tools: visibility, ids, functions of `tools`, and look-ups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chosen(*offered: Offered, policy: Policy = ANY_CALLER) -> Toolset:
     return select(offered, (), policy)
 
 
-# what is there
+# visible tools
 
 
 def test_a_tool_id_names_its_source_and_its_owner() -> None:
@@ -286,7 +286,7 @@ HIDDEN = (
     "plugin:vault:list_secrets",  # denied
     "mcp:hidden:steal",  # of a server whose tools are all denied
     "plugin:other-owner:list",  # of another owner
-    *("exec", "wait", "core:code_mode:exec", "core:code_mode:wait"),  # this server's own
+    *("exec", "wait", "core:code_mode:exec", "core:code_mode:wait"),  # `exec` and `wait`
     *("client:session:sample", "plugin::", ":", "", "toString", "__proto__"),
 )
 
@@ -339,7 +339,7 @@ def test_calls_by_name_and_by_id_take_the_same_path() -> None:
     for by_id in (True, False):
         assert call(listing, '{"owner":"me"}', by_id=by_id) == ('{"called":"list"}', "")
         assert "tools.list: invalid arguments, nothing was sent" in call(listing, '{"owner":1}', by_id=by_id)[1]
-        # Rules that are newer than the catalog.
+        # These rules are newer than the catalog.
         assert "denied by the rule" in call("plugin:issues:count-all", None, by_id=by_id)[1]
     assert plugin.calls == [("list", {"owner": "me"})] * 2
     assert "call MCP.github.createIssue" in call("mcp:github:create_issue", "{}", by_id=True)[1]
@@ -395,7 +395,7 @@ def test_callers_share_mcp_tools_and_equal_catalogs() -> None:
         assert of_ada.files.text("mcp/github.d.ts") is of_bob.files.text("mcp/github.d.ts")
         of_ada.search("issue", 1, None)
         assert of_ada.index.finder is of_bob.index.finder
-        # The same tools, offered as other objects.
+        # Equal tools as other objects.
         offers.common = (replace(LIST),)
         assert await catalogs.of(bob, None) is of_bob
         offers.common = (replace(LIST, label="another"),)

@@ -1,4 +1,4 @@
-"""Topics: single telling words, the same for equal tools, and nothing that an upstream could instruct a model with."""
+"""Topics: single telling words, equal for equal tools, that cannot instruct a model."""
 
 from __future__ import annotations
 

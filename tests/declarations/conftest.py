@@ -15,9 +15,9 @@ REPOSITORY = HERE.parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
 
 Problems = dict[str, list[tuple[int, str]]]
-"""Line, counted from 0, and message of each error, by file."""
+"""The errors by file: line, counted from 0, and message."""
 Comments = dict[str, dict[str, list[str]]]
-"""Comments of properties by file and name, one for each declaration."""
+"""The comments of properties by file and name, one for each declaration."""
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """Random JSON Schemas, values for them, and the two schemas between which a TypeScript type has to lie.
 
-`as_meant` is the schema with the deliberate readings of `declarations.schema`: what is valid under it, the type has to
-accept. `as_sayable` is the schema without what TypeScript cannot say: what the type accepts, has to be valid under it.
-Together they are the list of disagreements that are allowed, in a form that a validator can decide.
+`as_meant` is the schema with the rules of `declarations.schema` that go beyond JSON Schema. The type must accept every
+value that is valid under it. `as_sayable` is the schema without keywords that TypeScript cannot express. Every value
+that the type accepts must be valid under it. Together they list the allowed differences, in a form that a validator can
+decide.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def _combined(draw: Callable[..., Any], depth: int) -> dict[str, Any]:
 
 
 def meets_itself(document: Schema) -> bool:
-    """Return whether a schema depends on itself for the same value: JSON Schema does not define what this means."""
+    """Return True if a schema depends on itself for the same value, to which JSON Schema gives no meaning."""
     places = {"#": document}
     if isinstance(document, dict):
         places |= {f"#/$defs/{name}": sub for name, sub in document.get("$defs", {}).items()}
@@ -349,11 +350,11 @@ _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf")
 
 
 def as_meant(document: Schema) -> Schema:
-    """Return the schema with its two readings written out.
+    """Return the schema with the two rules written out as keywords.
 
-    * Keywords of one kind of values are about that kind: the schema gets a `type`.
-    * An object that declares properties and says nothing of others has none: it gets `unevaluatedProperties: false`,
-      where a value begins, as what `allOf` and references declare counts too.
+    * A schema with keywords of one kind of values gets the `type` of that kind.
+    * An object with declared properties and no rule for others gets `unevaluatedProperties: false`. It is put where a
+      value begins, because properties of `allOf` and of references count too.
     """
     if isinstance(document, bool):
         return document

@@ -1,6 +1,6 @@
 """Agreement of a JSON Schema validator and a TypeScript compiler on the values that a schema accepts.
 
-CI runs a few hundred schemas. For others, as many as one likes:
+CI runs a few hundred schemas. To run more:
 `AGREEMENT_CASES=20000 AGREEMENT_SEED=7 python -m pytest tests/declarations/test_declaration_agreement.py`.
 """
 
@@ -121,7 +121,7 @@ def test_types_lie_between_the_meant_and_the_expressible_schema(type_check: Call
                     disagreements.append(f"accepted, though sayable: {about}\n{json.dumps(case.sayable)}")
     disagreements.sort(key=len)
     assert disagreements == [], f"{len(disagreements)} of them; the shortest:\n\n" + "\n\n".join(disagreements[:8])
-    # The comparison is worth something only if there are many values of both sorts.
+    # The comparison needs many values of both sorts.
     count = sum(len(case.values) for case in cases)
     assert sum(sum(case.must) for case in cases) > count / 4
     assert sum(not may for case in cases for may in case.may) > count / 4

@@ -18,7 +18,7 @@ from declarations.names import (
     TOOL_RESERVED,
 )
 
-# Names that come near each other often enough to collide.
+# Short names, which often collide.
 NAMES = st.one_of(
     st.text(alphabet="aAbB2_-. $é日", max_size=6), st.text(max_size=80), st.sampled_from(sorted(TOOL_RESERVED))
 )

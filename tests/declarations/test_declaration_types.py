@@ -216,7 +216,7 @@ def test_the_cases_of_the_corpus_are_all_met(corpus: Path, typescript: Path) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nothing is too much
+# Bounds for hostile schemas
 
 
 def nested(levels: int, around: Callable[[Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The shapes of earlier results: what they have, what they never have, and their bounds."""
+"""The shapes of earlier results: their content, secrets that they never contain, and their bounds."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(_KEYS, inner, max_size=6),
     max_leaves=20,
 )
-# What has nothing in it that makes a map of an object: there the order of merging plays no part.
+# Values without maps, for which the order of merging does not matter.
 RECORDS = st.recursive(
     _SCALARS,
     lambda inner: (
@@ -200,7 +200,7 @@ def test_a_schema_has_no_value_and_no_key_that_is_data(values: list[Any]) -> Non
 
 
 def _marked(value: Any) -> Any:
-    """Return the value with a secret in every text, number and key that is not one of a few names."""
+    """Return a value with a secret in every text and number, and in every key but a few names."""
     match value:
         case str():
             return _SECRET + value

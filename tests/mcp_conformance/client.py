@@ -1,7 +1,7 @@
 """Our upstream client in each of the suite's client scenarios, used as programs use it, through `UpstreamPool`.
 
-A scenario is a server that looks at what comes in. Most want the client to connect, to list, and to call each tool with
-arguments that its schema asks for; a person at a browser is played by `browse`.
+A scenario is a server that checks its requests. In most of them the client connects, lists tools, and calls each tool
+with arguments that fit its schema. `browse` plays a person at a browser.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SECONDS = 60
 """Time limit of one scenario."""
 
 CONCURRENT = 6
-"""The suite starts all of them at the same time; on a busy machine, none would get far in that."""
+"""The suite starts all scenarios at the same time, which is too much for a busy machine."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One scenario, as the suite tells it."""
+    """One scenario of the suite."""
 
     url: str
     scenario: str
@@ -88,7 +88,7 @@ async def _read_task(stream: anyio.abc.SocketStream) -> Task:
 
 
 async def perform(task: Task, tasks: anyio.abc.TaskGroup) -> None:
-    """Raises what the product raises, for the suite to see as a failure of the command."""
+    """Perform a scenario. Errors of the product are raised, and the suite reports them as failures."""
     settings = None
     if task.scenario.startswith("auth/"):
         settings = OAuthSettings(
@@ -103,7 +103,7 @@ async def perform(task: Task, tasks: anyio.abc.TaskGroup) -> None:
         try:
             await _use_logged_in(pool, news, spec, task, tasks)
         except (UpstreamClientError, LoginError) as error:
-            refusal = error  # raised outside, where no task group makes a group of it
+            refusal = error  # raised outside the task group, which would wrap it
     if refusal is not None:
         raise refusal
 
@@ -141,7 +141,7 @@ async def _use_logged_in(
 
 
 async def browse(url: str) -> None:
-    """A browser and the person before it, who agrees."""
+    """A browser with a person who agrees to everything."""
     with suppress(httpx2.HTTPError):
         async with httpx2.AsyncClient(follow_redirects=True, timeout=SECONDS, verify=False) as browser:
             await browser.get(url)

@@ -1,7 +1,7 @@
-"""The tools, resources and prompts that the suite's server scenarios ask for, behind the room that serves the product.
+"""The tools, resources and prompts of the suite's server scenarios, on the transport of the product.
 
 `python -m tests.mcp_conformance.fixture_server` listens on a free port of loopback, prints the URL and ends with its
-input. What each of them has to do is said by the scenario of nearly its name (`conformance list --server`).
+input. The scenario with a similar name describes what each of them has to do (`conformance list --server`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ PLAIN = {
     ],
     "json_schema_2020_12_tool": [text("ok")],
 }
-"""Tools that always answer the same."""
+"""Tools with constant results."""
 
 ADDRESS = {"$anchor": "addressDef", "type": "object", "properties": {"street": {"type": "string"}}}
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}

@@ -1,6 +1,6 @@
-"""The command that the suite starts as a client: it hands the scenario to the client that the test already runs.
+"""The command that the suite starts as a client. It passes the scenario to the client inside the running test.
 
-So nothing has to be imported once per scenario, and the client is watched as closely as any test.
+So nothing is imported again for each scenario, and the test sees errors of the client.
 """
 
 import json

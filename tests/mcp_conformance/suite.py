@@ -1,7 +1,7 @@
-"""The official conformance suite of MCP: what it asks for, how it is run, and what it said.
+"""The official conformance suite of MCP: its scenarios, how to run it, and its reports.
 
 It is an npm package that `tests/run.py` installs and pins, with the Node it needs; it is not in this repository. A
-scenario has checks; one that is neither passed nor skipped fails here, warnings (a SHOULD) included.
+scenario has checks. A check that is neither passed nor skipped is a failure, also if it is a warning (a SHOULD).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Expected:
 
     @classmethod
     def read(cls, name: str) -> Expected:
-        """Return a file in the suite's own format, in which the comment above entries is the reason of each."""
+        """Return a file of expected failures in the format of the suite. The comment above entries is their reason."""
         path = EXPECTED / f"{name}.yaml"
         reasons: dict[str, str] = {}
         comment: list[str] = []
@@ -84,7 +84,7 @@ class Report:
     expected: Expected
 
     def surprises(self, scenario: str) -> list[str]:
-        """Return unexpected failures and unexpected passes, in words."""
+        """Return unexpected failures and unexpected passes as text."""
         checks = self.checks.get(scenario)
         if not checks:
             return [f"the suite made no check in {scenario}\n{self.output[-3000:]}"]
@@ -103,7 +103,7 @@ class Report:
 
 
 def cases(role: Role) -> list[Any]:
-    """Parameters `revision` and `scenario` of a test, for all that is required; all skipped without the suite."""
+    """Return `revision` and `scenario` of all required scenarios as parameters of a test; skipped without the suite."""
     if not SUITE.is_dir():
         return [pytest.param(revision, "-", marks=_MISSING) for revision in REVISIONS]
     return [
@@ -121,7 +121,7 @@ def revisions() -> list[Any]:
 async def run(
     role: Role, revision: str, expected: Expected, folder: Path, *flags: str, environ: dict[str, str] | None = None
 ) -> Report:
-    """Run everything that a revision requires of a role."""
+    """Run all scenarios that a revision requires of a role."""
     output = folder / f"{role}-{revision}"
     command = [str(NODE), str(SUITE / "dist" / "index.js"), role, "--requirements", revision, "-o", str(output)]
     command += ["--expected-failures", str(expected.path), *flags]

@@ -1,4 +1,4 @@
-"""The suite's client scenarios, against the client that upstream servers are called with."""
+"""The suite's client scenarios, with the client for upstream servers."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
         async with client() as address:
             for revision in REVISIONS:
-                # Logins are kept here, and in no keyring: for each revision apart, since a server of the next one may
-                # listen where one of the last did, whose login it would then be shown.
+                # Logins are stored here and not in a keyring, in a folder for each revision: a server of the next
+                # revision may listen on the address of an earlier one, and would get its login.
                 for name in ("XDG_DATA_HOME", "LOCALAPPDATA", "HOME"):
                     patch.setenv(name, str(folder / "data" / revision))
                 found[revision] = await run(

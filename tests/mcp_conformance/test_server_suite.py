@@ -1,4 +1,4 @@
-"""The suite's server scenarios: against the fixture server on the transport stack of the product, and the product."""
+"""The suite's server scenarios, with the fixture server on the product's transport, and with the product."""
 
 from __future__ import annotations
 

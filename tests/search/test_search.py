@@ -416,7 +416,7 @@ def test_search_is_as_good_as_it_was_over_the_labelled_requests(file: Path, leas
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the recorded tool lists are not beside this repository")
 def test_two_wishes_in_one_request_both_have_their_tools_among_the_first_five() -> None:
-    """Join neighbours of a shuffled list: every second request must still be found beside another one."""
+    """Join neighbours of a shuffled list. Each request must still be found beside another one."""
     pairs = pairs_of_corpus()
     finder = Finder(pairs)
     alone = [

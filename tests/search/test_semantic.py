@@ -1,6 +1,6 @@
-"""Search by meaning: how it is joined with the ranking by words, how vectors are kept, and the real model.
+"""Search by meaning: the combination with the ranking by words, stored vectors, and the real model.
 
-What needs the model is skipped where the extra is not installed; `python3 tests/run.py` runs this file with it, too.
+Tests of the model are skipped if the extra is not installed. `python3 tests/run.py` runs this file with it, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ real = pytest.mark.skipif(not available(), reason="the extra is not installed: p
 
 
 class Cosines:
-    """A sentence model that says what it is told to, about tools by their place."""
+    """A sentence model with given similarities of tools, by their index."""
 
     def __init__(self, cosines: Mapping[int, float] | None) -> None:
         self.cosines = cosines
@@ -190,7 +190,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def kept(folder: Path, *numbers: int) -> set[int]:
-    """Return which of these another process would find, with what was put there."""
+    """Return the stored vectors of these keys, as another process would read them."""
     read = VectorFile(folder, 4).read(set(vectors(*numbers)))
     assert read.items() <= vectors(*numbers).items()
     return {int.from_bytes(each, "big") for each in read}
@@ -369,7 +369,7 @@ def test_looking_for_the_extra_loads_nothing_of_it() -> None:
     assert done.stdout == "[]\n"
 
 
-# what goes wrong
+# errors
 
 
 def never() -> bool:
@@ -484,12 +484,12 @@ def test_the_model_runs_no_code_of_the_packages_that_carry_it_and_reports_to_no_
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=env | home, capture_output=True, text=True, check=True)
     assert done.stdout == "['onnxruntime']\n"
-    # Where ONNX Runtime may report, it keeps an identifier of the device.
+    # With telemetry, ONNX Runtime would store an identifier of the device.
     assert list(tmp_path.iterdir()) == []
 
 
 class Counting(Embedder):
-    """The real model, and what it was given."""
+    """The real model, which records its texts."""
 
     def __init__(self, model: Embedder) -> None:
         super().__init__()

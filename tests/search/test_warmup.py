@@ -1,4 +1,4 @@
-"""Search made ready in the background."""
+"""The preparation of search in the background."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def directly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Catalogs:
-    """One catalog after another, and what was prepared of them."""
+    """Successive catalogs, which record whether they were prepared."""
 
     def __init__(self) -> None:
         self.change = anyio.Event()

@@ -1,4 +1,4 @@
-"""Tests of what of an upstream's question reaches the person at the client."""
+"""Questions of upstreams to a person at the client, and progress messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts that a model reads first: whole for a few configurations, and the byte budgets for all of them."""
+"""The texts that a model reads first: whole texts for a few configurations, and byte budgets for all."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_the_budgets_hold_whatever_is_configured(languages: tuple[Language, ...]
         lines = text.split("Global objects of plugins, beside MCP:\n")[1].split("\n")
         counted = [line for line in lines if line.endswith(" more, see API.list()")]
         shown = [line.removeprefix("- ").split(":")[0] for line in lines if line not in counted]
-        # Those that say something come first, each on one line.
+        # Namespaces with texts come first, each on one line.
         assert shown == [name for name, *_ in namespaces][: len(shown)]
         assert shown
         assert counted == (

@@ -1,4 +1,4 @@
-"""Clients of the handshake revisions get the same answers from our own front and from the SDK's server."""
+"""Clients of the handshake revisions get equal answers from `HandshakeSession` and from the SDK's server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ASK = Question("shop", "elicitation/create", {"message": "?", "requestedSchema":
 
 
 class Counter:
-    """A surface that answers with what it was asked."""
+    """A surface that answers with its request."""
 
     name, title, version, state_seconds, state_keys = "codemode-mcp", "Code mode", "1", 60.0, None
 
@@ -279,7 +279,7 @@ requests = st.one_of(
 
 
 def comparable(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without nulls and empty `params`, which mean nothing to a client."""
+    """Return a message without nulls and empty `params`, which make no difference to a client."""
     return cast("dict[str, Any]", json.loads(json.dumps(message)))
 
 
@@ -299,7 +299,7 @@ def test_any_requests_are_answered_as_the_sdk_answers_them(asked: list[tuple[str
     anyio.run(compare)
 
 
-# what follows no request
+# messages that are not answers
 
 
 @FRONTS

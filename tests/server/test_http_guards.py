@@ -1,4 +1,4 @@
-"""Decisions about requests: names, origins, rates, owners."""
+"""Limits on requests: hosts, origins, rates and owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The listener in this process: what takes too long to be waited for in a real one."""
+"""The listener in this process, with short time limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forged access tokens, and tokens that were made for something else, are refused."""
+"""Forged access tokens, and tokens for other audiences, are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def encoded(data: bytes | dict[str, Any]) -> str:
 
 
 class Mint:
-    """Signs what it is told to, well-formed or not."""
+    """A signer of any header and claims, well-formed or not."""
 
     def __init__(self) -> None:
         self.ours = rsa.generate_private_key(65537, 2048)
@@ -56,7 +56,7 @@ class Mint:
         return httpx2.Response(200, json={"keys": keys})
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        """Claims of a right token; `...` leaves one out."""
+        """Return the claims of a valid token. `...` leaves one out."""
         now = int(time.time())
         claims = {"iss": ISSUER, "aud": RESOURCE, "sub": "alice", "exp": now + 300, "iat": now, "scope": "mcp run"}
         return {key: value for key, value in (claims | changes).items() if value is not ...}
@@ -64,7 +64,7 @@ class Mint:
     def sign(
         self, payload: bytes | dict[str, Any] | None = None, key: rsa.RSAPrivateKey | None = None, **header: Any
     ) -> str:
-        """Return a token with an RS256 signature of `key`, ours unless told otherwise; `...` leaves a field out."""
+        """Return a token with an RS256 signature of `key`, by default ours. `...` leaves a field out."""
         fields = {"alg": "RS256", "kid": "one", "typ": "JWT"} | header
         head = encoded({name: value for name, value in fields.items() if value is not ...})
         body = encoded(self.claims() if payload is None else payload)

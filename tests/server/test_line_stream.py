@@ -40,7 +40,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def pair() -> Iterator[tuple[int, int]]:
-    """Yield the two ends of a socket, which is what Node gives to a child process."""
+    """Yield the two ends of a socket, as Node passes it to a child process."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours.fileno(), theirs.fileno()
@@ -113,7 +113,7 @@ async def test_a_message_that_is_given_up_is_written_whole_or_not_at_all(kind: K
                 with scope:
                     await lines.send(message)
 
-            group.start_soon(send, first, LARGE)  # does not fit, so it is written in part
+            group.start_soon(send, first, LARGE)  # too long for the buffer, so it is written in part
             group.start_soon(send, second, b'"second"')
             group.start_soon(lines.send, b'"third"')
             await anyio.wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Announcements: to every session, once for a storm of changes, and nothing is kept of sessions that are over."""
+"""Announcements: to every session, once for a burst of changes, and never to closed sessions."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_no_session_hears_of_changes_before_the_first_list() -> None:
         shop.put("two")
         with anyio.fail_after(10):
             await shop.looked.wait()
-        # What was announced at that look comes before the answer.
+        # An announcement at that time precedes the answer.
         assert [tool.name for tool in (await client.list_tools()).tools] == ["two"]
         assert not ear.heard.is_set()
         shop.put("three")
@@ -125,9 +125,9 @@ async def test_a_list_that_is_described_in_another_way_is_no_change() -> None:
     async with Client(shop.server, mode="legacy", message_handler=ear) as client:
         await client.list_tools()
         before = shop.announcer._shown()
-        shop.names.append("two")  # another client's list beside it
+        shop.names.append("two")  # a list of another client
         shop.announcer.describe_again(before, shop.announcer._shown())
-        for _ in range(2):  # the second look comes after an announcement that the first has led to
+        for _ in range(2):  # the second list follows an announcement that the first one caused
             shop.looked = anyio.Event()
             shop.put(*shop.names)
             await shop.looked.wait()

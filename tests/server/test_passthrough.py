@@ -1,4 +1,4 @@
-"""Pass-through: what the tools are called, and that no name stands for two of them."""
+"""Pass-through: names of tools, which are unique, and results in each protocol revision."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_digest_has_64_bits_and_the_name_fits_every_client() -> None:
         name = exposed_name(server, tool)
         assert re.fullmatch(r"[A-Za-z0-9_-]*_[0-9a-f]{16}", name), name
         assert 17 < len(name) <= 64
-    # Names that clients have had since before are left alone.
+    # The names are part of the interface and must not change.
     assert exposed_name("a", "b_0123abcd") == "a__b_0123abcd"
 
 
@@ -123,7 +123,7 @@ VERSIONS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
 def sent(result: dict[str, Any], version: str) -> dict[str, Any]:
-    """Return what the SDK makes of it for the client."""
+    """Return a result as the SDK sends it."""
     fitted = result_for("s__look", json_text(result), version)
     return methods.serialize_server_result("tools/call", version, fitted)
 
@@ -170,7 +170,7 @@ def test_a_result_of_too_many_parts_is_refused() -> None:
     ids=["numbers", "arrays", "objects", "empty strings", "nested", "escapes", "keys"],
 )
 def test_a_result_of_too_many_values_is_refused(values: Any) -> None:
-    # Those around it are the result, `content`, `structuredContent` and `a`.
+    # Four more values: the result, `content`, `structuredContent` and `a`.
     count = 4 + (2 if values == [[""]] * (MAX_VALUES // 2) else 1) * len(values)
     assert refusal({"content": [], "structuredContent": {"a": values}}) == (
         f"s__look: the result has {count} values, more than {MAX_VALUES}; ask the tool for less at a time"
@@ -232,12 +232,12 @@ def test_parts_that_are_not_as_they_should_be_are_shown_as_they_are_or_as_text(
     for key in [*block, *more, *OF_ALL]:
         for value in WRONG:
             odd = {**block, key: value}
-            (said,) = sent({"content": [odd]}, version)["content"]  # which raises where the SDK would not send it
+            (said,) = sent({"content": [odd]}, version)["content"]  # this raises if the SDK refuses the result
             if said["type"] == "text" and said["text"] != odd.get("text"):
                 assert json.loads(said["text"]) == odd
                 as_text += 1
             else:
-                # Only what the revision does not know within a field may be missing.
+                # Only parts of a field that the revision does not know may be missing.
                 assert (said["type"], said.keys()) == (odd["type"], odd.keys())
     assert as_text > len(WRONG)
 
