@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.jsontext import with_items
+from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import MAX_BYTES, SourceError, read_text
 from codemode_mcp.errors import ConfigError
 from upstream_clients.private_files import make_private_folder

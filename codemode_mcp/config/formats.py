@@ -1,11 +1,11 @@
-"""JSON, TOML and YAML behind the same functions, so that callers need not know which one a client uses. Pure."""
+"""Read and change files of MCP clients, in JSON, TOML or YAML. Pure."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from codemode_mcp.config import jsontext, source, tomltext, yamltext
+from codemode_mcp.config import edit_json, edit_toml, edit_yaml, source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ Format = Literal["json", "toml", "yaml"]
 
 
 def format_of(path: PurePath) -> Format:
-    """Return the format that a file's name says; JSON for any other name."""
+    """Return the format that belongs to the name of a file; JSON for an unknown name."""
     match path.suffix.lower():
         case ".toml":
             return "toml"
@@ -25,40 +25,36 @@ def format_of(path: PurePath) -> Format:
 
 
 def parse(kind: Format, text: str) -> Any:
-    """Return the value of a file's text.
+    """Return the value of a text.
 
     Raises:
-        SourceError: it is not in this format.
+        SourceError: the text is not in this format.
     """
     match kind:
         case "toml":
-            return tomltext.parse(text)
+            return edit_toml.parse(text)
         case "yaml":
-            return yamltext.parse(text)
+            return edit_yaml.parse(text)
     return source.parse(text)
 
 
 def with_members(
     kind: Format, text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()
 ) -> str:
-    """Return the text whose object at `keys` has these members, and none of `without`; all else stays as written.
+    """Return the text whose object at `keys` has these members, and none of `without`. Everything else stays.
 
     Raises:
-        SourceError: it cannot be changed.
+        SourceError: the text cannot be changed safely.
     """
-    match kind:
-        case "toml":
-            return tomltext.with_members(text, keys, members, without)
-        case "yaml":
-            return yamltext.with_members(text, keys, members, without)
-    return jsontext.with_members(text, keys, members, without)
+    editor = {"toml": edit_toml.with_members, "yaml": edit_yaml.with_members}.get(kind, edit_json.with_members)
+    return editor(text, keys, members, without)
 
 
 def written(kind: Format, keys: Sequence[str], name: str, value: object) -> str:
-    """Return one member as the file would hold it, for people."""
+    """Return one member as text in this format, to show to a person."""
     match kind:
         case "toml":
-            return tomltext.written(keys, name, value).rstrip("\n")
+            return edit_toml.written(keys, name, value).rstrip("\n")
         case "yaml":
-            return yamltext.written(name, value).rstrip("\n")
+            return edit_yaml.written(name, value).rstrip("\n")
     return json.dumps({name: value}, ensure_ascii=False, indent=2)

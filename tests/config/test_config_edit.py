@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backups_of, put_back, replace_file
-from codemode_mcp.config.jsontext import with_items
+from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.errors import ConfigError
 

@@ -18,7 +18,7 @@ from codemode_mcp.cli.mcp_clients.places import OWN_CODE_MODE, TITLES
 from codemode_mcp.cli.mcp_clients.reading import read_clients, read_file
 from codemode_mcp.cli.mcp_clients.secrets import Names, with_variables, without_secrets
 from codemode_mcp.config.edit import replace_file
-from codemode_mcp.config.jsontext import with_members
+from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.literals import REFERENCE, secrets_of
 from codemode_mcp.config.nodes import quote
 from codemode_mcp.config.servers import ROOT_KEYS

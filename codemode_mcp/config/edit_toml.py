@@ -1,10 +1,9 @@
 """Change tables of TOML and keep everything else as it is written. Pure.
 
-TOML consists of lines: a header `[a.b]` or a statement `a.b = value`, which may take several lines. A table is added
-at the end of the text, where a new header is always allowed, and removed with its sub-tables by dropping its headers
-and statements. Libraries that round-trip TOML count a comment above a header as part of the table before it, and would
-drop it with that table; here comments between tables stay. The result is parsed and compared with what was asked for,
-so a text that is written in a way that this module does not know is refused, never damaged.
+TOML consists of headers `[a.b]` and statements `a.b = value`, which may take several lines. A table is added at the end
+of the text, where a new header is always allowed. It is removed by dropping its headers and statements, and those of
+its sub-tables. Comments between tables stay: libraries that round-trip TOML count a comment above a header as part of
+the table before it, and would drop it with that table.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.config.edit_members import edited, newline_of
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ _LINE_OF_ERROR = re.compile(r"\(at (line \d+, column \d+|end of document)\)")
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the tables that `text` holds.
+    """Return the tables of a text.
 
     Raises:
-        SourceError: it is not TOML; the message names the line and nothing of its content.
+        SourceError: the text is not TOML. The message names the line, and quotes nothing.
     """
     try:
         return tomllib.loads(text)
@@ -51,32 +51,9 @@ def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], 
     """Return the text whose table at `keys` has these tables, and none of `without`.
 
     Raises:
-        SourceError: it is not TOML, holds something else there, or is written in a way that cannot be changed.
+        SourceError: the text is not TOML, has another value at `keys`, or cannot be changed safely.
     """
-    value = parse(text)
-    target: Any = value
-    for key in keys:
-        target = target.get(key, {}) if isinstance(target, dict) else None
-    if not isinstance(target, dict):
-        raise SourceError(f"could not be changed: {'.'.join(keys)} is not a table")
-    drop = {name for name in without if name in target and name not in members}
-    put = {name: each for name, each in members.items() if target.get(name) != each}
-    if not drop and not put:
-        return text
-    changed = text
-    for name in (*drop, *(name for name in put if name in target)):
-        changed = _without(changed, (*keys, name))
-    changed = _appended(changed, keys, put)
-    new = {name: each for name, each in target.items() if name not in drop} | put
-    try:
-        if parse(changed) == _set(value, keys, new):
-            return changed
-        # A `[mcp_servers]` of its own goes with its last table where it is only implied.
-        if not new and parse(changed) == _unset(value, keys):
-            return changed
-    except SourceError:
-        pass
-    raise SourceError("could not be changed as it is written; change it by hand")
+    return edited(text, keys, members, without, parse=parse, change=_changed, noun="a table")
 
 
 def written(keys: Sequence[str], name: str, value: object) -> str:
@@ -84,27 +61,13 @@ def written(keys: Sequence[str], name: str, value: object) -> str:
     return "\n".join(_table((*keys, name), value)) + "\n"
 
 
-def _set(value: Any, keys: Sequence[str], new: object) -> object:
-    if not keys:
-        return new
-    return {**(value or {}), keys[0]: _set((value or {}).get(keys[0]), keys[1:], new)}
-
-
-def _unset(value: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
-    """Return the value without the empty table at `keys`."""
-    if len(keys) == 1:
-        return {key: each for key, each in value.items() if key != keys[0]}
-    return {**value, keys[0]: _unset(value[keys[0]], keys[1:])}
-
-
-# to add
-
-
-def _appended(text: str, keys: Sequence[str], members: Mapping[str, object]) -> str:
-    if not members:
+def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Collection[str]) -> str:
+    for name in (*drop, *put):
+        text = _removed(text, (*keys, name))
+    if not put:
         return text
-    newline = "\r\n" if "\r\n" in text else "\n"
-    added = "\n".join(written(keys, name, value) for name, value in members.items()).replace("\n", newline)
+    newline = newline_of(text)
+    added = "\n".join(written(keys, name, value) for name, value in put.items()).replace("\n", newline)
     before = text if not text or text.endswith("\n") else text + newline
     blank = newline if before.strip() and not before.endswith((newline * 2, "\n\n")) else ""
     return before + blank + added
@@ -133,7 +96,7 @@ def _value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            # TOML's basic strings are JSON's, but for DEL and halves of characters.
+            # A JSON string is a basic string of TOML, except for DEL and halves of surrogate pairs.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
         case list():
             return "[" + ", ".join(map(_value, value)) + "]"
@@ -141,15 +104,18 @@ def _value(value: object) -> str:
             return "{ " + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + " }"
         case int() | float():
             return repr(value)
-    return _value(str(value))  # a date: entries of servers have none
-
-
-# to remove
+    return _value(str(value))  # a date, which no server entry has
 
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """A header or an assignment: where its line begins, where the next line begins, and the key that it is about."""
+    """A header or an assignment.
+
+    Attributes:
+        begin: where its first line begins.
+        end: where the line after it begins.
+        keys: the full dotted key.
+    """
 
     begin: int
     end: int
@@ -158,7 +124,7 @@ class _Statement:
 
 
 def _statements(text: str) -> Iterator[_Statement]:
-    """Yield the statements of a text that has been parsed already, so that it is known to be well-formed."""
+    """Yield the statements of a text that has been parsed already, and so is known to be well-formed."""
     table: tuple[str, ...] = ()
     at = 0
     while True:
@@ -192,18 +158,18 @@ def _end(text: str, at: int, *, nested: bool) -> int:
 
 
 def _keys(value: object, *, is_header: bool) -> tuple[str, ...]:
-    """Return the dotted key of a statement that was parsed alone: objects of one member, from the outside."""
-    found: list[str] = []
+    """Return the dotted key of a statement that was parsed alone, which gives nested objects of one member each."""
+    keys: list[str] = []
     while isinstance(value, dict) and len(value) == 1:
         key, value = next(iter(value.items()))
-        found.append(key)
+        keys.append(key)
         if isinstance(value, list) and is_header:
             value = value[0]
-    return tuple(found)
+    return tuple(keys)
 
 
-def _without(text: str, keys: tuple[str, ...]) -> str:
-    """Return the text without the statements about a table and all that is in it."""
+def _removed(text: str, keys: tuple[str, ...]) -> str:
+    """Return the text without the statements of a table and its sub-tables."""
     statements = list(_statements(text))
     pieces: list[str] = []
     at = 0
@@ -212,14 +178,14 @@ def _without(text: str, keys: tuple[str, ...]) -> str:
             continue
         previous = statements[number - 1] if number else None
         inside = previous is not None and previous.keys[: len(keys)] == keys
-        # Comments inside of the table go with it, those in front of it and behind it stay.
+        # Comments inside the table go with it. Those before and after it stay.
         pieces.append("" if inside and not each.is_header else text[at : each.begin])
         at = each.end
     pieces.append(text[at:])
     kept = ""
     for piece in pieces:
         if kept.endswith(("\n\n", "\n\r\n")) or not kept:
-            # One blank line where two would meet.
+            # Keep one blank line where two would meet.
             piece = re.sub(r"\A(?:[ \t]*\r?\n)+", "", piece) if kept or pieces[0] != piece else piece
         kept += piece
     return kept if text.endswith(("\n\n", "\n\r\n")) else re.sub(r"(\r?\n)(?:[ \t]*\r?\n)+\Z", r"\1", kept)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.config.jsontext import with_member, with_members, without_member
+from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.source import SourceError, parse, plain
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ ADDED = {
 
 @pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in ADDED.values()], ids=ADDED)
 def test_what_is_added_looks_like_its_neighbours(before: str, after: str) -> None:
-    assert with_member(before, ("servers",), "me", SHORT) == after
+    assert with_members(before, ("servers",), {"me": SHORT}) == after
 
 
 REMOVED = {
@@ -91,13 +91,13 @@ REMOVED = {
 
 @pytest.mark.parametrize(("before", "after"), [(b, a) for b, a in REMOVED.values()], ids=REMOVED)
 def test_what_is_removed_takes_its_comma_along_and_leaves_the_comments_of_others(before: str, after: str) -> None:
-    assert without_member(before, KEYS, "me") == after
+    assert with_members(before, KEYS, {}, ("me",)) == after
 
 
 def test_what_is_there_already_changes_nothing() -> None:
     text = '{mcpServers: {me: {"args": [1,], // c\n}}}'
-    assert with_member(text, KEYS, "me", {"args": [1]}) == text
-    assert with_member(text, KEYS, "me", {"args": [True]}) != text
+    assert with_members(text, KEYS, {"me": {"args": [1]}}) == text
+    assert with_members(text, KEYS, {"me": {"args": [True]}}) != text
 
 
 def test_several_changes_are_one() -> None:
@@ -119,13 +119,13 @@ def test_several_changes_are_one() -> None:
 )
 def test_what_cannot_be_changed_is_refused(text: str, said: str) -> None:
     with pytest.raises(SourceError, match=said):
-        with_member(text, KEYS, "me", 1)
+        with_members(text, KEYS, {"me": 1})
     with pytest.raises(SourceError, match=said):
-        without_member(text, KEYS, "me")
+        with_members(text, KEYS, {}, ("me",))
 
 
 def test_half_a_character_is_written_so_that_a_file_can_hold_it() -> None:
-    assert with_member('{"a":1}', (), "b", "\ud800é").encode() == b'{"a":1,"b":"\\ud800\\u00e9"}'
+    assert with_members('{"a":1}', (), {"b": "\ud800é"}).encode() == b'{"a":1,"b":"\\ud800\\u00e9"}'
 
 
 # whatever the file
@@ -174,7 +174,7 @@ def test_any_file_means_the_same_but_for_the_change(
     text = data.draw(_texts(value, names=data.draw(st.booleans())))
     if keys == () and name == "a" and not isinstance(new, dict):
         new = {}
-    added = with_member(text, keys, name, new)
+    added = with_members(text, keys, {name: new})
     expected: Any = parse(text)
     target = expected
     for key in keys:
@@ -183,7 +183,7 @@ def test_any_file_means_the_same_but_for_the_change(
     target[name] = new
     assert parse(added) == expected
     assert _comments(text) == _comments(added) or there
-    removed = without_member(added, keys, name)
+    removed = with_members(added, keys, {}, (name,))
     del target[name]
     assert parse(removed) == expected
     if not there and parse(text) == expected and len(target) > 0:
@@ -225,9 +225,9 @@ def _comments(text: str) -> list[str]:
 
 def test_a_text_that_does_not_mean_what_was_asked_for_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ('{"mcpServers": {}}', '{"mcpServers": {"me": {"command": "c", "args": ["a"]}}, "more": 1}', "{"):
-        monkeypatch.setattr("codemode_mcp.config.jsontext._changed", lambda *_, wrong=wrong, **__: wrong)
+        monkeypatch.setattr("codemode_mcp.config.edit_json._changed", lambda *_, wrong=wrong, **__: wrong)
         with pytest.raises(SourceError, match="change it by hand"):
-            with_member("{}", KEYS, "me", VALUE)
+            with_members("{}", KEYS, {"me": VALUE})
 
 
 def test_large_files_take_time_in_proportion() -> None:
@@ -236,15 +236,15 @@ def test_large_files_take_time_in_proportion() -> None:
     text = "// mine\n" + json.dumps(value, indent=2)
     assert len(text) > 2_000_000
     began = time.perf_counter()
-    added = with_member(text, ("projects", "/p/1499", "mcpServers"), "me", VALUE)
+    added = with_members(text, ("projects", "/p/1499", "mcpServers"), {"me": VALUE})
     assert time.perf_counter() - began < 20, "about one second"
-    assert without_member(added, ("projects", "/p/1499", "mcpServers"), "me") == text
+    assert with_members(added, ("projects", "/p/1499", "mcpServers"), {}, ("me",)) == text
 
 
 def test_a_large_file_that_is_broken_is_reported_by_line_and_not_read_for_minutes() -> None:
     text = "{\n" + '  "a": [1, 2],\n' * 30_000 + "  'b': 1\n}"
     with pytest.raises(SourceError, match="is not valid JSON: line 30002, column 3"):
-        with_member(text, KEYS, "me", VALUE)
+        with_members(text, KEYS, {"me": VALUE})
 
 
 def test_hostile_text_takes_no_longer() -> None:

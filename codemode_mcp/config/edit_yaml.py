@@ -1,8 +1,7 @@
 """Change the members of a mapping in YAML and keep everything else as it is written.
 
-A parser says between which characters a member stands, and only these lines change. Round-trip writers indent and wrap
-the whole file in their own way, so none is used for writing. The result is parsed and compared with what was asked for:
-a mapping that is written on one line (`{...}`), or with anchors, is refused and never damaged.
+A parser gives the lines of each member, and only these lines change. A round-trip writer is not used, because it would
+indent and wrap the whole file in its own way. A mapping on one line (`{...}`) or with anchors is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.config.edit_members import edited, newline_of, unchangeable
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
 def parse(text: str) -> Any:
-    """Return the value that `text` holds; an empty object for none.
+    """Return the value of a text; an empty object if there is no value.
 
     Raises:
-        SourceError: it is not YAML; the message names the line and nothing of its content.
+        SourceError: the text is not YAML. The message names the line, and quotes nothing.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -47,32 +47,15 @@ def parse(text: str) -> Any:
 
 
 def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()) -> str:
-    """Return the text whose mapping at `keys`, of one key, has these members, and none of `without`.
+    """Return the text whose mapping at `keys` has these members, and none of `without`.
+
+    Args:
+        keys: one key; nested mappings are not supported.
 
     Raises:
-        SourceError: it is not YAML, holds something else there, or is written in a way that cannot be changed.
+        SourceError: the text is not YAML, has another value at `keys`, or cannot be changed safely.
     """
-    (key,) = keys
-    value = parse(text)
-    if not isinstance(value, dict):
-        raise SourceError("does not hold an object")
-    target = value.get(key)
-    if not isinstance(target, dict) and target is not None:
-        raise SourceError(f"could not be changed: {key} is not a mapping")
-    drop = {name for name in without if name in (target or {}) and name not in members}
-    put = {name: each for name, each in members.items() if target is None or target.get(name) != each}
-    if not drop and not put:
-        return text
-    new = {name: each for name, each in (target or {}).items() if name not in drop} | put
-    newline = "\r\n" if "\r\n" in text else "\n"
-    changed = _changed(text, key, put, drop, newline)
-    try:
-        found = parse(changed)
-    except SourceError:
-        found = None
-    if found != {**value, key: new}:
-        raise SourceError("could not be changed as it is written; change it by hand")
-    return changed
+    return edited(text, keys, members, without, parse=parse, change=_changed, noun="a mapping")
 
 
 def written(name: str, value: object, indent: str = "") -> str:
@@ -80,10 +63,11 @@ def written(name: str, value: object, indent: str = "") -> str:
     return "\n".join(_lines({name: value}, indent)) + "\n"
 
 
-def _changed(text: str, key: str, put: Mapping[str, object], drop: Collection[str], newline: str) -> str:
+def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Collection[str]) -> str:
     from ruamel.yaml import YAML
     from ruamel.yaml.nodes import MappingNode
 
+    (key,), newline = keys, newline_of(text)
     root = YAML(typ="safe", pure=True).compose(text)
     pairs = root.value if isinstance(root, MappingNode) else []
     outer = next(((k, v) for k, v in pairs if k.value == key), None)
@@ -93,7 +77,7 @@ def _changed(text: str, key: str, put: Mapping[str, object], drop: Collection[st
     key_node, node = outer
     if not isinstance(node, MappingNode) or node.flow_style or not node.value:
         if node.value:
-            raise SourceError("could not be changed as it is written; change it by hand")
+            raise unchangeable()
         # `extensions:`, `extensions: {}` or `extensions: null`
         begin, end = key_node.end_mark.index, node.end_mark.index
         rest = text[max(end, begin) :]
@@ -129,7 +113,7 @@ def _changed(text: str, key: str, put: Mapping[str, object], drop: Collection[st
     fresh = {name: each for name, each in put.items() if name not in spans}
     pieces += _lines_of(fresh, indent, newline)
     if len(drop) == len(spans) and not put:
-        # An empty mapping has to be written out, else the key would have no value.
+        # An empty mapping has to be written as `{}`: without it, the key would have no value.
         colon = text.index(":", key_node.end_mark.index) + 1
         pieces[0] = pieces[0][:colon] + " {}" + pieces[0][colon:]
     return "".join(pieces) + text[at:]
@@ -140,10 +124,10 @@ def _line(text: str, at: int) -> int:
 
 
 def _after(text: str, begin: int, until: int) -> int:
-    """Return where a member's lines end: comments and blank lines behind them are about what follows."""
+    """Return where the lines of a member end. Comments and blank lines after them belong to the next member."""
     lines = text[begin:until].splitlines(keepends=True)
     if text[until - 1 : until] != "\n":
-        # The mark may be in the middle of the last line, or at the end of the text.
+        # The position may be in the middle of the last line, or at the end of the text.
         rest = text[until:].split("\n", 1)
         lines = (text[begin:until] + rest[0] + ("\n" if len(rest) > 1 else "")).splitlines(keepends=True)
     while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
@@ -171,5 +155,5 @@ def _lines(members: Mapping[str, object], indent: str) -> list[str]:
 def _scalar(value: object) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    # JSON is YAML.
+    # JSON is a subset of YAML.
     return json.dumps(value, ensure_ascii=False)
