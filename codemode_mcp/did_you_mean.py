@@ -1,6 +1,6 @@
-"""The names that a mistaken one most likely stands for: one idea of likeness for servers, tools, arguments, options.
+"""Suggestions for misspelled names of servers, tools, arguments and options. Pure.
 
-Pure. Work is bounded for any names: of many only the most promising are compared in full.
+The work is bounded: of many names, only the most promising are compared in full.
 """
 
 from __future__ import annotations
@@ -8,33 +8,38 @@ from __future__ import annotations
 import difflib
 import heapq
 import re
+from itertools import permutations, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAX_LENGTH = 80
-"""Letters of a name that are looked at."""
+"""Characters of a name that are compared."""
 
-_COMPARED = 100
-"""Names that are compared in full; of more, those that share most pairs of letters with what was written."""
+_MAX_COMPARED = 100
+"""Names that are compared in full: those that share most pairs of letters with the misspelled name."""
 
 _CUTOFF = 0.6
+"""Least similarity, as `difflib` measures it."""
 
 _MIN_EDITED = 5
+"""Least letters of a word in which a letter may be missing, added or swapped."""
+
 _MIN_REPLACED = 8
+"""Least letters of a word in which a vowel may be replaced."""
 
 
 def plain(name: str) -> str:
-    """Return the letters and digits of a name in lower case: `max_results`, `maxResults` and `max-results` are one."""
+    """Return the letters and digits of a name in lower case, which are equal for `max_results` and `maxResults`."""
     return re.sub(r"[\W_]+", "", name[:_MAX_LENGTH]).lower()
 
 
 def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the closest of `names`, best first; of names that differ in case and punctuation alone only the first.
+    """Return the closest names, best first. Of names that differ in case and punctuation only, the first is returned.
 
-    A name that contains what was written is near as well: `create` is far from `createIssue` by edit distance, but
-    not to a reader.
+    A name that contains the wanted one is close too: the edit distance from `create` to `createIssue` is large, but a
+    reader sees that they belong together.
     """
     by_spelling: dict[str, str] = {}
     for name in names:
@@ -43,7 +48,7 @@ def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
     if spelling in by_spelling and count == 1:
         return [by_spelling[spelling]]
     candidates = list(by_spelling)
-    if len(candidates) > _COMPARED:
+    if len(candidates) > _MAX_COMPARED:
         candidates = _most_promising(spelling, candidates)
     close = difflib.get_close_matches(spelling, candidates, n=count, cutoff=_CUTOFF)
     longer = sorted(each for each in candidates if len(spelling) > 2 and spelling in each and each not in close)
@@ -53,22 +58,22 @@ def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
 def _most_promising(spelling: str, candidates: list[str]) -> list[str]:
     pairs = {spelling[i : i + 2] for i in range(len(spelling) - 1)}
     shared = {each: sum(pair in each for pair in pairs) - abs(len(each) - len(spelling)) for each in candidates}
-    return heapq.nlargest(_COMPARED, candidates, key=shared.__getitem__)
+    return heapq.nlargest(_MAX_COMPARED, candidates, key=shared.__getitem__)
 
 
 def misspells(given: str, declared: str) -> bool:
-    """Return True if `given` can hardly be anything but a slip in writing `declared`.
+    """Return True if `given` is certainly a misspelling of `declared`.
 
-    For deciding, not for hints, so it errs on the side of two names being two. They are one when they begin with the
-    same punctuation (`_id`, `$filter`, `@type` have a meaning), have the same numbers (`line1`, `line2`), and
+    Callers act on the answer, so a doubtful case is False. The names have to begin with the same punctuation (`_id`,
+    `$filter` and `@type` have a meaning) and to have the same numbers (`line1`, `line2`). Then it is a misspelling if
 
-    * differ in case and punctuation alone (`max_results`, `maxResults`), or
-    * one word of five letters or more differs by one slip after its first letter: two neighbours swapped, or, its last
-      letter aside, a letter too many or too few. In a word of eight letters or more, one vowel for another is one as
-      well. None is one that makes another common word (`country`, `county`).
+    * they differ in case and punctuation only (`max_results`, `maxResults`), or
+    * one word of at least five letters has one slip after its first letter: two neighbours are swapped, or a letter
+      other than the last is missing or added. In a word of at least eight letters, one vowel may also replace another.
+      A slip that makes another common word does not count (`country`, `county`).
 
-    So plurals and other endings (`page`, `pages`; `create`, `created`), prefixes (`order`, `reorder`), short words
-    (`min`, `max`; `id`, `ids`; `from`, `form`) and other words are never one.
+    Plurals and other endings (`page`, `pages`; `create`, `created`), prefixes (`order`, `reorder`) and short words
+    (`min`, `max`; `id`, `ids`; `from`, `form`) are never misspellings of each other.
     """
     if given == declared or max(len(given), len(declared)) > _MAX_LENGTH or not plain(given):
         return False
@@ -93,8 +98,8 @@ def _is_slip(a: str, b: str) -> bool:
     shorter = min(len(a), len(b))
     if shorter < _MIN_EDITED or a[0] != b[0] or not (a + b).isalpha():
         return False
-    start = _alike(a, b)
-    end = _alike(a[start:][::-1], b[start:][::-1])
+    start = _common_prefix(a, b)
+    end = _common_prefix(a[start:][::-1], b[start:][::-1])
     here, there = a[start : len(a) - end], b[start : len(b) - end]
     if len(here) == len(there) == 2:
         return here == there[::-1]
@@ -105,22 +110,19 @@ def _is_slip(a: str, b: str) -> bool:
     return len(here) + len(there) == 1
 
 
-def _alike(one: str, other: str) -> int:
-    """Letters that two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _is_other_word(given: str, declared: str) -> bool:
-    return any(
-        given.replace(one, other, 1) == declared for pair in _WORDS for one in pair for other in pair if one != other
-    )
+    return any(given.replace(one, other, 1) == declared for one, other in _WORDS)
 
 
 _BEGINNING = re.compile(r"[\W_]*")
 _VOWELS = frozenset("aeiou")
 _WORDS = tuple(
-    frozenset(pair.split())
+    order
     for pair in (
         "adapter adaptor", "adoption adaption", "angel angle", "board broad", "breadth breath", "casual causal",
         "cloud could", "closet closest", "complement compliment", "contact contract", "county country",
@@ -131,4 +133,6 @@ _WORDS = tuple(
         "sever severe", "signed singed", "silver sliver", "staring starring", "stationary stationery", "super supper",
         "through thorough", "tired tried", "trail trial", "unison union", "united untied", "window widow",
     )
+    for order in permutations(pair.split())
 )  # fmt: skip
+"""Common words that differ by one slip, in both orders."""

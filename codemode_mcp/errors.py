@@ -1,8 +1,7 @@
-"""Every error this product raises on purpose, split by who is at fault.
+"""All errors that this product raises on purpose, by who is at fault.
 
-Each carries one `code` of the table in docs/errors.md and a message that names the thing, says what is
-wrong and what to do next: the message is what a model reads. Foreign exceptions are mapped to these once, at the
-edge of the room that meets them.
+Each has a code of the table in docs/errors.md, and a message for models and people: what is affected, what is wrong,
+and what to do next. Exceptions of libraries are mapped to these errors at one place in each package.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ ErrorCode = Literal[
     "aborted",
     "internal_error",
 ]
-"""The codes a `failed` result can carry."""
+"""Codes of a `failed` result."""
 
 ERROR_CODES: tuple[ErrorCode, ...] = get_args(ErrorCode)
 
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A cap that something was beyond.
+    """A limit that was exceeded.
 
     Attributes:
-        cap: its key in the configuration, or what it limits where no setting does.
-        figure: what there was, in the unit of the cap.
+        cap: the key of the limit in the configuration, or a description of a limit without a key.
+        figure: the value that was too large, in the unit of the limit.
     """
 
     cap: str
@@ -48,12 +47,11 @@ class Exceeded:
 
 
 class CodeModeError(Exception):
-    """Base of all errors here; not raised itself.
+    """The base class of all errors here, which is not raised itself.
 
     Attributes:
-        code: one of `ERROR_CODES`.
-        message: the text for the reader, without a traceback, path or class name of ours.
-        exceeded: the cap that is the reason, where one is.
+        message: the text for the reader, without tracebacks, paths and names of our classes.
+        exceeded: the limit that was exceeded, if that is the reason.
     """
 
     def __init__(self, code: ErrorCode, message: str, exceeded: Exceeded | None = None) -> None:
@@ -64,21 +62,21 @@ class CodeModeError(Exception):
 
 
 class ProgramError(CodeModeError):
-    """The program, or the request that carried it, is at fault."""
+    """The program, or the request that it came with, is at fault."""
 
 
 class PolicyDenied(CodeModeError):
-    """The operator's policy refuses a call. Reaches the guest as a rejection."""
+    """The operator's policy refuses a call. The guest gets it as a rejection."""
 
     def __init__(self, message: str) -> None:
         super().__init__("nested_tool_failed", message)
 
 
 class UpstreamError(CodeModeError):
-    """A nested call failed at or on the way to its tool. Reaches the guest as a rejection.
+    """A nested call failed at its tool, or on the way to it. The guest gets it as a rejection.
 
     Attributes:
-        dispatched: whether the request may have reached the tool.
+        dispatched: True if the request may have reached the tool.
     """
 
     def __init__(self, message: str, *, dispatched: bool, exceeded: Exceeded | None = None) -> None:
@@ -87,7 +85,7 @@ class UpstreamError(CodeModeError):
 
 
 class PluginError(CodeModeError):
-    """A plugin has failed where a call passed it. Reaches the guest as a rejection that names the plugin."""
+    """A plugin failed to handle a call. The guest gets it as a rejection that names the plugin."""
 
     def __init__(self, message: str) -> None:
         super().__init__("nested_tool_failed", message)
@@ -106,20 +104,20 @@ class ConfigError(CodeModeError):
 
 
 class RuntimeUnavailable(CodeModeError):
-    """Something the sandbox needs is missing: the engine, or esbuild. There is no fallback."""
+    """The engine, esbuild or the store is missing, and there is no fallback."""
 
     def __init__(self, message: str) -> None:
         super().__init__("runtime_unavailable", message)
 
 
 class StoreUnavailable(RuntimeUnavailable):
-    """The store of suspended programs does not answer, or does not take what it is given; nothing was changed, unless
-    that is `unsure`.
+    """The store of suspended programs does not answer, or refuses to store something. Nothing was changed, unless
+    `unsure` is True.
 
     Args:
-        message: `{at}` in it stands for where the store is.
-        at: where it is, which is nothing for clients: in `detail` alone, for the operator.
-        unsure: it is not known whether anything was changed.
+        message: the text, in which `{at}` is replaced by the place of the store.
+        at: the place of the store. Only the operator may see it, so it is in `detail` but not in `message`.
+        unsure: True if it is not known whether anything was changed.
     """
 
     def __init__(self, message: str, *, at: str = "", unsure: bool = False) -> None:
@@ -128,15 +126,15 @@ class StoreUnavailable(RuntimeUnavailable):
         self.detail = message.replace("{at}", at)
         self.args = (self.detail,)
 
-    def again(self) -> StoreUnavailable:
-        """Return the same as a new one: one that is raised twice would collect tracebacks."""
+    def copy(self) -> StoreUnavailable:
+        """Return a copy to raise: an exception that is raised repeatedly collects tracebacks."""
         new = StoreUnavailable(self.message, unsure=self.unsure)
         new.detail, new.args = self.detail, self.args
         return new
 
 
 class InternalError(CodeModeError):
-    """Our own fault."""
+    """This product is at fault."""
 
     def __init__(self, message: str) -> None:
         super().__init__("internal_error", message)

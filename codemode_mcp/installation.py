@@ -1,4 +1,4 @@
-"""Commands that install packages into the environment that this program runs in."""
+"""The command that installs the packages of an extra into the environment of this process."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pathlib import Path
 
 
 def install_command(extra: str, *, again: bool = False) -> str:
-    """Return the command that installs the packages of an extra here, for a shell.
+    """Return the command for a shell.
 
-    It names these packages and never this one: an index may have another package of its name.
+    It installs the packages of the extra, not `codemode-mcp[extra]`: an index may have another package of this name.
+
+    Args:
+        again: True to replace packages that are installed already.
     """
-    return command(requirements(extra), Path(sys.prefix), sys.executable, again=again, has_pip=_has_pip())
+    has_pip = importlib.util.find_spec("pip") is not None
+    return command(requirements(extra), Path(sys.prefix), sys.executable, again=again, has_pip=has_pip)
 
 
 def requirements(extra: str) -> list[str]:
-    """Return what the metadata of this installation asks for with an extra."""
-    from importlib import metadata  # takes 12 ms; a server that starts needs none of it
+    """Return the packages of an extra, from the metadata of this installation."""
+    from importlib import metadata  # takes 12 ms, and a server needs it rarely
 
     try:
         listed = metadata.requires("codemode-mcp") or []
     except metadata.PackageNotFoundError:
         listed = []
-    found = []
-    for each in listed:
-        package, _, marker = each.partition(";")
-        if f'extra == "{extra}"' in marker.replace("'", '"'):
-            found.append(package.strip())
-    return found
+    split = (requirement.partition(";") for requirement in listed)
+    return [package.strip() for package, _, marker in split if f'extra == "{extra}"' in marker.replace("'", '"')]
 
 
 def command(packages: list[str], prefix: Path, python: str, *, again: bool, has_pip: bool) -> str:
-    """Return the command for an environment."""
+    """Return the command for an environment that pip, pipx or uv has made."""
     force = ["--force-reinstall"] if again else []
     parts = prefix.parts
     if "pipx" in parts and "venvs" in parts:
@@ -43,7 +43,3 @@ def command(packages: list[str], prefix: Path, python: str, *, again: bool, has_
     else:
         words = ["uv", "pip", "install", "--python", python, *force, *packages]
     return shlex.join(words)
-
-
-def _has_pip() -> bool:
-    return importlib.util.find_spec("pip") is not None

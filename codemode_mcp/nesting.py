@@ -1,4 +1,4 @@
-"""The depth to which servers of this kind have started each other, so that a loop of them ends."""
+"""Count servers of this kind that start each other, so that a loop of them ends."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
 
 DEPTH_VARIABLE = "CODEMODE_MCP_DEPTH"
+"""Environment variable with the number of servers of this kind above a process."""
+
 MAX_DEPTH = 3
-"""The depth to which servers of this kind may start each other; deeper is a loop."""
+"""Depth from which servers refuse to start: it is a loop."""
 
 
 def depth(environ: dict[str, str] | os._Environ[str]) -> int:
-    """Return the number of servers of this kind above this one."""
+    """Return the number of servers of this kind above a process; `MAX_DEPTH` if the variable has no valid number."""
     text = environ.get(DEPTH_VARIABLE, "0")
     return int(text) if text.isdecimal() else MAX_DEPTH
 
 
 def one_deeper(spec: UpstreamSpec) -> UpstreamSpec:
-    """Return a spec whose process knows how deep it is."""
+    """Return the spec of a server with the variable for its depth, if the server is a process."""
     if spec.transport != "stdio":
         return spec
     return replace(spec, env={**spec.env, DEPTH_VARIABLE: str(depth(os.environ) + 1)})

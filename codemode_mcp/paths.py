@@ -8,30 +8,30 @@ import platformdirs
 
 
 def cache_dir() -> Path:
-    """Return the user's cache folder, for the compiled engine and esbuild."""
+    """Return the folder for the compiled engine, esbuild and other files that can be made again."""
     return Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False))
 
 
 def listings_dir() -> Path:
-    """Return the folder for the lists of tools of servers."""
+    """Return the folder for the tool lists of servers."""
     return cache_dir() / "listings"
 
 
 def vectors_dir() -> Path:
-    """Return the folder for the vectors that the extra `semantic` has made of texts."""
+    """Return the folder for the vectors of the extra `semantic`."""
     return cache_dir() / "embeddings"
 
 
 def config_dir() -> Path:
-    """Return the user's configuration folder."""
+    """Return the folder for the configuration file."""
     return Path(platformdirs.user_config_dir("codemode-mcp", appauthor=False))
 
 
 def data_dir() -> Path:
-    """Return the user's folder for what has to stay."""
+    """Return the folder for files that are part of the user's data."""
     return Path(platformdirs.user_data_dir("codemode-mcp", appauthor=False))
 
 
 def state_dir() -> Path:
-    """Return the user's folder for what outlives the process and belongs to this machine."""
+    """Return the folder for state of this machine that outlives the process, such as suspended programs."""
     return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))

@@ -1,6 +1,6 @@
-"""The settings of all packages, as frozen values with the documented defaults.
+"""The settings of all packages, as frozen values with their documented defaults. Sizes are in bytes.
 
-`config` builds them from a file; nothing here reads one, nor the environment. Times are milliseconds, sizes bytes.
+`config` makes them from a file. The docstrings of the fields are the texts of docs/reference/configuration.md.
 """
 
 from __future__ import annotations
@@ -29,51 +29,52 @@ class CodeModeSettings:
     """`tools.codeMode`."""
 
     enabled: bool = True
-    """`False` is pass-through: upstream tools are exposed directly, without `exec` and `wait`."""
+    """Code mode with `exec` and `wait`. `False` is pass-through: the tools of servers are exposed directly."""
     languages: tuple[Language, ...] = ("javascript", "typescript")
-    """Languages of `exec`; a non-empty subset of these."""
+    """Languages of `exec`: one of these, or both."""
     timeout_ms: int = 10_000
-    """Wall clock of one `exec` or `wait`."""
+    """Default time limit of one `exec` or `wait`."""
     memory_limit_bytes: int = 64 * MIB
-    """Memory of one program."""
+    """Memory limit of one program."""
     max_output_bytes: int = 32 * KIB
-    """Value and output of one answer; see `onOutputLimit`. Four common clients cut or hide more."""
+    """Size limit of the value and output in one answer; see `onOutputLimit`. Four common clients cut or hide larger
+    answers."""
     telemetry: Literal["meta", "result", "off"] = "meta"
     """Place of telemetry in an answer: `_meta["codemode-mcp/telemetry"]`, the structured result, or nowhere."""
     max_snapshot_bytes: int = 10 * MIB
-    """Stored form of one suspended program."""
+    """Size limit of one suspended program in the store."""
     max_pending_tool_calls: int = 16
-    """Nested calls of one run in flight."""
+    """Nested calls of one run that may be in flight."""
     max_queued_tool_calls: int = 1024
-    """Nested calls of one run that wait for their turn, first in first out."""
+    """Nested calls of one run that may wait for their turn, first in, first out."""
     snapshot_ttl_seconds: int = 900
-    """Seconds for which a suspended program is kept, from its last suspension."""
+    """Seconds for which a suspended program is kept after its last suspension."""
     max_suspended_runs: int = 64
-    """Suspended programs of one store: of the process in memory, else of all processes that share it."""
+    """Suspended programs in one store. The store in memory belongs to one process; other stores may be shared."""
     max_suspended_runs_per_owner: int | None = None
-    """Suspended programs of one owner; without authentication, of one address. None: all there are for the one owner
-    over stdio, a quarter of them (at least 8) for each over HTTP."""
+    """Suspended programs of one owner, or of one address without authentication. None: no separate limit over stdio, a
+    quarter of `maxSuspendedRuns` (at least 8) over HTTP."""
     max_running_runs: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
-    """Guests that compute concurrently; others queue."""
+    """Programs that compute at the same time; others queue."""
     max_tool_result_bytes: int = 16 * MIB
-    """One result of an upstream server."""
+    """Size limit of one result of a server."""
     store_max_bytes: int = 64 * MIB
-    """Offloaded results and `store` values of one owner."""
+    """Size limit of the offloaded results and `store` values of one owner."""
     connect_wait_ms: int = 8_000
     """Time that an `exec` waits for servers that it names and that are still connecting."""
     max_request_ms: int = 45_000
-    """Every request is answered by then; a larger `timeoutMs` is cut to it."""
+    """Time limit of every request. A larger `timeoutMs` is cut to it."""
     search_default_limit: int = 8
-    """Hits of a search that names no limit."""
+    """Default number of hits of a search."""
     max_search_limit: int = 50
-    """Hits of a search at most."""
+    """Largest number of hits of a search."""
     on_output_limit: Literal["offload", "fail"] = "offload"
-    """Treatment of output beyond `maxOutputBytes`: kept for `load`, or the end of the program."""
+    """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """The range of one numeric setting; a value outside is moved to the nearest end."""
+    """The range of a numeric setting. A value outside is replaced by the nearest bound."""
 
     lowest: int
     highest: int
@@ -97,25 +98,24 @@ CLAMPS: dict[str, Clamp] = {
     "searchDefaultLimit": Clamp(1, 50),
     "maxSearchLimit": Clamp(1, 50),
 }
-"""Bounds of numbers, by the key in the configuration file."""
+"""Ranges of the numbers in `tools.codeMode`, by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """`tools.allow`, `deny`, `ask`, `approved`: id globs or annotation tests, and `--read-only`."""
+    """`tools.allow`, `deny`, `ask` and `approved`, as globs on ids or annotation tests; and `--read-only`."""
 
     allow: tuple[str, ...] | None = None
-    """`None`: everything is allowed. An empty tuple: nothing is."""
+    """Allowed tools. None allows all tools, an empty tuple none."""
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     approved: tuple[str, ...] = ()
     read_only: bool = False
-    """Admit only tools that are read-only by their (trusted) annotations."""
+    """Allow only tools with a trusted annotation that says that they are read-only."""
     distrusted_servers: frozenset[str] = frozenset()
-    """Servers with `trustAnnotations: false`: treated as if they declared no annotations."""
+    """Servers with `trustAnnotations: false`, whose annotations are ignored."""
     server_allow: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """`allow` of server entries, as (server, id globs): of a server named here, everything that none of its globs
-    matches is denied."""
+    """`allow` of server entries, as pairs of a server and globs on ids. Other tools of such a server are denied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,10 @@ class PolicyContext:
     """One of `tools.contexts`: other rules for some callers.
 
     Attributes:
-        callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`; one of them suffices.
-            Names are globs.
-        rules: all that count for them, those of `tools` that the context says nothing of included.
-        own: the lists that the context gives itself: `allow`, `deny`, `ask`, `approved`.
+        callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`, where a name may be a
+            glob. A caller has to match one of them.
+        rules: all rules for these callers, including those of `tools` that the context does not replace.
+        own: the lists that the context replaces: `allow`, `deny`, `ask`, `approved`.
     """
 
     name: str
@@ -137,28 +137,27 @@ class PolicyContext:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateSettings:
-    """`tools.duplicates`: the same call again and again, of a tool that is not read-only."""
+    """`tools.duplicates`: repeated identical calls of a tool that is not read-only."""
 
     max: int = 3
-    """Identical calls that are made without a word."""
+    """Identical calls that are made without a warning."""
     action: Literal["warn", "deny", "off"] = "warn"
-    """The consequence of further ones."""
+    """Reaction to further identical calls."""
     window_seconds: int = 600
-    """Time that a call counts, for all programs of its owner. 0: calls count for their own program alone, as long as
-    it lives."""
+    """Seconds for which a call counts, for all programs of its owner. 0: a call counts for its own program only."""
 
 
 DUPLICATE_CLAMPS: dict[str, Clamp] = {"max": Clamp(1, 10_000), "windowSeconds": Clamp(0, 86_400)}
-"""Bounds of the numbers of `tools.duplicates`."""
+"""Ranges of the numbers in `tools.duplicates`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSettings:
-    """`tools.approval`: the way in which a person is asked to approve calls."""
+    """`tools.approval`: how a person is asked to approve calls."""
 
     via: Via = "auto"
-    """`client`: by the client's dialog, whose answer is final. `terminal`: never by the client. `auto`: by the client;
-    a question that it dismisses within a second counts as not asked, and the call waits for the terminal."""
+    """`client`: in a dialog of the client, whose answer is final. `terminal`: in a terminal only. `auto`: in a dialog
+    of the client, and in a terminal if the client dismisses the dialog within a second."""
     notify: tuple[str, ...] = ()
     """A program and its arguments, run when calls begin to wait for a person. The run id is added as last argument."""
 
@@ -169,18 +168,18 @@ class PluginSettings:
 
     name: str
     module: str | None = None
-    """`module:attribute`, or `file.py:attribute` from the folder of the configuration file; None: the entry point of
+    """`module:attribute`, or `file.py:attribute` from the folder of the configuration file. None: the entry point of
     this name in the group `codemode_mcp.plugins`."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Configuration for the plugin, which checks it."""
+    """Configuration of the plugin, which checks it."""
     hooks: tuple[str, ...] = ()
-    """Ids, or globs of them, of other tools that its `before_tool_call` hooks may see."""
+    """Ids, or globs on ids, of other tools whose calls its `before_tool_call` hooks may see."""
     middleware: tuple[str, ...] = ()
-    """Ids, or globs of them, of other tools whose results its middleware may see."""
+    """Ids, or globs on ids, of other tools whose results its middleware may see."""
     enabled: bool = True
-    """`False` leaves the plugin out."""
+    """`False` disables the plugin."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Values of variables that went into `config`."""
+    """Secret values in `config`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +187,13 @@ class AuditSettings:
     """`audit`."""
 
     trajectory: str | None = None
-    """The file that events are written to, a line of JSON each; None: none."""
+    """The file for events, one line of JSON each. None: events are not recorded."""
     include_inputs: bool = False
-    """Record arguments and sources, and not only their shape and digest."""
+    """Record arguments and programs in full, not only their shape and digest."""
     max_bytes: int = 64 * MIB
-    """Bytes of one file; then it is put aside as `<file>.1`, and so on."""
+    """Size at which the file is renamed to `<file>.1`, `<file>.1` to `<file>.2`, and so on."""
     files: int = 4
-    """Files that are put aside before the oldest is deleted."""
+    """Renamed files to keep; the oldest is deleted."""
 
 
 StoreKind = Literal["memory", "sqlite", "postgres"]
@@ -202,27 +201,27 @@ StoreKind = Literal["memory", "sqlite", "postgres"]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """`store`: where suspended programs are, and what they keep."""
+    """`store`: the store of suspended programs and of their `store` values."""
 
     kind: StoreKind
-    """`memory`: in the process, and gone with it; `sqlite`: in a file, for the processes of one user on one machine;
-    `postgres`: in a database, for any number of machines."""
+    """`memory`: lost when the process exits. `sqlite`: a file, for the processes of one user on one machine.
+    `postgres`: a database, for any number of machines."""
     path: str | None = None
-    """The file of `sqlite`, relative to the configuration; None: `runs.sqlite3` in the user's state folder."""
+    """The file of `sqlite`, relative to the configuration. None: `runs.sqlite3` in the user's state folder."""
     url: str | None = field(default=None, repr=False)
     """The database of `postgres`: `postgresql://user:password@host:5432/database`."""
     encryption_keys: tuple[bytes, ...] = field(default=(), repr=False)
-    """The first encrypts, each decrypts; none: nothing is encrypted."""
+    """The first key encrypts, and each key decrypts. Without keys nothing is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticToken:
-    """One of `http.auth.tokens`. Of the token itself only a digest is kept."""
+    """One of `http.auth.tokens`, as a digest."""
 
     name: str
     """Name of the principal."""
     digest: bytes
-    """SHA-256."""
+    """SHA-256 of the token."""
     groups: tuple[str, ...] = ()
     """Groups of the principal for policy."""
 
@@ -232,54 +231,55 @@ class IssuerSettings:
     """`http.auth` with an issuer: access tokens of an authorization server."""
 
     issuer: str
-    """Issuer as it stands in the tokens, character for character."""
+    """Issuer exactly as in the tokens."""
     audience: str
-    """Audience of the tokens; the URL of this server, as clients have it."""
+    """Audience of the tokens: the URL of this server, as clients have it."""
     resource: str
-    """URL of this server, where `audience` is something else."""
+    """URL of this server, if `audience` is not a URL."""
     scopes: tuple[str, ...] = ()
-    """A token needs all of them."""
+    """Scopes that a token has to have, all of them."""
     jwks_url: str | None = None
-    """URL of the keys; None: the one in the issuer's metadata."""
+    """URL of the keys. None: the URL in the issuer's metadata."""
     groups_claim: str = "groups"
-    """Claim of a token with the groups of its subject for policy."""
+    """Claim with the groups of the caller, for policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """`http`: what `serve --transport http` lets in, and how much of it."""
+    """`http`: authentication and limits of `serve --transport http`."""
 
     tokens: tuple[StaticToken, ...] = ()
     """`auth.tokens`."""
     oauth: IssuerSettings | None = None
     """`auth` with an issuer."""
     allow_unauthenticated: bool = False
-    """Listen without authentication on an address that other machines reach."""
+    """Serve without authentication on an address that other machines can reach."""
     allowed_hosts: tuple[str, ...] = ()
-    """Further values of `Host`, besides the address of the listener: `host` or `host:port`."""
+    """Allowed values of the header `Host`, besides the address of the listener: `host` or `host:port`."""
     allowed_origins: tuple[str, ...] = ()
-    """Pages that may ask and read answers: `https://host`."""
+    """Origins of web pages that may send requests and read answers: `https://host`."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks whose `X-Forwarded-For` is believed."""
+    """Addresses and networks of proxies whose header `X-Forwarded-For` is trusted."""
     max_request_bytes: int = 4 * MIB
-    """Body of a request."""
+    """Size limit of the body of a request."""
     request_read_ms: int = 15_000
-    """Time for the headers of a request, and again for its body."""
+    """Time limit for the headers of a request, and again for its body."""
     requests_per_second: int = 100
     """Requests of one principal, or of one address without authentication."""
     request_burst: int = 1000
-    """Requests that may come together."""
+    """Requests that may arrive together beyond that rate."""
     max_connections: int = 2048
-    """Connections that may be open."""
+    """Open connections."""
     max_sessions: int = 2048
     """Sessions of legacy clients."""
     session_idle_seconds: int = 1800
-    """After which a session without requests ends."""
+    """Seconds without requests after which a session ends."""
     shutdown_grace_ms: int = 2000
-    """Time for open calls, once the server has been told to end."""
+    """Time for open calls to end when the server is stopped."""
 
     @property
     def authenticates(self) -> bool:
+        """Return True if callers are authenticated."""
         return bool(self.tokens) or self.oauth is not None
 
 
@@ -287,7 +287,7 @@ AUDIT_CLAMPS: dict[str, Clamp] = {
     "maxBytes": Clamp(64 * KIB, 16 * GIB),
     "files": Clamp(1, 1000),
 }
-"""Bounds of numbers of `audit`."""
+"""Ranges of the numbers in `audit`, by key."""
 
 HTTP_CLAMPS: dict[str, Clamp] = {
     "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),
@@ -299,7 +299,7 @@ HTTP_CLAMPS: dict[str, Clamp] = {
     "sessionIdleSeconds": Clamp(1, 86_400),
     "shutdownGraceMs": Clamp(0, 600_000),
 }
-"""Bounds of numbers of `http`."""
+"""Ranges of the numbers in `http`, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,18 +307,18 @@ class LogSettings:
     """`log`, `--log-level`, `--log-file`."""
 
     level: LogLevel = "info"
-    """Level of the log; also `--log-level`."""
+    """Least level of messages in the log; also `--log-level`."""
     file: str | None = None
-    """A file in place of stderr, relative to the configuration; also `--log-file`."""
+    """A file for the log instead of stderr, relative to the configuration; also `--log-file`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOverride:
-    """One entry of `clients` in the configuration. Hashable, as settings have to be.
+    """One entry of `clients`.
 
     Attributes:
-        client: glob on the name in `clientInfo`.
-        values: names of fields of `server.profiles.Profile`, each with its value.
+        client: a glob on the name in `clientInfo`.
+        values: fields of `server.profiles.Profile` with their values, in a form that can be hashed.
     """
 
     client: str
@@ -332,12 +332,12 @@ class ToolSettings:
     code_mode: CodeModeSettings = field(default_factory=CodeModeSettings)
     policy: PolicyRules = field(default_factory=PolicyRules)
     contexts: tuple[PolicyContext, ...] = ()
-    """The first one that fits a caller counts."""
+    """Contexts, of which the first that matches a caller is used."""
     duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
     approval: ApprovalSettings = field(default_factory=ApprovalSettings)
     result_format: Literal["markdown", "plain"] = "markdown"
-    """Format of results for a model."""
+    """Format of results for the model."""
     esbuild: str | None = None
-    """Path of an esbuild binary to use before any other."""
+    """Path of an esbuild binary, to use instead of the bundled or fetched one."""
     clients: tuple[ProfileOverride, ...] = ()
-    """`clients`, at the top of the configuration: changes to the profiles of clients, by globs on their names."""
+    """The top-level section `clients`: changes to the profiles of clients."""

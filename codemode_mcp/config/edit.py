@@ -1,7 +1,6 @@
-"""Write files that people write too: the configuration, and those of MCP clients.
+"""Replace files that people edit too: the configuration file, and the files of MCP clients.
 
-`jsontext` keeps what is there as it is written. The file before is kept as a backup, and the new one takes its place in
-one step, so that no process reads half of it.
+A backup keeps the old content, and the new file takes its place in one step, so that no process reads half of it.
 """
 
 from __future__ import annotations
@@ -27,19 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 ATTEMPTS = 5
-"""Attempts to change a file that another process changes at the same moment."""
+"""Attempts to change a file that another process changes at the same time."""
 
 MAX_BACKUPS = 10
-"""Backups of one file; the oldest are deleted."""
+"""Backups to keep of one file."""
 
 _writing = threading.Lock()
 
 
 def add_approved(path: Path, ids: Iterable[str], context: str | None = None) -> bool:
-    """Add tools to `tools.approved`, or to the `approved` of one of `tools.contexts`; whether any was missing.
+    """Add tools to `tools.approved`, or to `approved` of a context. Return True if the file was changed.
+
+    Args:
+        ids: ids of the tools.
+        context: the name of one of `tools.contexts`.
 
     Raises:
-        ConfigError: the file cannot be read, changed or written; it is as before.
+        ConfigError: the file cannot be read, changed or written, and was not changed.
     """
     keys = ("tools", "approved") if context is None else ("tools", "contexts", context, "approved")
     items = tuple(dict.fromkeys(ids))
@@ -47,7 +50,7 @@ def add_approved(path: Path, ids: Iterable[str], context: str | None = None) -> 
         for _ in range(ATTEMPTS):
             with suppress(ChangedMeanwhileError):
                 return _add_items(path, keys, items)
-    raise ConfigError((f"{path} is being changed by another process all the time; add the tools by hand",))
+    raise ConfigError((f"{path} was changed by another process in every attempt; add the tools by hand",))
 
 
 class ChangedMeanwhileError(Exception):
@@ -55,15 +58,14 @@ class ChangedMeanwhileError(Exception):
 
 
 def _add_items(path: Path, keys: Sequence[str], items: Sequence[str]) -> bool:
-    """Add items as `add_approved` does, for any keys."""
-    # Behind a symbolic link: what it leads to is changed, and it stays a link.
+    # A symbolic link stays a link: its target is replaced.
     path = Path(os.path.realpath(path))
     try:
         before = path.read_bytes()
         text = read_text(path)
         changed = with_items(text, keys, items)
         if len(changed.encode()) > MAX_BYTES:
-            raise SourceError("has no room for more")
+            raise SourceError(f"would be larger than {MAX_BYTES // 1024} KiB; remove something first")
     except OSError as error:
         raise ConfigError((f"{path} cannot be read: {error.strerror}",)) from None
     except SourceError as error:
@@ -85,17 +87,18 @@ def replace_file(
     private: bool = True,
     first: Callable[[Path | None], None] | None = None,
 ) -> Path | None:
-    """Put `text` in the place of a file that holds `before`, and say where a copy of that is kept.
+    """Write a text to a file, and return the path of the backup of its old content.
 
     Args:
-        before: None for a file that is not there yet, of which there is no copy either.
-        private: whether a new file is for its owner alone.
-        first: called with the copy when all but the last step is done.
+        before: the old content; None for a new file, which has no backup.
+        private: True if only the owner may read a new file.
+        first: called with the path of the backup directly before the file is replaced.
 
     Raises:
-        ChangedMeanwhileError: it holds something else.
+        ChangedMeanwhileError: the file has another content than `before`.
+        OSError: the file or its backup cannot be written.
     """
-    backup = None if before is None else _backed_up(path, before)
+    backup = None if before is None else _back_up(path, before)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -118,20 +121,22 @@ def replace_file(
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)  # not there any more where the last step is done: then the copy is needed
+            os.unlink(name)  # fails if the file was replaced already: then the backup has to stay
             if backup is not None:
                 os.unlink(backup)
         raise
     if backup is not None:
-        _forget_oldest(path, backup)
+        _delete_oldest_backups(path, backup)
     return backup
 
 
 def put_back(path: Path, backup: Path) -> None:
-    """Put a copy in the place of the file that it was made of, and remove it. Raises `OSError`.
+    """Replace a file by its backup, and remove the backup.
 
-    The state folder can be on another file system, where a file cannot be renamed to.
+    Raises:
+        OSError: the file cannot be written.
     """
+    # The backup may be on another file system, from which a file cannot be renamed.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
@@ -147,17 +152,16 @@ def put_back(path: Path, backup: Path) -> None:
 
 
 def backups_of(path: Path) -> Path:
-    """Return the folder for copies of a file, which is in the user's state folder.
+    """Return the folder for backups of a file, inside the user's state folder.
 
-    A copy holds the secrets of the file. The folder of the file may be shared: it can be a repository, or become one.
+    A backup has the secrets of the file, and the folder of the file may be shared, such as a repository.
     """
-    import platformdirs
+    from codemode_mcp.paths import state_dir
 
-    state = Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False))
-    return state / "copies" / hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
+    return state_dir() / "copies" / hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
 
 
-def _backed_up(path: Path, content: bytes) -> Path:
+def _back_up(path: Path, content: bytes) -> Path:
     stem = f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}"
     folder = backups_of(path)
     make_private_folder(folder)
@@ -172,7 +176,7 @@ def _backed_up(path: Path, content: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         shutil.copystat(path, backup)
-        os.chmod(backup, 0o600)  # the file may be readable by others, and not be in a folder of this user alone
+        os.chmod(backup, 0o600)  # `copystat` has copied the mode of the file, which may be readable by others
     except BaseException:
         with suppress(OSError):
             backup.unlink()
@@ -187,8 +191,8 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _forget_oldest(path: Path, newest: Path) -> None:
-    """Delete the oldest backups, by the dates in their names. The file is written already, so nothing fails here."""
+def _delete_oldest_backups(path: Path, newest: Path) -> None:
+    """Delete all but the latest backups, by the dates in their names. Errors are ignored: the file is written."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{4}-\d\d-\d\d-\d{6})(?:-(\d+))?\.bak")
     dated: list[tuple[str, int, Path]] = []
     with suppress(OSError):

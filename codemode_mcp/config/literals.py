@@ -1,7 +1,7 @@
-"""Literal secrets in a server entry: which of its texts hold one, and where. Pure.
+"""Find secrets that are written out in a server entry, and their positions. Pure.
 
-What is secret is judged by name (`GITHUB_TOKEN`, `--api-key`) and by form (tokens, credentials in URLs, what only a
-machine would have written).
+A secret is recognized by its name (`GITHUB_TOKEN`, `--api-key`) or by its form: known kinds of tokens, credentials in
+URLs, and long words in which letters and digits alternate.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ PLAIN_VALUES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A literal secret in an entry.
+    """A secret that is written out in an entry.
 
     Attributes:
-        keys: the way to the text that it is in: `("env", "TOKEN")`, `("args", 2)`.
-        begin, end: its position in the text.
-        hint: what its variable may be called.
+        keys: the path of the text: `("env", "TOKEN")`, `("args", 2)`.
+        begin, end: the position in the text.
+        hint: a name for a variable that can hold it.
     """
 
     keys: tuple[str | int, ...]
@@ -60,7 +60,7 @@ class Secret:
 
     @property
     def where(self) -> str:
-        """`env.TOKEN`, `args[2]`."""
+        """Return the path for a message: `env.TOKEN`, `args[2]`."""
         return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys).lstrip(".")
 
 
@@ -70,14 +70,14 @@ def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
     for keys, text, name in _texts(entry):
         spans = _spans(text, name)
         if keys[0] == "env" and spans and not REFERENCE.search(text):
-            # Whole: what a server calls `DATABASE_URL` is best a variable of that name.
+            # The whole text: a `DATABASE_URL` with a password is best kept in one variable of that name.
             spans = [(0, len(text), str(name))]
         found += [Secret(keys, *span) for span in spans]
     return found
 
 
 def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
-    """Return what is secret of arguments, by their index."""
+    """Return the secrets among arguments by the index of the argument."""
     found: dict[int, tuple[str, ...]] = {}
     for secret in secrets_of({"args": list(args)}):
         index = int(secret.keys[1])
@@ -86,7 +86,7 @@ def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
 
 
 def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, str | None]]:
-    """Yield every text that may hold a secret, the way to it, and the name that it stands under if it has one."""
+    """Yield each text that may hold a secret: its path, the text, and its name if it has one."""
     for table in ("env", "headers"):
         values = entry.get(table)
         for key, value in values.items() if isinstance(values, dict) else ():
@@ -108,11 +108,11 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], st
 
 
 def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
-    """Return where secrets are in a text, and what each may be called."""
+    """Return the secrets of a text: begin, end, and a name for a variable."""
     label = name or ""
     secret_name = name is not None and _is_secret(name, text)
     references = list(REFERENCE.finditer(text))
-    # Of references only a default may be secret.
+    # In a reference, only the default can be a secret.
     masked = REFERENCE.sub(lambda match: " " * len(match[0]), text)
     found: list[tuple[int, int, str]] = []
     for match in references:
@@ -140,26 +140,26 @@ def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
         ]
     found += [(*match.span(1), "PASSWORD") for match in _PASSWORD.finditer(masked) if match[1].strip()]
     found += [(begin, end, label or "KEY") for begin, end in _forms(masked)]
-    return _apart(found)
+    return _merge_overlapping(found)
 
 
 def _forms(text: str) -> list[tuple[int, int]]:
-    """Return where a text has the form of a secret."""
+    """Return the positions of words in the form of a secret."""
     found = []
     for begin, end in tokens_in(text):
-        # Of `user:password@` the password is secret, `git@` is not.
+        # `user:password@` has a secret, `git@` has none.
         user_info = text[end : end + 1] == "@" and text[:begin].endswith("://")
         if not user_info or (":" not in text[begin:end] and end - begin >= 12):
             found.append((begin, end))
     return found + [
         match.span()
         for match in _LONG.finditer(text)
-        if _by_machine(match[0]) and not _REVISION.search(text, max(0, match.start() - 8), match.start())
+        if _looks_random(match[0]) and not _REVISION.search(text, max(0, match.start() - 8), match.start())
     ]
 
 
-def _by_machine(word: str) -> bool:
-    """Return True if letters and digits alternate as no person would write them."""
+def _looks_random(word: str) -> bool:
+    """Return True if letters and digits alternate too often for a word that a person has made up."""
     plain = word.replace("-", "").replace("_", "")
     kinds = ["0" if each.isdigit() else "a" if each.islower() else "A" for each in plain]
     changes = sum(before != after for before, after in pairwise(kinds))
@@ -172,11 +172,11 @@ def _is_secret(name: str, value: str) -> bool:
         return False
     if not is_secret_name(name) and not any(map(is_secret_name, words)):
         return False
-    return words[-1] not in _PLAIN_LAST  # what has the form of a secret is found by that
+    return words[-1] not in _PLAIN_LAST  # a secret in `API_TOKEN_URL` is recognized by its form
 
 
-def _apart(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Return the spans in order; what overlaps becomes one, called as the first that was found of it."""
+def _merge_overlapping(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Return the spans in order. Overlapping ones become one, with the name of the span that was found first."""
     order = {span: number for number, span in enumerate(spans)}
     joined: list[tuple[int, int, str, int]] = []
     for span in sorted(set(spans), key=lambda each: each[:2]):

@@ -1,7 +1,7 @@
-"""Watches the configuration file and what it refers to, and says when there is a new, valid configuration.
+"""Watch the configuration file and the files that it refers to, and apply a new configuration if it is valid.
 
-The files are checked every second: that holds for every file system, through symbolic links, and for editors that
-write a new file in the place of the old one. A broken configuration is reported and changes nothing.
+The files are polled every second, which works on every file system, through symbolic links, and with editors that
+replace the file. An invalid configuration is reported and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from codemode_mcp.config.source import look
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from codemode_mcp.config.load import Config
     from codemode_mcp.settings import PluginSettings
@@ -30,18 +30,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.reload")
 
 LOOK_SECONDS: Final = 1.0
+"""Interval between two looks at the files."""
+
 QUIET_SECONDS: Final = 0.2
-"""Files that were changed are read when they have been as they are for so long: an editor may write in pieces."""
+"""Time without a change before changed files are read: an editor may write a file in several steps."""
+
 MAX_QUIET_LOOKS: Final = 25
+"""Looks for a quiet moment, after which the files are read anyway."""
 
 
 class Reloader:
     """Watches the files of a configuration.
 
     Args:
-        config: the one in use, which has a file.
-        load: reads it, in a thread; raises `ConfigError`.
-        apply: takes the new configuration.
+        config: the configuration in use, which has a file.
+        load: called in a thread to load the file again; raises `ConfigError`.
+        apply: called with a new configuration.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class Reloader:
         self._apply = apply
         self._watched = (config.path, *config.files)
         self._seen = (config.seen, *look(config.files))
-        self._asked = anyio.Event()
+        self._requested = anyio.Event()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -65,37 +69,37 @@ class Reloader:
                 group.start_soon(self._on_hangup)
             while True:
                 with anyio.move_on_after(LOOK_SECONDS):
-                    await self._asked.wait()
-                asked, self._asked = self._asked.is_set(), anyio.Event()
-                if asked or look(self._watched) != self._seen:
+                    await self._requested.wait()
+                requested, self._requested = self._requested.is_set(), anyio.Event()
+                if requested or look(self._watched) != self._seen:
                     await self._reload()
 
     async def _on_hangup(self) -> None:
         with anyio.open_signal_receiver(signal.SIGHUP) as signals:
             async for _ in signals:
-                self._asked.set()
+                self._requested.set()
 
     async def _reload(self) -> None:
-        await self._quiet()
+        await self._wait_until_quiet()
         seen = look(self._watched)
         if seen[0] is None:
             self._seen = seen
-            log.warning("%s is not there any more; the configuration in use stays", self._path)
+            log.warning("%s was removed; the configuration in use stays", self._path)
             return
         reading = Reading()
         try:
             config = await self._read(reading)
         except ConfigError as error:
             for problem in error.problems:
-                log.error("the changed configuration is not used, the one before stays: %s", problem)
+                log.error("the changed configuration is invalid, so the previous one stays in use: %s", problem)
         else:
             self._apply(config)
-        # What was looked at before it was read: a change during the reading is a change.
+        # These states are older than the reading, so that a change during the reading is noticed.
         known = dict(zip(self._watched, seen, strict=True))
         self._watched = (self._path, *dict.fromkeys(reading.files))
         self._seen = tuple(known[path] if path in known else look([path])[0] for path in self._watched)
 
-    async def _quiet(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         seen = look(self._watched)
         for _ in range(MAX_QUIET_LOOKS):
             await anyio.sleep(QUIET_SECONDS)
@@ -105,7 +109,7 @@ class Reloader:
             seen = now
 
     async def _read(self, reading: Reading) -> Config:
-        # A daemon thread: the file may name programs that take their time, and nothing may wait for these in the end.
+        # A daemon thread: the file may name slow programs, for which a shutdown must not wait.
         done = anyio.Event()
         outcome: list[Config | ConfigError] = []
         token = anyio.lowlevel.current_token()
@@ -120,8 +124,8 @@ class Reloader:
                 outcome.append(ConfigError(("it could not be read; see the log",)))
             try:
                 anyio.from_thread.run_sync(done.set, token=token)
-            except RuntimeError:  # everything has ended meanwhile
-                log.debug("a configuration was read too late")
+            except RuntimeError:  # the event loop has ended
+                log.debug("a configuration was read after the end of the server")
 
         threading.Thread(target=read, name="configuration", daemon=True).start()
         try:
@@ -134,37 +138,22 @@ class Reloader:
 
 
 def _has_terminal() -> bool:
-    """Return True if this process was started at a terminal, with which it has to end."""
+    """Return True if this process was started from a terminal, whose SIGHUP has to end it."""
     try:
         return os.isatty(0)
     except OSError:
         return False
 
 
-# what a new configuration means
-
-
 def differences(before: Config, after: Config) -> list[str]:
-    """Return what has changed, in words that hold no value."""
-    old = {spec.name: spec for spec in before.upstreams}
-    new = {spec.name: spec for spec in after.upstreams}
-    lines = []
-    for verb, names in (
-        ("added", [name for name in new if name not in old]),
-        ("removed", [name for name in old if name not in new]),
-        ("restarted", [name for name in new if name in old and new[name] != old[name]]),
-    ):
-        if names:
-            lines.append(f"{verb} {', '.join(map(repr, names))}")
-    plugins_before = {each.name: each for each in before.plugins if each.enabled}
-    plugins_after = {each.name: each for each in after.plugins if each.enabled}
-    for verb, names in (
-        ("added", [name for name in plugins_after if name not in plugins_before]),
-        ("removed", [name for name in plugins_before if name not in plugins_after]),
-        ("other settings of", [name for name, each in plugins_after.items() if _other(plugins_before.get(name), each)]),
-    ):
-        if names:
-            lines.append(f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}")
+    """Return what has changed, in words that quote no value."""
+    servers = [{spec.name: spec for spec in config.upstreams} for config in (before, after)]
+    plugins = [{each.name: _comparable(each) for each in config.plugins if each.enabled} for config in (before, after)]
+    lines = [f"{verb} {', '.join(map(repr, names))}" for verb, names in _changed_names(*servers, "restarted")]
+    lines += [
+        f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
+        for verb, names in _changed_names(*plugins, "other settings of")
+    ]
     if (before.tools.policy, before.tools.contexts) != (after.tools.policy, after.tools.contexts):
         lines.append("other rules for calls")
     if any(
@@ -175,17 +164,25 @@ def differences(before: Config, after: Config) -> list[str]:
     return lines or ["nothing that matters"]
 
 
-def _other(before: PluginSettings | None, after: PluginSettings) -> bool:
-    return before is not None and (before.module, before.config, before.hooks, before.middleware) != (
-        after.module,
-        after.config,
-        after.hooks,
-        after.middleware,
-    )
+def _changed_names(
+    before: Mapping[str, object], after: Mapping[str, object], changed: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the names of added, removed and changed entries, each list with its verb, if it is not empty."""
+    for verb, names in (
+        ("added", [name for name in after if name not in before]),
+        ("removed", [name for name in before if name not in after]),
+        (changed, [name for name in after if name in before and after[name] != before[name]]),
+    ):
+        if names:
+            yield verb, names
+
+
+def _comparable(plugin: PluginSettings) -> object:
+    return plugin.module, plugin.config, plugin.hooks, plugin.middleware
 
 
 def needs_restart(before: Config, after: Config) -> list[str]:
-    """Return what has changed and cannot be taken while we run, by its key."""
+    """Return the keys of changed settings that take effect only after a restart."""
     old, new = before.tools.code_mode, after.tools.code_mode
     changed = {
         "tools.codeMode.enabled": old.enabled != new.enabled,

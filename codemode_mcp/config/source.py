@@ -1,4 +1,4 @@
-"""Reads JSON values from a file: plain JSON, or JSON with comments and trailing commas."""
+"""Read JSON files, with or without comments and trailing commas."""
 
 from __future__ import annotations
 
@@ -13,22 +13,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-MAX_BYTES = 256 * 1024  # the JSON5 reader needs about a second for 100 KB
+MAX_BYTES = 256 * 1024
+"""Largest file. The JSON5 reader needs about a second for 100 KB."""
+
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) Unexpected (.*) at column (\d+)", re.DOTALL)
 _COMMENTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|//[^\r\n\u2028\u2029]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _TRAILING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[{\[]\s*,|,(?=\s*[}\]])', re.DOTALL)
-"""A comma before a closing bracket; texts are passed over, and so is a comma behind an opening one, which is wrong."""
+"""A comma before a closing bracket; or a string, or an invalid comma after an opening bracket, which both stay."""
 
 Seen = tuple[int, ...] | None
-"""State of a file; None for a missing one."""
+"""State of a file; None for a missing file."""
 
 
 class SourceError(Exception):
-    """The file is not what it should be. The message follows the file's name and holds nothing of its content."""
+    """A file cannot be read or parsed. The message continues a sentence that begins with the name of the file, and
+    quotes nothing of its content."""
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object that remembers which of its keys were given more than once."""
+    """A JSON object.
+
+    Attributes:
+        repeated: keys that were given more than once.
+    """
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
         listed = list(pairs)
@@ -39,31 +46,38 @@ class JsonObject(dict[str, Any]):
 
 
 def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
-    """Return how each file is, behind symbolic links: equal for equal files."""
-    found: list[Seen] = []
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except (OSError, ValueError):
-            found.append(None)
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            found.append(None)  # reading a pipe may never end
-        else:
-            found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev))
-    return tuple(found)
+    """Return the state of each file, which changes with the file. Symbolic links are followed."""
+    return tuple(map(_state, paths))
+
+
+def _state(path: Path) -> Seen:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None  # reading a pipe may never end
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a small UTF-8 file, with or without a byte order mark."""
+    """Return the text of a UTF-8 file, with or without a byte order mark.
+
+    Raises:
+        SourceError: the file cannot be read, is larger than `MAX_BYTES` or is not text.
+    """
     return read_file(path)[0]
 
 
 def read_file(path: Path) -> tuple[str, os.stat_result]:
-    """Return the text of a small UTF-8 file, and whose file it was that the text was read from."""
+    """Return the text of a file as `read_text` does, and the status of the file that was read.
+
+    Raises:
+        SourceError: see `read_text`.
+    """
     try:
         with open(path, "rb") as file:
-            about = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             data = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise SourceError("cannot be read: it is a folder; name a file in it, such as codemode-mcp.json") from None
@@ -73,24 +87,32 @@ def read_file(path: Path) -> tuple[str, os.stat_result]:
         raise SourceError("cannot be read: this is not a file name") from None
     if len(data) > MAX_BYTES:
         raise SourceError(f"is larger than {MAX_BYTES // 1024} KiB; is it the right file?")
-    return text_of(data), about
+    return text_of(data), status
 
 
 def text_of(data: bytes) -> str:
-    """UTF-8 as text, with or without a byte order mark."""
+    """Decode UTF-8, with or without a byte order mark.
+
+    Raises:
+        SourceError: the data is not text.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     if "\0" in text:
-        raise SourceError("is not text, it holds NUL bytes; save it as UTF-8")
+        raise SourceError("has NUL bytes, so it is not text; save it as UTF-8")
     return text
 
 
 def parse(text: str) -> Any:
-    """Return the JSON value that `text` holds, its objects as `JsonObject`."""
+    """Return the JSON value of a text, with objects as `JsonObject`.
+
+    Raises:
+        SourceError: the text is not JSON.
+    """
     if not text.strip():
-        raise SourceError('is empty; the least it can hold is {"mcpServers": {}}')
+        raise SourceError('is empty; write at least {"mcpServers": {}}')
     try:
         return _parse(text)
     except RecursionError:
@@ -99,8 +121,8 @@ def parse(text: str) -> Any:
         first = text.lstrip("\ufeff").lstrip()[0]
         if first.isalpha() or (first in "[-#" and not text.lstrip().startswith(("[{", "[]"))):
             raise SourceError(
-                'is not valid JSON: it has to begin with {, as in {"mcpServers": {}}; this looks like YAML or TOML, '
-                "so write it as JSON"
+                'is not valid JSON: it has to begin with {, as in {"mcpServers": {}}, but it looks like YAML or TOML; '
+                "write it as JSON"
             ) from None
         raise SourceError(_syntax_message(str(error), text)) from None
 
@@ -115,14 +137,14 @@ def _parse(text: str) -> Any:
     except json.JSONDecodeError as error:
         if len(text) > MAX_BYTES:
             raise SourceError(f"is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
-        # Slower by a factor of a thousand, so only for what needs it; its verdict is the one reported.
+        # A thousand times slower, so only for files that need it. Its error is the one to report.
         import json5
 
         return _joined(json5.loads(text, object_pairs_hook=JsonObject))
 
 
 def plain(text: str) -> str:
-    """Return the text with blanks for its comments and trailing commas: everything else stays where it is."""
+    """Return the text with spaces in place of comments and trailing commas, so that all positions stay."""
     return _TRAILING.sub(_blanks, _COMMENTS.sub(_blanks, text))
 
 
@@ -134,7 +156,7 @@ def _blanks(match: re.Match[str]) -> str:
 
 
 def _joined(value: Any) -> Any:
-    """`value` with pairs of halves as the characters they stand for: the JSON5 reader leaves escaped ones apart."""
+    """Return the value with surrogate pairs as characters: the JSON5 reader does not join escaped ones."""
     match value:
         case str():
             return (
@@ -151,7 +173,7 @@ def _joined(value: Any) -> Any:
 
 def _syntax_message(message: str, text: str) -> str:
     match = _SYNTAX_ERROR.fullmatch(message)
-    if match is None:  # the one other refusal of either reader
+    if match is None:  # the only other error of both readers
         return "is not valid JSON: a number in it is too long"
     line, found, column = match.groups()
     if found.startswith('"'):
@@ -161,7 +183,7 @@ def _syntax_message(message: str, text: str) -> str:
 
 
 def _missing_comma(text: str, line: int, column: int) -> str:
-    """Return a hint where a value ends and the next one begins, or nothing."""
+    """Return a hint if a comma is missing between two values, else an empty string."""
     lines = plain(text).split("\n")
     if line > len(lines):
         return ""

@@ -1,10 +1,10 @@
-"""Remember which configurations of working directories a person has confirmed.
+"""Remember the configuration files of working directories that a person has confirmed.
 
-A configuration starts programs as its user, and one that lies in the working directory may have come with a repository.
-A confirmation is for one real path, the folder it was found in, and for what the file starts, reads and writes: a
-change of that asks again, a change of a rule or a limit does not. The folder counts because relative paths start there:
-a link in another folder to a confirmed file would start the programs of that folder. Programs that the file names may
-change without a question.
+A configuration starts programs as its user, and a file in the working directory may have come with a repository. A
+confirmation is for one real path, for the folder in which it was found, and for everything that the file starts, reads
+or writes. If any of that changes, the person is asked again; rules and limits may change without a question, and so may
+the programs that the file names. The folder counts because relative paths start there: a link in another folder to a
+confirmed file would start the programs of that folder.
 """
 
 from __future__ import annotations
@@ -28,16 +28,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HARMLESS: Final = ("$schema", "clients", "tools")
-"""Sections that start, read and write nothing. Two keys of `tools` do."""
+"""Sections that start, read and write nothing, except for `_KEYS_OF_TOOLS`."""
 
-_BLANKS: Final = re.compile(r"(?<=\S)[^\S\r\n]{2,}")
-"""Runs of blanks, all but those that a line begins with."""
+_KEYS_OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
+"""Keys of `tools` that start programs."""
 
-_OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
+_SPACES: Final = re.compile(r"(?<=\S)[^\S\r\n]{2,}")
+"""Several spaces, except at the beginning of a line."""
 
 
 class NotConfirmedError(ConfigError):
-    """A configuration of the working directory that no person has confirmed."""
+    """No person has confirmed the configuration file of the working directory.
+
+    Args:
+        problem: what is wrong, without a full stop.
+        advice: what to do about it.
+    """
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__((f"{problem}. {advice[:1].upper()}{advice[1:]}",))
@@ -46,10 +52,10 @@ class NotConfirmedError(ConfigError):
 
 
 class Gate:
-    """Decides on the configuration of the working directory once it is read, and on no other file.
+    """Decides whether the configuration file of the working directory may be used. Other files are not affected.
 
     Args:
-        decide: called with the path and what was read there; raises `ConfigError` where it must not be used.
+        decide: called with the path and the value of the file; raises `ConfigError` to refuse it.
     """
 
     def __init__(self, decide: Callable[[Path, object], None]) -> None:
@@ -57,49 +63,56 @@ class Gate:
         self._found: Path | None = None
 
     def find(self, path: Path) -> None:
-        """Note the file that was found: the `admit` of `find_config`."""
+        """Remember the file that was found. This is the `admit` of `find_config`."""
         self._found = path
 
-    def admit(self, path: Path, value: object, about: os.stat_result) -> None:
-        """Decide on what was read of it: the `admit` of `load_config`. Raises `ConfigError`."""
+    def admit(self, path: Path, value: object, status: os.stat_result) -> None:
+        """Decide about the file after it was read. This is the `admit` of `load_config`.
+
+        Raises:
+            ConfigError: the file must not be used.
+        """
         if path == self._found:
-            check_owner(path, about)
+            check_owner(path, status)
             self._decide(path, value)
 
 
 def decisive(value: object) -> dict[str, Any]:
-    """Return the parts of a configuration that start, read or write anything; empty where it has none."""
+    """Return the parts of a configuration that start, read or write anything, by key."""
     if not isinstance(value, dict):
         return {}
-    found = {key: part for key, part in value.items() if key not in _HARMLESS and part}
-    for keys in _OF_TOOLS:
+    parts = {key: part for key, part in value.items() if key not in _HARMLESS and part}
+    for keys in _KEYS_OF_TOOLS:
         part: object = value.get("tools")
         for key in keys:
             part = part.get(key) if isinstance(part, dict) else None
         if part:
-            found[".".join(("tools", *keys))] = part
-    return found
+            parts[".".join(("tools", *keys))] = part
+    return parts
 
 
 def digest(value: object) -> str:
-    """Return the digest of the parts that decide."""
+    """Return the digest of the parts that need a confirmation."""
     return hashlib.sha256(json.dumps(decisive(value), sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def named(value: object) -> list[str]:
-    """Return a line for each server, plugin and other part that decides, without secrets. The lines are not escaped."""
+    """Return a line for each server, plugin and other part that needs a confirmation, without secrets.
+
+    The lines are not escaped for a terminal.
+    """
     parts = decisive(value)
-    return [_BLANKS.sub(" ", without_tokens(line)) for key, part in parts.items() for line in _lines(key, part)]
+    return [_SPACES.sub(" ", without_tokens(line)) for key, part in parts.items() for line in _lines(key, part)]
 
 
 def _lines(key: str, part: object) -> Iterator[str]:
     if key in ROOT_KEYS and isinstance(part, dict):
         for name, entry in part.items():
-            yield f"server {name}: {_started(entry)}"
+            yield f"server {name}: {_target(entry)}"
             if isinstance(entry, dict):
-                for about in ("cwd", "envFile"):
-                    if entry.get(about):
-                        yield f"  {about}: {entry[about]}"
+                for field in ("cwd", "envFile"):
+                    if entry.get(field):
+                        yield f"  {field}: {entry[field]}"
                 if isinstance(entry.get("env"), dict) and entry["env"]:
                     yield f"  variables: {', '.join(map(str, entry['env']))}"
                 yield from _programs("  ", entry)
@@ -116,29 +129,30 @@ def _lines(key: str, part: object) -> Iterator[str]:
 
 
 def _programs(margin: str, part: object) -> Iterator[str]:
-    """Yield a line for each program that prints a value: `{"command": [...]}`, at any depth."""
+    """Yield a line for each program that prints a value (`{"command": [...]}`), at any depth."""
     left = [part]
     while left:
         value = left.pop()
         if isinstance(value, dict):
             if isinstance(value.get("command"), list):
-                yield f"{margin}for a value: {_hidden(value['command'])}"
+                yield f"{margin}for a value: {_without_secrets(value['command'])}"
             left += value.values()
         elif isinstance(value, list):
             left += value
 
 
-def _started(entry: object) -> str:
+def _target(entry: object) -> str:
+    """Return the command line or the URL of a server entry."""
     if not isinstance(entry, dict):
         return "?"
     if entry.get("command") is None:
         return str(entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl") or "?")
     args = entry.get("args")
-    return _hidden([entry["command"], *(args if isinstance(args, list) else [])])
+    return _without_secrets([entry["command"], *(args if isinstance(args, list) else [])])
 
 
-def _hidden(command: list[Any]) -> str:
-    """Return a command without the secrets among its arguments."""
+def _without_secrets(command: list[Any]) -> str:
+    """Return a command line with its secrets hidden."""
     words = command[1:]
     for index, secrets in secret_args(words).items():
         for secret in secrets:
@@ -151,37 +165,38 @@ def _words(part: object) -> str:
 
 
 def is_confirmed(path: Path, value: object, folder: Path) -> bool:
-    """Return whether a person has confirmed this file as it is, or it decides nothing.
+    """Return True if a person has confirmed this file, or if it needs no confirmation.
 
     Args:
-        value: what the file holds.
-        folder: where confirmations are kept; one that others can write confirms nothing.
+        value: the value of the file.
+        folder: the folder with the confirmations. Nothing is confirmed if others can write to it.
     """
     if not decisive(value):
         return True
     try:
-        with open_private(_record(path, folder)) as file:
-            kept = json.loads(file.read())
+        with open_private(_record_path(path, folder)) as file:
+            return bool(json.loads(file.read()) == _record(path, value))
     except (OSError, ValueError):
         return False
-    return isinstance(kept, dict) and kept == _kept(path, value)
 
 
 def confirm(path: Path, value: object, folder: Path) -> None:
-    """Keep that a person has confirmed this file as it is. Raises `OSError`."""
+    """Record that a person has confirmed this file.
+
+    Raises:
+        OSError: the confirmation cannot be written.
+    """
     make_private_folder(folder)
     handle, name = tempfile.mkstemp(dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(_kept(path, value), file)
-    os.replace(name, _record(path, folder))
+        json.dump(_record(path, value), file)
+    os.replace(name, _record_path(path, folder))
 
 
-def _kept(path: Path, value: object) -> Mapping[str, str]:
+def _record(path: Path, value: object) -> Mapping[str, str]:
     return {"path": os.path.realpath(path), "folder": os.path.realpath(path.parent), "digest": digest(value)}
 
 
-def _record(path: Path, folder: Path) -> Path:
-    return folder / (
-        hashlib.sha256(os.fsencode(f"{os.path.realpath(path)}\0{os.path.realpath(path.parent)}")).hexdigest()[:32]
-        + ".json"
-    )
+def _record_path(path: Path, folder: Path) -> Path:
+    places = f"{os.path.realpath(path)}\0{os.path.realpath(path.parent)}"
+    return folder / f"{hashlib.sha256(os.fsencode(places)).hexdigest()[:32]}.json"

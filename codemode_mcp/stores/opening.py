@@ -257,7 +257,7 @@ class ReopenedDatabase:
             await self.attempted.wait()
         if self._database is None:
             if self._error is not None:
-                raise self._error.again()
+                raise self._error.copy()
             raise StoreUnavailable("the store{at} is still being opened; try again", at=f" {self.name}")
         return self._database
 

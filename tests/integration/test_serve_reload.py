@@ -40,7 +40,7 @@ pytestmark = pytest.mark.anyio
 
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["modern", "legacy"])
 TAKEN = "the configuration has changed"
-REFUSED = "the changed configuration is not used"
+REFUSED = "the changed configuration is invalid"
 
 
 def lines(session: Any, words: str) -> list[str]:
@@ -148,7 +148,7 @@ async def test_a_broken_file_is_reported_and_the_one_before_stays(
     await taken(running, lambda: config.write_text(json.dumps(wrong), "utf-8"), "mcpServers.two")
     assert "unknown key" in lines(running, "mcpServers.one.comand")[-1]
     assert await running.value(COUNT.format("one")) == "x"
-    await taken(running, config.unlink, f"{config} is not there any more")
+    await taken(running, config.unlink, f"{config} was removed")
     assert await running.value(COUNT.format("one")) == "x"
     assert len(pids(tmp_path / "one")) == 1
     await taken(running, lambda: write_config(folder, {"one": one, "two": counting(tmp_path / "two")}))
