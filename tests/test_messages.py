@@ -78,7 +78,7 @@ CASES: Final = [
     *((each, ("--config", "nowhere.json"), 2, "Name a file that is there with --config") for each in CONFIGURED),
     *((each, ("--config", "bad.json"), 2, CORRECT) for each in CONFIGURED),
     (("tools",), ("--config", "torn.json"), 2, CORRECT),
-    (("doctor",), ("--config", "nowhere.json"), 2, "give the path of a file that is there"),
+    (("doctor",), ("--config", "nowhere.json"), 2, "give the path of an existing file"),
     (("doctor",), ("--config", "bad.json"), 2, "correct the configuration file"),
     (("doctor", "dosc"), GOOD, 2, "did you mean 'docs'?"),
     (("doctor", "down"), ("--config", "down.json"), 1, "or give mcpServers.down.command its full path"),

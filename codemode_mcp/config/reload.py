@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from codemode_mcp.config.load import Config
-    from codemode_mcp.settings import PluginSettings
 
 log = logging.getLogger("codemode_mcp.reload")
 
@@ -147,13 +146,11 @@ def _has_terminal() -> bool:
 
 def differences(before: Config, after: Config) -> list[str]:
     """Return what has changed, in words that quote no value."""
-    servers = [{spec.name: spec for spec in config.upstreams} for config in (before, after)]
-    plugins = [{each.name: _comparable(each) for each in config.plugins if each.enabled} for config in (before, after)]
-    lines = [f"{verb} {', '.join(map(repr, names))}" for verb, names in _changed_names(*servers, "restarted")]
-    lines += [
-        f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
-        for verb, names in _changed_names(*plugins, "other settings of")
-    ]
+    servers, new_servers = ({spec.name: spec for spec in config.upstreams} for config in (before, after))
+    lines = [f"{verb} {', '.join(map(repr, names))}" for verb, names in _changes(servers, new_servers, "restarted")]
+    plugins, new_plugins = map(_comparable_plugins, (before, after))
+    for verb, names in _changes(plugins, new_plugins, "other settings of"):
+        lines.append(f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}")
     if (before.tools.policy, before.tools.contexts) != (after.tools.policy, after.tools.contexts):
         lines.append("other rules for calls")
     if any(
@@ -164,10 +161,10 @@ def differences(before: Config, after: Config) -> list[str]:
     return lines or ["nothing that matters"]
 
 
-def _changed_names(
+def _changes(
     before: Mapping[str, object], after: Mapping[str, object], changed: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the names of added, removed and changed entries, each list with its verb, if it is not empty."""
+    """Yield the names of added, removed and changed entries with a verb for each list that is not empty."""
     for verb, names in (
         ("added", [name for name in after if name not in before]),
         ("removed", [name for name in before if name not in after]),
@@ -177,8 +174,10 @@ def _changed_names(
             yield verb, names
 
 
-def _comparable(plugin: PluginSettings) -> object:
-    return plugin.module, plugin.config, plugin.hooks, plugin.middleware
+def _comparable_plugins(config: Config) -> dict[str, object]:
+    return {
+        each.name: (each.module, each.config, each.hooks, each.middleware) for each in config.plugins if each.enabled
+    }
 
 
 def needs_restart(before: Config, after: Config) -> list[str]:

@@ -113,7 +113,7 @@ async def test_rules_about_other_tools_and_in_contexts_are_looked_at_too(tmp_pat
         "no caller can be in tools.contexts.staff: without http.auth no HTTP caller has a name or a group",
     ]
     hidden = [check for check in found["server tracker"] if check.status == "warn"]
-    assert [check.detail for check in hidden] == ["policy hides all 6 tools from everybody"]
+    assert [check.detail for check in hidden] == ["policy hides all 6 tools from all callers"]
 
 
 @pytest.mark.anyio
@@ -160,7 +160,7 @@ async def test_a_guard_that_is_granted_what_is_not_there_guards_nothing_and_is_n
     found = await plugin_checks(tmp_path, guard={"module": "guard.py", "hooks": granted})
     assert [check.detail for check in found["plugin guard"] if check.status == "warn"] == [
         "'mcp:trakcer:*' in plugins.guard.hooks matches no tool",
-        "'plugin:x:*' in plugins.guard.hooks has no effect: its hooks want none of them",
+        "'plugin:x:*' in plugins.guard.hooks has no effect: its hooks want to see no such calls",
     ]
     assert not (tmp_path / "t").exists() or not (tmp_path / "t").read_text("utf-8"), "a check is not recorded"
 

@@ -17,8 +17,8 @@ from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, ahead, check_config, report
 from codemode_mcp.cli.doctor.budget import _CUT
 from codemode_mcp.cli.doctor.config import literal_secrets, permissions, variables
-from codemode_mcp.cli.doctor.engine import Kept, _cache
-from codemode_mcp.cli.doctor.folders import LEAST_FREE, folder
+from codemode_mcp.cli.doctor.engine import CompiledFile, _cache
+from codemode_mcp.cli.doctor.folders import MIN_FREE, folder
 from codemode_mcp.cli.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
 from codemode_mcp.cli.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.config import Config, load_config
@@ -137,7 +137,7 @@ def test_variables_that_a_default_stands_in_for_and_empty_ones_are_named_without
     }
     found = list(variables({"mcpServers": entries}, {"EMPTY": "", "SET": SECRET}))
     assert said(found) == [
-        ("info", "UNSET is not set, so that its default is used in mcpServers.a.env.T"),
+        ("info", "UNSET is not set, so its default is used in mcpServers.a.env.T"),
         ("warn", "EMPTY is set, but empty, in mcpServers.a.env.E"),
     ]
     assert all("export " in check.advice for check in found)
@@ -147,7 +147,7 @@ def test_variables_that_a_default_stands_in_for_and_empty_ones_are_named_without
 def test_a_file_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     loaded, (check,) = check_config(str(tmp_path / "none.json"), {}, Gate(refuse_unknown))
     assert (loaded, check.status) == (None, "fail")
-    assert check.advice == "give the path of a file that is there"
+    assert check.advice == "give the path of an existing file"
 
 
 # the machine
@@ -243,7 +243,7 @@ def test_a_folder_that_others_can_write_is_told_with_the_command_that_closes_it(
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": LEAST_FREE - 1})
+    usage = type("Usage", (), {"free": MIN_FREE - 1})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     (check,) = folder("cache folder", tmp_path, "nothing is kept")
     assert (check.status, check.detail.startswith("only 104 MB are free")) == ("warn", True)
@@ -256,17 +256,21 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("before", "after", "status", "words"),
     [
         pytest.param(
-            Kept(None, None), Kept(None, None), "warn", "every process compiles again (900 ms)", id="untrusted"
+            CompiledFile(None, None),
+            CompiledFile(None, None),
+            "warn",
+            "every process compiles again (900 ms)",
+            id="untrusted",
         ),
-        pytest.param(None, "missing", "warn", "nothing could be kept", id="unwritable"),
-        pytest.param("missing", None, "ok", "made now", id="made"),
-        pytest.param("older", None, "ok", "has been made again", id="remade"),
+        pytest.param(None, "missing", "warn", "no file could be written", id="unwritable"),
+        pytest.param("missing", None, "ok", "written now", id="made"),
+        pytest.param("older", None, "ok", "was written again", id="remade"),
         pytest.param(None, None, "ok", "used", id="used"),
     ],
 )
 def test_what_the_compile_cache_did(
-    before: Kept | str | None,
-    after: Kept | str | None,
+    before: CompiledFile | str | None,
+    after: CompiledFile | str | None,
     status: str,
     words: str,
     tmp_path: Path,
@@ -276,12 +280,12 @@ def test_what_the_compile_cache_did(
     path.write_bytes(b"x")
     path.chmod(0o600)
 
-    def kept(given: Kept | str | None) -> Kept:
-        if isinstance(given, Kept):
+    def kept(given: CompiledFile | str | None) -> CompiledFile:
+        if isinstance(given, CompiledFile):
             return given
-        return Kept(path, {"missing": None, "older": 1, None: 2}[given])
+        return CompiledFile(path, {"missing": None, "older": 1, None: 2}[given])
 
-    monkeypatch.setattr("codemode_mcp.cli.doctor.engine.look_at_cache", lambda: kept(after))
+    monkeypatch.setattr("codemode_mcp.cli.doctor.engine.compiled_file", lambda: kept(after))
     check = _cache(kept(before), 900)
     assert check.status == status
     assert words in check.detail
@@ -293,8 +297,8 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
     path = tmp_path / "engine.cwasm"
     path.write_bytes(b"x")
     path.chmod(0o622)
-    monkeypatch.setattr("codemode_mcp.cli.doctor.engine.look_at_cache", lambda: Kept(path, 1))
-    assert _cache(Kept(path, 1), 900).status == "warn"
+    monkeypatch.setattr("codemode_mcp.cli.doctor.engine.compiled_file", lambda: CompiledFile(path, 1))
+    assert _cache(CompiledFile(path, 1), 900).status == "warn"
 
 
 # servers
@@ -307,14 +311,14 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
             UpstreamSpec("s", command="npx-gone", env={"PATH": "/opt/x:/opt/y"}),
             "command 'npx-gone' was not found on PATH",
             "install npx-gone, or give mcpServers.s.command its full path. "
-            "It was looked for in PATH of mcpServers.s.env",
+            "Searched in PATH of mcpServers.s.env",
             id="command",
         ),
         pytest.param(
             UpstreamSpec("s", command="uvx"),
             "command 'uvx' was not found on PATH",
             "uvx comes with uv: install it (https://docs.astral.sh/uv), or give mcpServers.s.command its full path. "
-            "It was looked for in /nowhere /else",
+            "Searched in /nowhere /else",
             id="launcher",
         ),
         pytest.param(
@@ -326,7 +330,7 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
         pytest.param(
             UpstreamSpec("s", command="serve"),
             "it exited with code 1; the last line on its stderr was: Error: GITHUB_TOKEN is required",
-            'GITHUB_TOKEN is set in this shell, and the server does not get it: add "GITHUB_TOKEN": "${GITHUB_TOKEN}" '
+            'GITHUB_TOKEN is set in this shell, but the server does not get it: add "GITHUB_TOKEN": "${GITHUB_TOKEN}" '
             "to mcpServers.s.env",
             id="not passed on",
         ),
@@ -345,7 +349,7 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
         pytest.param(
             UpstreamSpec("s", transport="http", url="https://x.example/mcp"),
             "https://x.example/mcp cannot be reached",
-            "start it, or see whether a network, proxy or VPN is missing",
+            "start it, or check the network, proxy and VPN",
             id="network",
         ),
     ],
@@ -365,7 +369,7 @@ def test_what_is_odd_about_a_listing_is_told_once_for_all_tools() -> None:
     found = said(oddities(UpstreamView("s", "ready", tools=tools), "server s"))
     assert [status for status, _ in found] == ["warn", "info", "info"]
     assert "arguments of 'broken' are not checked" in found[0][1]
-    assert found[1][1] == "1 of 3 tools say nothing of themselves: quiet"
+    assert found[1][1] == "1 of 3 tools have no description: quiet"
     assert found[2][1] == "descriptions of more than 8,000 characters: long"
 
 
@@ -434,7 +438,7 @@ async def test_what_is_slow_delays_nothing_else_and_the_order_stays() -> None:
     with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
-            await checkup._look({"slow": slow, "fast": fast})
+            await checkup._run_all({"slow": slow, "fast": fast})
     assert [check.name for check in checkup.checks] == ["slow", "fast"]
     assert told == [(0, ("slow", "fast")), (1, ("slow",)), (2, ())]
 
@@ -452,7 +456,7 @@ async def test_what_has_failed_is_shown_while_others_are_still_looked_at() -> No
             await anyio.lowlevel.checkpoint()
         return [Check("engine", "ok", "fine")]
 
-    await checkup._look({"engine": later, "server a": fails})
+    await checkup._run_all({"engine": later, "server a": fails})
     assert shown == [[], ["fail  server a: gone\\x1b[2J"], ["fail  server a: gone\\x1b[2J"]]
 
 
@@ -463,7 +467,7 @@ async def test_a_check_that_breaks_is_a_line_of_its_own_and_quotes_nothing() -> 
     async def broken() -> list[Check]:
         raise ValueError(SECRET)
 
-    await checkup._look({"http": broken})
+    await checkup._run_all({"http": broken})
     assert said(checkup.checks) == [("fail", "this check itself has failed: ValueError")]
 
 
@@ -537,9 +541,9 @@ def test_a_variable_that_is_not_set_is_to_be_exported(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_not_set_and_the_server_that_fails_with_it_are_one_finding() -> None:
-    unset = "KEY is not set, so that its default is used in mcpServers.docs.env.KEY"
+    unset = "KEY is not set, so its default is used in mcpServers.docs.env.KEY"
     other = Check(
-        "variables", "info", "X is not set, so that its default is used in mcpServers.up.env.X", "export X=..."
+        "variables", "info", "X is not set, so its default is used in mcpServers.up.env.X", "export X=..."
     )
     failed = Check("server docs", "fail", "it exited", "run it by hand")
     found = report.joined(

@@ -54,7 +54,7 @@ async def test_each_entry_is_started_and_named_with_what_was_seen(tmp_path: Path
         found["no-config"].detail
     )
     assert "/nowhere/c.json does not exist" in found["no-config"].detail
-    assert "the command '/nowhere/bin/codemode-mcp' is not there" in found["gone"].detail
+    assert "the command '/nowhere/bin/codemode-mcp' was not found" in found["gone"].detail
     for name in ("gone", "no-config"):
         assert "codemode-mcp install --client cursor writes the entry again" in found[name].advice
 
@@ -70,7 +70,7 @@ async def test_what_hangs_is_ended_and_what_a_folder_brings_is_not_started(
     entry = {"c": {"command": str(program), "args": ["serve"]}}
     brought = await checks(tmp_path, entry, "work/.mcp.json")
     assert brought["c"].status == "ok"
-    assert "it is not started, since the file is part of the folder" in brought["c"].detail
+    assert "it is not started, because the file is part of the folder" in brought["c"].detail
     assert not (tmp_path / "ran").exists()
     (tmp_path / "work" / ".mcp.json").unlink()
     hanging = await checks(tmp_path, entry)

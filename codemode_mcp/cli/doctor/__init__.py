@@ -1,9 +1,9 @@
-"""Checks of an installation, as data: what was looked at, how it is, what to do.
+"""Checks of an installation, as data: the subject, the status, and advice.
 
-`checkup` looks at everything at the same time; each other module has the checks of one thing: `config` (the file and
-its variables), `machine` (Python, versions, nesting, HTTP, the trajectory), `folders`, `engine` (with its compile cache
-and esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`. `report` orders and prints, `ahead` makes
-what can be made ahead of time, for `codemode-mcp setup`.
+`checkup` runs all checks concurrently. Each other module has the checks of one subject: `config` (the file and its
+variables), `machine` (Python, versions, nesting, HTTP, the trajectory), `folders`, `engine` (with its compile cache and
+esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`, `entries` (of clients) and `connected` (clients).
+`report` prints the results, and `ahead` prepares an installation for `codemode-mcp setup`.
 """
 
 from codemode_mcp.cli.doctor.check import CHECKS, Check, Status

@@ -1,4 +1,4 @@
-"""Parts that `codemode-mcp setup` makes ahead of time: esbuild, the compiled engine, listings of servers, vectors."""
+"""The work of `codemode-mcp setup`: esbuild, the compiled engine, tool lists of servers, vectors for the search."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import os
 import shlex
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from codemode_mcp.app.app import open_app
-from codemode_mcp.cli.doctor.check import Check
-from codemode_mcp.cli.doctor.engine import look_at_cache
-from codemode_mcp.cli.doctor.servers import GRACE_SECONDS, advice_for, is_kept
+from codemode_mcp.cli.doctor.check import Check, elapsed_ms
+from codemode_mcp.cli.doctor.engine import compiled_file
+from codemode_mcp.cli.doctor.servers import connect, is_stored
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir, listings_dir, vectors_dir
@@ -26,22 +25,24 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from upstream_clients.pool import UpstreamPool
+    from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
 
-    Tell = Callable[[Check], None]
+    Report = Callable[[Check], None]
 
-OFFLINE = "connect to the network and run codemode-mcp setup again; JavaScript programs work without esbuild"
+_OFFLINE = "connect to the network and run codemode-mcp setup again; JavaScript programs work without esbuild"
 
 
-async def make_ahead(config: Config, tell: Tell, *, servers: bool) -> None:
-    """Do all of it, telling each step when it has ended. What is there already is left as it is."""
-    tell(await anyio.to_thread.run_sync(_esbuild, config, abandon_on_cancel=True))
-    tell(await anyio.to_thread.run_sync(_engine))
-    if not servers:
-        return
-    views = await _servers(config, tell)
-    if views:
-        await _vectors(config, views, tell)
+async def make_ahead(config: Config, report: Report, *, servers: bool) -> None:
+    """Do all steps, and report each when it has ended. Existing files are kept.
+
+    Args:
+        servers: True to start the servers for their tool lists.
+    """
+    report(await anyio.to_thread.run_sync(_esbuild, config, abandon_on_cancel=True))
+    report(await anyio.to_thread.run_sync(_engine))
+    if servers and (views := await _servers(config, report)):
+        await _vectors(config, views, report)
 
 
 def _esbuild(config: Config) -> Check:
@@ -58,7 +59,7 @@ def _esbuild(config: Config) -> Check:
                 raise
             path, how = fetch_esbuild(cache_dir(), registry=None), "fetched with npm"
     except CodeModeError as error:
-        advice = OFFLINE if configured is None else 'correct "tools.esbuild", or leave it out to have one fetched'
+        advice = _OFFLINE if configured is None else 'correct "tools.esbuild", or remove it to have esbuild fetched'
         return Check("esbuild", "fail", error.message, advice)
     return Check("esbuild", "ok", f"{how}, version {version_of(path) or 'unknown'}, {path}")
 
@@ -66,58 +67,52 @@ def _esbuild(config: Config) -> Check:
 def _engine() -> Check:
     from codemode_mcp.sandbox.engine import open_engine
 
-    before = look_at_cache()
+    before = compiled_file()
     began = time.monotonic()
     try:
         with open_engine(cache_dir(), max_threads=1):
-            took = round((time.monotonic() - began) * 1000)
+            took = elapsed_ms(began)
     except CodeModeError as error:
         return Check("engine", "fail", error.message, "reinstall codemode-mcp with its dependencies")
-    after = look_at_cache()
+    after = compiled_file()
     if after.path is None or after.changed_at is None:
-        detail = f"compiled in {took:,} ms, but it cannot be kept in {cache_dir()}"
-        return Check("engine", "warn", detail, "see what codemode-mcp doctor says of the cache folder")
+        detail = f"compiled in {took:,} ms, but it cannot be stored in {cache_dir()}"
+        return Check("engine", "warn", detail, "run codemode-mcp doctor and see its line on the cache folder")
     if before.changed_at == after.changed_at:
         return Check("engine", "ok", f"compiled already, ready in {took:,} ms, {after.path}")
-    return Check("engine", "ok", f"compiled in {took:,} ms, kept in {after.path}")
+    return Check("engine", "ok", f"compiled in {took:,} ms, stored in {after.path}")
 
 
-async def _servers(config: Config, tell: Tell) -> Sequence[UpstreamView]:
-    """Have every server list its tools, and that kept; each is told as soon as it is there."""
+async def _servers(config: Config, report: Report) -> Sequence[UpstreamView]:
+    """Store the tool list of every server, and report each server as soon as it has listed."""
     config = replace(config, audit=replace(config.audit, trajectory=None), plugins=())
     if not config.upstreams:
-        tell(Check("servers", "info", "none is configured", "see codemode-mcp import"))
+        report(Check("servers", "info", "no server is configured", "see codemode-mcp import"))
         return ()
     async with open_app(config) as app:
         pool = await app.pool()
         async with anyio.create_task_group() as group:
             for spec in config.upstreams:
-                group.start_soon(partial(_server, config, pool, spec.name, tell))
+                group.start_soon(_server, pool, spec, report)
         views = [view for view in pool.views() if view.tools]
-    tell(Check("listings", "ok", f"kept in {listings_dir()}, for a day without a look at the server"))
+    report(Check("listings", "ok", f"stored in {listings_dir()}; servers are asked again after a day"))
     return views
 
 
-async def _server(config: Config, pool: UpstreamPool, name: str, tell: Tell) -> None:
-    spec = next(spec for spec in config.upstreams if spec.name == name)
+async def _server(pool: UpstreamPool, spec: UpstreamSpec, report: Report) -> None:
     began = time.monotonic()
-    await pool.connect([name], spec.connect_timeout + GRACE_SECONDS)
-    took = round((time.monotonic() - began) * 1000)
-    view = next(view for view in pool.views() if view.name == name)
-    title = f"server {name}"
-    if view.login_required:
-        tell(Check(title, "fail", "needs a login", f"run codemode-mcp login {shlex.quote(name)}"))
-    elif view.state != "ready":
-        why = (view.error or f"still {view.state} after {took:,} ms").removeprefix(f"server {name!r} ")
-        tell(Check(title, "fail", why, advice_for(spec, why, os.environ)))
-    elif await anyio.to_thread.run_sync(is_kept, pool, view):
-        tell(Check(title, "ok", f"{counted(len(view.tools), 'tool')} listed in {took:,} ms and kept"))
+    view, failure = await connect(pool, spec)
+    title, tools = f"server {spec.name}", counted(len(view.tools), "tool")
+    if failure is not None:
+        report(failure)
+    elif await anyio.to_thread.run_sync(is_stored, pool, view):
+        report(Check(title, "ok", f"{tools} listed in {elapsed_ms(began):,} ms and stored"))
     else:
-        detail = f"{counted(len(view.tools), 'tool')} listed; that cannot be kept, so it is started with every process"
-        tell(Check(title, "warn", detail, "see what codemode-mcp doctor says of it"))
+        detail = f"{tools} listed, but the list cannot be stored, so every process starts the server"
+        report(Check(title, "warn", detail, f"run codemode-mcp doctor {shlex.quote(spec.name)} for the reason"))
 
 
-async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) -> None:
+async def _vectors(config: Config, views: Sequence[UpstreamView], report: Report) -> None:
     from codemode_mcp.search.semantic import available
 
     if not available():
@@ -127,10 +122,11 @@ async def _vectors(config: Config, views: Sequence[UpstreamView], tell: Tell) ->
         folder = await anyio.to_thread.run_sync(_fill, config, views, abandon_on_cancel=True)
     except Exception as error:
         detail = f"vectors cannot be made ({type(error).__name__}); search goes by words"
-        tell(Check("search", "warn", detail, "see what codemode-mcp doctor says of search"))
+        report(Check("search", "warn", detail, "run codemode-mcp doctor and see its line on search"))
         return
-    took = round((time.monotonic() - began) * 1000)
-    tell(Check("search", "ok", f"by meaning too: all tools are read ({took:,} ms), kept in {folder}"))
+    report(
+        Check("search", "ok", f"by meaning too: all tools were read in {elapsed_ms(began):,} ms, stored in {folder}")
+    )
 
 
 def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:

@@ -1,4 +1,4 @@
-"""Sizes of the texts that a client gets before any program has run, against their bounds."""
+"""The size of the texts that a client gets before any program has run, and its limit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
 
 
 async def check(app: App, config: Config) -> Iterable[Check]:
-    from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
+    """Check the tool list of this server against its limit."""
     from codemode_mcp.server.tool_list import tool_list
+    from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
 
     if not config.tools.code_mode.enabled:
-        advice = 'codemode-mcp savings compares; "tools.codeMode": true puts two tools in their place'
-        return [Check("byte budget", "info", "pass-through: every tool of every server is listed itself", advice)]
+        advice = '"tools.codeMode": true lists two tools instead; codemode-mcp savings compares the sizes'
+        return [Check("byte budget", "info", "pass-through: every tool of every server is listed", advice)]
     servers = app.servers(app.operator)
     namespaces = await app.namespace_texts(app.operator)
     tools = tool_list(servers, config.tools, namespaces, app.topics(app.operator))
@@ -35,11 +36,11 @@ async def check(app: App, config: Config) -> Iterable[Check]:
     )
     bound = TOOLS_BYTES_NAMESPACES if namespaces else TOOLS_BYTES
     if used > bound:
-        detail = f"exec and wait take {used:,} bytes of {bound:,}"
-        return [Check("byte budget", "fail", detail, "this is a fault of ours; please report it")]
+        detail = f"exec and wait take {used:,} bytes, more than their limit of {bound:,}"
+        return [Check("byte budget", "fail", detail, "this is a fault of codemode-mcp; please report it")]
     detail = f"exec and wait take {used:,} of {bound:,} bytes, for {counted(len(servers), 'server')}"
     cut = _CUT.search(tools[0]["description"])
     if cut is None:
         return [Check("byte budget", "ok", detail)]
-    advice = "programs find them with API.list(); shorter names, or fewer servers, would fit"
-    return [Check("byte budget", "info", f"{detail}; {cut[1]} names do not fit and are counted only", advice)]
+    advice = "programs find these servers with API.list(); shorter names, or fewer servers, would fit"
+    return [Check("byte budget", "info", f"{detail}; {cut[1]} names of servers do not fit", advice)]

@@ -1,7 +1,8 @@
-"""The nouns: one line of the report, and which lines there are."""
+"""The result of one check, and the list of checks. Pure, but for the clock."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,17 +11,17 @@ Status = Literal["ok", "info", "warn", "fail"]
 CHECKS: Final = {
     "config": "the configuration file",
     "variables": "the environment variables that it refers to",
-    "version": "this package, and what it is made of",
+    "version": "this package and its parts",
     "python": "the interpreter and the system",
     "nesting": "whether codemode-mcp has started this process itself",
-    "cache folder": "where compiled and listed things are kept",
-    "data folder": "where logins are kept",
-    "control folder": "where `codemode-mcp runs` finds serving processes",
+    "cache folder": "the folder for the compiled engine and for tool lists",
+    "data folder": "the folder for logins",
+    "control folder": "the folder in which `codemode-mcp runs` finds serving processes",
     "engine": "the sandbox",
     "compile cache": "the compiled engine on disk",
     "esbuild": "TypeScript",
     "search": "search by meaning, the extra `semantic`",
-    "store": "where suspended programs are kept",
+    "store": "the store of suspended programs",
     "trajectory": "the file of `audit.trajectory`",
     "http": "the section `http`",
     "notify": "the command of `tools.approval.notify`",
@@ -31,19 +32,19 @@ CHECKS: Final = {
     "client": "one connected client each, with its profile: `client NAME`",
     "plugin": "one plugin each: `plugin NAME`",
     "policy": "rules and contexts",
-    "byte budget": "what a client is shown before any program has run",
+    "byte budget": "the texts that a client gets before any program has run",
 }
 """The subject of each check, in the order of the report. Checks of servers, clients and plugins carry a name too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the report.
+    """The result of one check, which is one line of the report.
 
     Attributes:
-        status: `ok`, `info` (nothing is wrong, but you may want to know), `warn` (works, but look at it) or `fail`.
-        advice: what to do about it; empty when there is nothing to do.
-        ms: how long it took; None where it was found together with another one.
+        status: `ok`, `info` (no problem, but worth knowing), `warn` (works, but needs attention) or `fail`.
+        advice: what to do; empty if nothing has to be done.
+        ms: the duration in milliseconds; None for a result that was found together with another one.
     """
 
     name: str
@@ -53,7 +54,12 @@ class Check:
     ms: int | None = None
 
 
-def some(names: list[str], most: int = 5) -> str:
-    """Return the first of the names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def listed(names: list[str], shown: int = 5) -> str:
+    """Return the first names, and the number of further ones."""
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def elapsed_ms(began: float) -> int:
+    """Return the milliseconds since a time of `time.monotonic`."""
+    return round((time.monotonic() - began) * 1000)

@@ -1,4 +1,4 @@
-"""The configuration file, who can read it, and the variables that it refers to."""
+"""The configuration file, its permissions, and the variables that it refers to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
-from codemode_mcp.cli.doctor.check import Check, some
+from codemode_mcp.cli.doctor.check import Check, listed
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import ConfigError
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from codemode_mcp.config.trust import Gate
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-[^}]*)?\}")
-_OURS: Final = ("workspaceFolder", "userHome", "pathSeparator")
+_EDITOR_VARIABLES: Final = ("workspaceFolder", "userHome", "pathSeparator")
+"""Variables of editors, which are not in the environment."""
 
 CORRECT: Final = "correct the configuration file; docs/configuration.md has every key"
 
 
 def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tuple[Config | None, list[Check]]:
-    """Find and load the configuration, and look at its file; None when it is invalid.
+    """Load the configuration, and check its file. Return None for an invalid configuration.
 
     Args:
-        gate: decides on a configuration of the working directory.
+        path: the value of `--config`.
+        gate: decides about a file in the working directory.
     """
     from codemode_mcp.config import find_config, load_config
     from codemode_mcp.config.trust import NotConfirmedError
@@ -43,75 +45,73 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
     except NotConfirmedError as error:
         return None, [Check("config", "fail", error.problem, error.advice)]
     except ConfigError as error:
-        checks = [Check("config", "fail", problem, _cure(problem, found)) for problem in error.problems]
+        checks = [Check("config", "fail", problem, _advice(problem, found)) for problem in error.problems]
         return None, [*checks, *_file(found, environ)]
     if found is None:
-        advice = "write codemode-mcp.json with your mcpServers, name one with --config, or see codemode-mcp import"
-        return config, [Check("config", "warn", "no file found, nothing is configured", advice)]
-    count = len(config.upstreams)
-    checks = [Check("config", "ok", f"{found}, {count} server{'' if count == 1 else 's'}")]
-    if not count and not config.plugins:
-        detail = "no server is enabled and no plugin is there: programs can call nothing"
+        advice = "write codemode-mcp.json with your mcpServers, name a file with --config, or see codemode-mcp import"
+        return config, [Check("config", "warn", "no file found, so nothing is configured", advice)]
+    checks = [Check("config", "ok", f"{found}, {counted(len(config.upstreams), 'server')}")]
+    if not config.upstreams and not config.plugins:
+        detail = "no server is enabled and no plugin is configured, so programs can call nothing"
         checks.append(Check("config", "warn", detail, 'add servers to "mcpServers", or see codemode-mcp import'))
     checks += [Check("config", "info" if note.endswith(": disabled") else "warn", note) for note in config.notes]
     return config, [*checks, *_file(found, environ)]
 
 
-def _cure(problem: str, found: Path | None) -> str:
+def _advice(problem: str, found: Path | None) -> str:
     if found is None:
-        return "give the path of a file that is there"
+        return "give the path of an existing file"
     unset = re.search(r"the variable (\w+) is not set", problem)
     return CORRECT if unset is None else f"export {unset[1]}=... where codemode-mcp is started, or correct the file"
 
 
 def _file(path: Path | None, environ: Mapping[str, str]) -> Iterable[Check]:
-    """Yield the problems of a file apart from its content."""
+    """Check the permissions of a file, and the variables that it refers to."""
     from codemode_mcp.config.source import SourceError, parse, read_text
 
     if path is None:
         return
     try:
         value = parse(read_text(path))
-    except SourceError:
-        return  # told already
-    if not isinstance(value, dict):
-        return
-    literal = list(literal_secrets(value))
-    try:
         mode = path.stat().st_mode
-    except OSError:
-        return
-    yield from permissions(path, mode, literal, sys.platform)
-    yield from variables(value, environ)
+    except (SourceError, OSError):
+        return  # reported already
+    if isinstance(value, dict):
+        yield from permissions(path, mode, list(literal_secrets(value)), sys.platform)
+        yield from variables(value, environ)
 
 
 def permissions(path: Path, mode: int, literal: list[str], system: str) -> Iterable[Check]:
-    """Check the rights of others to read and write the file. `literal`: keys of secrets that stand in it."""
-    kept = "put them into environment variables, as ${NAME}, or the keyring: docs/configuration.md"
+    """Check who else can read and write the file.
+
+    Args:
+        literal: the keys of secrets that are written out in the file.
+        system: the value of `sys.platform`.
+    """
+    move = "put them into environment variables, as ${NAME}, or the keyring: docs/configuration.md"
     if system != "win32" and mode & (stat.S_IWGRP | stat.S_IWOTH):
         detail = f"others can write {path}, and so start programs as you"
         yield Check("config", "warn", detail, f"chmod go-w {path}")
     if not literal:
         return
-    held = f"{counted(len(literal), 'secret')} written out in it: {some(literal)}"
+    secrets = f"{counted(len(literal), 'secret')} written out in it: {listed(literal)}"
     if system != "win32" and mode & (stat.S_IRGRP | stat.S_IROTH):
-        yield Check(
-            "config", "warn", f"others can read {path}, which has {held}", f"chmod 600 {path}; and better, {kept}"
-        )
+        detail = f"others can read {path}, which has {secrets}"
+        yield Check("config", "warn", detail, f"chmod 600 {path}; and better, {move}")
     else:
-        yield Check("config", "info", f"{path} is readable by you alone, but has {held}", kept)
+        yield Check("config", "info", f"only you can read {path}, but it has {secrets}", move)
 
 
 def literal_secrets(value: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys under which a secret stands as it is, not as a reference. Disabled servers have them too."""
+    """Yield the keys of secrets that are written out, not referred to."""
     for keys, text in strings(value):
         if _REFERENCE.search(text) or text.startswith(("/", "~")):
             continue
         name = next((key for key in reversed(keys) if not key.startswith("[")), "")
-        secret_place = any(key in ("env", "headers", "auth", "http", "store") for key in keys[:-1])
-        is_named = secret_place and len(text) >= 8 and is_secret_name(name)
-        if without_tokens(text) != text or is_named or _is_secret_arg(value, keys):
-            yield ".".join(keys).replace(".[", "[")
+        in_secret_section = any(key in ("env", "headers", "auth", "http", "store") for key in keys[:-1])
+        has_secret_name = in_secret_section and len(text) >= 8 and is_secret_name(name)
+        if without_tokens(text) != text or has_secret_name or _is_secret_arg(value, keys):
+            yield _path(keys)
 
 
 def _is_secret_arg(value: Mapping[str, Any], keys: list[str]) -> bool:
@@ -121,42 +121,34 @@ def _is_secret_arg(value: Mapping[str, Any], keys: list[str]) -> bool:
     return isinstance(args, list) and int(keys[3].strip("[]")) in secret_args(args)
 
 
-class Use(NamedTuple):
-    """One place that refers to a variable."""
-
-    variable: str
-    has_default: bool
-    key: str
-
-
 def variables(value: Mapping[str, Any], environ: Mapping[str, str]) -> Iterable[Check]:
-    """Those that are unset, so that a default stands in, and those that are set to nothing. Never what they hold."""
-    uses = list(_uses(value))
-    for use in uses:
-        if use.variable not in environ and use.has_default:
-            detail = f"{use.variable} is not set, so that its default is used in {use.key}"
-            advice = f"export {use.variable}=... where the client is started, if you want another value"
-            yield Check("variables", "info", detail, advice)
-        elif environ.get(use.variable) == "" and not use.has_default:
-            detail = f"{use.variable} is set, but empty, in {use.key}"
-            yield Check("variables", "warn", detail, f"export {use.variable}=... with its value")
-    names = {use.variable for use in uses}
-    filled = sum(bool(environ.get(name)) for name in names)
+    """Check for variables that are unset, so that a default is used, or empty. Their values are never shown."""
+    names = set()
+    for keys, text in strings(value):
+        for match in _REFERENCE.finditer(text):
+            name, has_default = match[1], match[2] is not None
+            if name in _EDITOR_VARIABLES:
+                continue
+            names.add(name)
+            if name not in environ and has_default:
+                detail = f"{name} is not set, so its default is used in {_path(keys)}"
+                advice = f"export {name}=... where the client is started, if you want another value"
+                yield Check("variables", "info", detail, advice)
+            elif environ.get(name) == "" and not has_default:
+                detail = f"{name} is set, but empty, in {_path(keys)}"
+                yield Check("variables", "warn", detail, f"export {name}=... with its value")
     if not names:
-        yield Check("variables", "ok", "the file refers to none")
-    elif filled == len(names):
+        yield Check("variables", "ok", "the file refers to no variables")
+    elif all(map(environ.get, names)):
         yield Check("variables", "ok", f"all {len(names)} are set" if len(names) > 1 else f"{min(names)} is set")
 
 
-def _uses(value: Mapping[str, Any]) -> Iterator[Use]:
-    for keys, text in strings(value):
-        for match in _REFERENCE.finditer(text):
-            if match[1] not in _OURS:
-                yield Use(match[1], match[2] is not None, ".".join(keys).replace(".[", "["))
+def _path(keys: list[str]) -> str:
+    return ".".join(keys).replace(".[", "[")
 
 
 def strings(value: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """Yield every text of the parts in which references are expanded, with the way to it. Not of what is disabled."""
+    """Yield each string in which references are expanded, with its keys. Disabled entries are left out."""
     rest: list[tuple[list[str], Any]] = [
         ([part], value[part]) for part in ("mcpServers", "servers", "plugins", "http", "store") if part in value
     ]

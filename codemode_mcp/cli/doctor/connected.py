@@ -1,4 +1,4 @@
-"""The clients of serving processes, each with the profile that answers are fitted to."""
+"""The clients of serving processes, each with its profile, by which answers are formatted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codemode_mcp.control.protocol import Request
 from codemode_mcp.server.profiles import traits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from codemode_mcp.config import Config
 
@@ -21,35 +21,25 @@ MAX_LINES = 20
 
 
 async def check(config: Config) -> Iterable[Check]:
-    """Ask the processes that serve this configuration. A process that does not answer is left out."""
+    """Ask the processes that serve this configuration for their clients. A process without an answer is left out."""
     found = await ask_all(Request("clients"))
     served = _resolved(config.path)
-    return described(
-        [
-            (answer["server"], client)
-            for _, answer in found.answers
-            if _resolved(answer["server"]["config"]) == served
-            for client in answer["clients"]
-        ]
-    )
-
-
-def described(connected: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[Check]:
-    """Return a check for each client.
-
-    Args:
-        connected: JSON of a serving process, and of a client of it.
-    """
+    connected = [
+        (answer["server"], client)
+        for _, answer in found.answers
+        if _resolved(answer["server"]["config"]) == served
+        for client in answer["clients"]
+    ]
     if not connected:
         return [Check("client", "ok", "no client is connected to a process that serves this configuration")]
-    checks = [_described(server, client) for server, client in connected[:MAX_LINES]]
+    checks = [_check(server, client) for server, client in connected[:MAX_LINES]]
     if len(connected) > MAX_LINES:
-        more = f"{len(connected) - MAX_LINES} more; codemode-mcp clients lists them all"
+        more = f"{len(connected) - MAX_LINES} more clients; codemode-mcp clients lists all of them"
         checks.append(Check("client", "info", more))
     return checks
 
 
-def _described(server: Mapping[str, Any], client: Mapping[str, Any]) -> Check:
+def _check(server: Mapping[str, Any], client: Mapping[str, Any]) -> Check:
     overrides = client["overrides"]
     changed = f"; changed by the configuration: {', '.join(overrides)}" if overrides else ""
     version, protocol = cut(client["version"], 40), cut(client["protocol"], 20)

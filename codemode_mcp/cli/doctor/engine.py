@@ -1,4 +1,4 @@
-"""The sandbox, its compiled form on disk, and esbuild."""
+"""The engine, its compiled file, and esbuild."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 
-from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.cli.doctor.check import Check, elapsed_ms
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.plugins.api import EXEC_ID
 from upstream_clients.private_files import exposure
@@ -21,27 +21,36 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
 
 
-class Kept(NamedTuple):
-    """The compiled engine on disk. `path` is None where nothing can be kept, `changed_at` where nothing is."""
+class CompiledFile(NamedTuple):
+    """The compiled engine on disk.
+
+    Attributes:
+        path: None if no file can be written.
+        changed_at: the time of the last change, in nanoseconds; None without a file.
+    """
 
     path: Path | None
     changed_at: int | None
 
 
-def look_at_cache() -> Kept:
-    """Before the engine is opened, which makes what is missing. Blocks."""
+def compiled_file() -> CompiledFile:
+    """Look at the compiled engine on disk. Blocks. Opening the engine writes a missing file."""
     from codemode_mcp.paths import cache_dir
     from codemode_mcp.sandbox.compiled import compiled_path
 
     try:
         path = compiled_path(cache_dir())
-        return Kept(path, None if path is None or not path.exists() else path.stat().st_mtime_ns)
+        return CompiledFile(path, None if path is None or not path.exists() else path.stat().st_mtime_ns)
     except (CodeModeError, OSError):
-        return Kept(None, None)
+        return CompiledFile(None, None)
 
 
-async def check(app: App, before: Kept) -> Iterable[Check]:
-    """Yield the engine, then its compile cache."""
+async def check(app: App, before: CompiledFile) -> Iterable[Check]:
+    """Check the engine with a trivial program, and its compiled file.
+
+    Args:
+        before: the compiled file before anything has opened the engine.
+    """
     from codemode_mcp.sandbox.binary import VERSION
 
     began = time.monotonic()
@@ -49,53 +58,52 @@ async def check(app: App, before: Kept) -> Iterable[Check]:
         await app.engine()
     except CodeModeError as error:
         return [Check("engine", "fail", error.message, "reinstall codemode-mcp with its dependencies")]
-    ready = round((time.monotonic() - began) * 1000)
+    ready = elapsed_ms(began)
     cache = await anyio.to_thread.run_sync(_cache, before, ready)
     return [await _program(app, f"QuickJS-NG (qjs-wasi-reactor {VERSION}), ready in {ready:,} ms"), cache]
 
 
 async def _program(app: App, engine: str) -> Check:
-    """Run a trivial program on the path of all programs."""
+    """Run a trivial program in the same way as all programs."""
     began = time.monotonic()
     try:
         outcome = await app.execute("return 6 * 7", "javascript", app.operator)
-    except CodeModeError as error:  # a plugin that has to see every program, or forbids this one
+    except CodeModeError as error:  # a plugin must see every program and is missing, or forbids this program
         detail = f"starts, but a trivial program was refused: {error.message}"
         return Check("engine", "warn", detail, "see the plugins below")
-    took = round((time.monotonic() - began) * 1000)
+    took = elapsed_ms(began)
     if outcome.value == 42:
         return Check("engine", "ok", f"{engine}, runs a trivial program in {took:,} ms")
-    given = outcome.error or repr(outcome.value)
+    detail = f"the program `return 6 * 7` returned {outcome.error or repr(outcome.value)} instead of 42"
     if (await app.plugins()).interceptors.hooks(EXEC_ID):
-        advice = "a plugin may change programs (core:code_mode:exec in its hooks): look there first"
-        return Check("engine", "warn", f"a trivial program gave {given}", advice)
-    return Check("engine", "fail", f"a trivial program gave {given}", "reinstall codemode-mcp")
+        advice = "check the plugins with core:code_mode:exec in their hooks first: they may change programs"
+        return Check("engine", "warn", detail, advice)
+    return Check("engine", "fail", detail, "reinstall codemode-mcp")
 
 
-def _cache(before: Kept, ready: int) -> Check:
-    name, after = "compile cache", look_at_cache()
+def _cache(before: CompiledFile, ready: int) -> Check:
+    name, after = "compile cache", compiled_file()
     if after.path is None:
-        detail = f"the cache folder is not yours alone, or cannot be made: every process compiles again ({ready:,} ms)"
+        detail = f"others can write the cache folder, or it cannot be made: every process compiles again ({ready:,} ms)"
         return Check(name, "warn", detail, "see the cache folder above")
     if after.changed_at is None:
-        detail = f"nothing could be kept in {after.path.parent}: every process compiles again ({ready:,} ms)"
-        return Check(name, "warn", detail, "make that folder writable, and room on its disk")
+        detail = f"no file could be written in {after.path.parent}: every process compiles again ({ready:,} ms)"
+        return Check(name, "warn", detail, "make that folder writable, and free space on its disk")
     size = f"{after.path.stat().st_size / 1e6:.1f} MB"
     why = exposure(after.path)
     if why is not None:
-        advice = "remove it, and see who could; it is made again"
-        return Check(name, "warn", why, advice)
+        return Check(name, "warn", why, "remove the file, which is made again, and find out who could write it")
     if before.changed_at is None:
-        detail = f"made now, {size}, {after.path}: the next process need not compile for {ready:,} ms"
-        return Check(name, "ok", detail)
-    if before.changed_at != after.changed_at:
-        detail = f"was damaged, or made by another version, and has been made again: {after.path}"
-        return Check(name, "ok", detail)
-    return Check(name, "ok", f"used, {size}, {after.path}")
+        detail = f"written now, {size}, {after.path}: it saves the next process {ready:,} ms"
+    elif before.changed_at != after.changed_at:
+        detail = f"was damaged or of another version, and was written again: {after.path}"
+    else:
+        detail = f"used, {size}, {after.path}"
+    return Check(name, "ok", detail)
 
 
 async def esbuild(app: App, config: Config) -> Iterable[Check]:
-    """Check the place and version of esbuild, and one transformation."""
+    """Check the path and version of esbuild, and transform a line."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
     from codemode_mcp.paths import cache_dir
@@ -103,8 +111,8 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
     from codemode_mcp.program.typescript import find_esbuild, version_of
 
     configured = config.tools.esbuild
-    fetch = "run codemode-mcp setup (npm fetches it); offline, name a binary in tools.esbuild; JavaScript needs neither"
-    correct = 'correct "tools.esbuild", or leave it out'
+    fetch = "run codemode-mcp setup (npm fetches it), or name a binary in tools.esbuild; JavaScript works without it"
+    correct = 'correct "tools.esbuild", or remove it'
     try:
         path = await anyio.to_thread.run_sync(
             lambda: find_esbuild(configured, environ=os.environ, cache_dir=cache_dir()), abandon_on_cancel=True
@@ -113,10 +121,9 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
         await app.transform("const x: number = 1; return x")
     except CodeModeError as error:
         return [Check("esbuild", "warn", error.message, fetch if configured is None else correct)]
-    took = round((time.monotonic() - began) * 1000)
+    transforms = f"{path} transforms TypeScript in {elapsed_ms(began):,} ms"
     version = await anyio.to_thread.run_sync(version_of, path)
-    where = f"{path} transforms TypeScript in {took:,} ms"
     if version == VERSION:
-        return [Check("esbuild", "ok", f"{version}, {where}")]
-    detail = f"{version or 'of an unknown version'}, {where}; this version is tested with {VERSION}"
+        return [Check("esbuild", "ok", f"{version}, {transforms}")]
+    detail = f"{version or 'of an unknown version'}, {transforms}; codemode-mcp is tested with {VERSION}"
     return [Check("esbuild", "info" if configured is None else "warn", detail, f"use esbuild {VERSION}")]

@@ -1,4 +1,4 @@
-"""The entries of this server in the files of clients: whether what they name is there and starts."""
+"""The entries of this server in the files of clients: their commands exist and start, or their addresses answer."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from upstream_clients.spec import UpstreamSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from codemode_mcp.cli.doctor.check import Status
+
 NAME: Final = "client entry"
 
 START_SECONDS: Final = 15.0
@@ -30,10 +32,11 @@ REACH_SECONDS: Final = 3.0
 """Time that an address has to accept a connection."""
 
 MAX_ENTRIES: Final = 30
+"""Entries that are checked."""
 
 
 class Entry(Protocol):
-    """One entry; see `clients.own_entries`."""
+    """One entry; see `mcp_clients.own_entries`."""
 
     @property
     def client(self) -> str: ...
@@ -62,71 +65,68 @@ class Entry(Protocol):
 
 
 async def check(find: Callable[[], Sequence[Entry]]) -> Iterable[Check]:
-    """Look at every entry at the same time. What an entry starts is ended again; it starts no upstream server."""
+    """Check every entry. A server that an entry starts is ended again; it starts no upstream servers.
+
+    Args:
+        find: returns the entries.
+    """
     entries = list(await anyio.to_thread.run_sync(find))[:MAX_ENTRIES]
     if not entries:
         return [Check(NAME, "info", "no client has an entry for this server", "codemode-mcp install --client NAME")]
-    found: dict[int, Check] = {}
+    checks: dict[int, Check] = {}
 
-    async def one(number: int, entry: Entry) -> None:
-        found[number] = await _check(entry)
+    async def check_one(number: int, entry: Entry) -> None:
+        checks[number] = await _check(entry)
 
     async with anyio.create_task_group() as group:
         for number, entry in enumerate(entries):
-            group.start_soon(one, number, entry)
-    return [found[number] for number in range(len(entries))]
+            group.start_soon(check_one, number, entry)
+    return [checks[number] for number in range(len(entries))]
 
 
 async def _check(entry: Entry) -> Check:
-    about = f"{entry.title}, {cut(entry.name, 60)!r} in {entry.path}"
-    made = partial(_found, about)
+    result = partial(_result, f"{entry.title}, {cut(entry.name, 60)!r} in {entry.path}")
     scope = " --scope project" if entry.comes_with_folder else ""
     again = f"codemode-mcp install --client {entry.client}{scope} writes the entry again"
     if entry.disabled:
-        return made("info", "it is switched off there")
+        return result("info", "the entry is disabled there")
     if entry.url is not None:
-        return await _reached(entry.url, made)
+        return await _check_url(entry.url, result)
     command = entry.command or ""
     path = entry.env.get("PATH") or os.environ.get("PATH", "")
-    # A path with a separator counts from the folder that the client is in, which is not known here.
+    # A relative path starts in the folder of the client, which is not known here.
     program = shutil.which(command, path=path)
     if program is None:
-        return made("fail", f"the command {cut(command, 200)!r} is not there", again)
+        return result("fail", f"the command {cut(command, 200)!r} was not found", again)
     if entry.comes_with_folder:
-        # The author of the folder decides what it starts.
-        return made("ok", f"{cut(program, 200)} is there; it is not started, since the file is part of the folder")
+        # The author of the folder decides what this entry starts.
+        return result("ok", f"{cut(program, 200)} exists; it is not started, because the file is part of the folder")
     if entry.folder is None and os.path.dirname(command) and not os.path.isabs(command):
-        # The folder that doctor runs in may be by others, and can have a program of this name.
-        return made(
-            "info", f"the command {cut(command, 200)!r} counts from the folder of the client; it is not started"
+        # The working directory may belong to others, and may have a program of this name.
+        return result(
+            "info", f"the command {cut(command, 200)!r} is relative to the folder of the client; it is not started"
         )
     spec = UpstreamSpec(
         name=entry.name,
         command=program,
         args=entry.args,
-        env={**_of_user(), **entry.env},
-        # Not in the folder that doctor runs in: Python, npx and uvx read what lies in theirs.
+        # With the folders of the user, as from a client of the same session.
+        env={**{name: value for name, value in os.environ.items() if name.startswith("XDG_")}, **entry.env},
+        # Not the working directory: Python, npx and uvx read files in theirs.
         cwd=str(Path.home() if entry.folder is None else entry.folder),
         secrets=tuple(value for value in entry.env.values() if len(value) >= 8),
     )
     shaken = await shake_hands(spec, START_SECONDS)
     if shaken.problem:
         by_hand = cut(spec.redact(shlex.join([program, *entry.args])), 300)
-        return made("fail", cut(shaken.problem, 500), f"{again}; to see more, run it by hand: {by_hand}")
+        return result("fail", cut(shaken.problem, 500), f"{again}; to see more, run it by hand: {by_hand}")
     if entry.desktop and not Path(command).is_absolute() and "PATH" not in entry.env:
-        why = (
-            f"it starts here, as {cut(program, 200)}; an app that is not started from a shell may not find {command!r}"
-        )
-        return made("warn", why, f"{again}, with the whole path")
-    return made("ok", f"it starts: {cut(shaken.server, 100)}")
+        why = f"it starts here as {cut(program, 200)}, but an app that was not started from a shell may not find it"
+        return result("warn", why, f"{again}, with the full path")
+    return result("ok", f"it starts: {cut(shaken.server, 100)}")
 
 
-def _of_user() -> dict[str, str]:
-    """Return where this user keeps folders: an entry finds the same ones from a client of the same session."""
-    return {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
-
-
-async def _reached(url: str, made: Callable[..., Check]) -> Check:
+async def _check_url(url: str, result: Callable[..., Check]) -> Check:
     shown = cut(url.split("?")[0], 200)
     start = "start codemode-mcp serve --transport http, or correct the address"
     try:
@@ -136,15 +136,15 @@ async def _reached(url: str, made: Callable[..., Check]) -> Check:
     except ValueError:
         host = None
     if host is None or parts.username is not None:
-        return made("fail", "its address is none that could be called", start)
+        return result("fail", "its address is not valid", start)
     try:
         with anyio.fail_after(REACH_SECONDS):
             stream = await anyio.connect_tcp(host, port)
             await stream.aclose()
     except (OSError, TimeoutError):
-        return made("fail", f"{shown} cannot be reached", start)
-    return made("ok", f"{shown} can be reached")
+        return result("fail", f"{shown} cannot be reached", start)
+    return result("ok", f"{shown} can be reached")
 
 
-def _found(about: str, status: str, detail: str, advice: str = "") -> Check:
-    return Check(NAME, status, f"{about}: {detail}", advice)  # type: ignore[arg-type]
+def _result(entry: str, status: Status, detail: str, advice: str = "") -> Check:
+    return Check(NAME, status, f"{entry}: {detail}", advice)

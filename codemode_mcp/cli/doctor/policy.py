@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class There:
-    """Tools and names that rules can match.
+class KnownTools:
+    """The tools that rules can match.
 
     Attributes:
-        tools: all known ones, for any caller.
-        unknown: beginnings of ids that are not known now, such as `mcp:down:`.
+        tools: effects by the id of the tool, for the tools of all callers.
+        unknown: beginnings of ids of servers and plugins whose tools are not known, such as `mcp:down:`.
     """
 
     tools: Mapping[str, Effects]
     unknown: Sequence[str]
 
-    def has(self, glob: str) -> bool:
-        """Return True if there is, or may be, anything that a glob matches. The outer `exec` counts."""
+    def may_match(self, glob: str) -> bool:
+        """Return True if a glob matches `exec` or a known tool, or may match an unknown one."""
         from codemode_mcp.policy.effects import Effects
         from codemode_mcp.policy.rules import matches, reaches
 
@@ -42,18 +42,21 @@ class There:
 
 
 def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
-    """Yield the tools of one server or plugin that policy denies."""
+    """Report how many tools of one server or plugin the policy denies or asks for.
+
+    Args:
+        name: the name of the check.
+    """
     from codemode_mcp.policy.policy import Ask, Policies
     from codemode_mcp.policy.unused_rules import out_of_reach
 
     denied = out_of_reach(config.tools, tools)
-    everybody = " from everybody" if config.tools.contexts else ""
+    everyone = " from all callers" if config.tools.contexts else ""
     if denied and len(denied) == len(tools):
-        yield Check(
-            name, "warn", f"policy hides all {len(denied)} tools{everybody}", 'see "tools.allow" and "tools.deny"'
-        )
+        advice = 'check "tools.allow" and "tools.deny"'
+        yield Check(name, "warn", f"policy hides all {len(denied)} tools{everyone}", advice)
     elif denied:
-        yield Check(name, "info", f"policy hides {len(denied)} of {len(tools)} tools{everybody}")
+        yield Check(name, "info", f"policy hides {len(denied)} of {len(tools)} tools{everyone}")
     policy = Policies(config.tools).of(app.operator)
     asked = sum(isinstance(policy.decide(tool_id, effects), Ask) for tool_id, effects in tools)
     if asked:
@@ -61,8 +64,8 @@ def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Itera
         yield Check(name, "info", detail)
 
 
-async def there(app: App, config: Config) -> There:
-    """Return all tools, once the servers are known."""
+async def known_tools(app: App, config: Config) -> KnownTools:
+    """Return the tools of all servers and plugins. The servers have to be connected."""
     from codemode_mcp.catalog import client_tools
     from codemode_mcp.catalog.build import build
     from codemode_mcp.policy.effects import Effects
@@ -73,7 +76,7 @@ async def there(app: App, config: Config) -> There:
     everything = build(views, Policy(PolicyRules(distrusted_servers=config.tools.policy.distrusted_servers)))
     known = {entry.id: entry.effects for server in everything.servers for entry in server.entries}
     plugins = await app.plugins()
-    # Who does not get a tool from a factory may still have a rule about it.
+    # A rule may be about a tool that the factory does not give to the operator.
     for plugin in plugins.loaded:
         names = (name for group in plugin.groups for name in group.names)
         known |= {f"{plugin.source}:{plugin.name}:{name}": Effects.of(None) for name in names}
@@ -82,20 +85,20 @@ async def there(app: App, config: Config) -> There:
     unknown = [f"mcp:{view.name}:" for view in views if view.state != "ready"]
     unknown += [f"mcp:{name}:" for name in config.disabled]
     unknown += [f"plugin:{each.name}:" for each in config.plugins if plugins.find(each.name) is None]
-    return There(known, unknown)
+    return KnownTools(known, unknown)
 
 
-async def check(app: App, config: Config, there: There) -> Iterable[Check]:
+async def check(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
     """Check for unused rules, contexts without callers, and hidden tools of plugins."""
     from codemode_mcp.policy.unused_rules import empty_contexts, idle_rules
 
     checks: list[Check] = []
     for each in config.plugins:
         own = f"plugin:{each.name}:"
-        tools = [(tool_id, effects) for tool_id, effects in there.tools.items() if tool_id.startswith(own)]
+        tools = [(tool_id, effects) for tool_id, effects in known.tools.items() if tool_id.startswith(own)]
         checks += hidden(tools, f"plugin {each.name}", app, config)
     advice = "correct or remove it; codemode-mcp tools --json lists the ids"
-    for idle in idle_rules(config.tools, tuple(there.tools.items()), there.unknown):
+    for idle in idle_rules(config.tools, tuple(known.tools.items()), known.unknown):
         why = "matches no tool" if idle.why is None else f"has no effect: {idle.why}"
         checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
     for name, why in empty_contexts(config.tools, config.http, app.operator):
@@ -110,7 +113,7 @@ async def check(app: App, config: Config, there: There) -> Iterable[Check]:
 
 
 def known_of(view: UpstreamView, config: Config) -> list[Known]:
-    """Return the tools of a server, as rules see them."""
+    """Return the ids and effects of the tools of a server."""
     from codemode_mcp.catalog.entries import mcp_id
     from codemode_mcp.policy.policy import Policy
 

@@ -1,4 +1,4 @@
-"""Search by meaning: its installation and a trial. Blocks while the model loads, some 0.5 s."""
+"""Search by meaning: its installation, and a trial. Blocks for about 0.5 s while the model loads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import time
 from typing import TYPE_CHECKING
 
-from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.cli.doctor.check import Check, elapsed_ms
 from codemode_mcp.installation import install_command
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def check() -> Iterable[Check]:
+    """Check the packages of the extra `semantic`, and run its model."""
     from codemode_mcp.search.semantic import Embedder, Unavailable, available
     from codemode_mcp.search.semantic.model import TOKENIZER, WEIGHTS
 
@@ -21,7 +22,7 @@ def check() -> Iterable[Check]:
     if not available():
         parts = [each for each in (WEIGHTS.package, TOKENIZER.package) if importlib.util.find_spec(each) is not None]
         if parts:
-            detail = f"by words: the extra `semantic` is there in part only ({', '.join(parts)})"
+            detail = f"by words: the extra `semantic` is incomplete, only {', '.join(parts)} is installed"
             yield Check("search", "warn", detail, again)
         else:
             advice = f"to search by meaning too (200 MB): {install_command('semantic')}"
@@ -35,5 +36,4 @@ def check() -> Iterable[Check]:
     except Exception as error:
         yield Check("search", "warn", f"by words: the model does not run ({type(error).__name__})", again)
     else:
-        took = round((time.monotonic() - began) * 1000)
-        yield Check("search", "ok", f"by words and by meaning; the model is loaded in {took:,} ms")
+        yield Check("search", "ok", f"by words and by meaning; the model is loaded in {elapsed_ms(began):,} ms")

@@ -1,4 +1,4 @@
-"""The store of suspended programs: opening, writing and reading it, its rights, and its contents."""
+"""The store of suspended programs: it opens, can be written and read, its permissions, and its contents."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.cli.doctor.check import Check
+from codemode_mcp.cli.doctor.folders import full_disk, nearest_existing
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.settings import StoreSettings
@@ -29,29 +30,31 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.stores.work import Database, Work
 
-LEAST_FREE: Final = 200 * 1024 * 1024
-"""Bytes; a full disk suspends nothing."""
+MIN_FREE: Final = 200 * 1024 * 1024
+"""Bytes that should be free: on a full disk, no program can be suspended."""
 
 OPEN_SECONDS: Final = 15.0
+"""Time limit to open and try a database."""
 
 SLOW_MS: Final = 50.0
-"""Milliseconds of one round trip above which a store is slow; every suspended program takes several."""
+"""Milliseconds of a round trip above which a store is slow; every suspended program takes several."""
 
-_CHOOSE = '"store.path" may name another file, and "store": {"kind": "memory"} does without'
-_BY_KIND = {
-    "sqlite": f"remove the cause; {_CHOOSE}",
-    "postgres": 'check "store.url", and that the database runs and lets this machine in',
+_ADVICE = {
+    "sqlite": 'remove the cause, name another file in "store.path", or use "store": {"kind": "memory"}',
+    "postgres": 'check "store.url", and that the database runs and accepts connections from this machine',
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Contents of a database.
+class Contents:
+    """The contents of a database.
 
     Attributes:
-        oldest: seconds since the one was suspended that was so first; None where none is.
+        schema: the version of its tables.
+        suspended: number of suspended programs.
+        oldest: seconds for which the oldest of them has been suspended; None if there is none.
         size: bytes of all suspended programs.
-        round_trip: milliseconds.
+        round_trip: milliseconds of a query.
     """
 
     schema: int
@@ -62,82 +65,84 @@ class Found:
 
 
 async def check(config: Config) -> Iterable[Check]:
+    """Check the store of a configuration."""
     from codemode_mcp.paths import state_dir
 
-    return await look_at(config.store, state_dir())
+    return await check_store(config.store, state_dir())
 
 
-async def look_at(settings: StoreSettings | None, folder: Path) -> list[Check]:
-    """Return the store that `serve` would use.
+async def check_store(settings: StoreSettings | None, folder: Path) -> list[Check]:
+    """Check the store that `serve` would use.
 
     Args:
-        settings: None: the configuration says nothing.
-        folder: the user's own, for what outlives the process.
+        settings: None if the configuration does not choose a store.
+        folder: the user's state folder.
     """
     if settings is None:
-        why = await anyio.to_thread.run_sync(_not_by_itself, folder)
+        why = await anyio.to_thread.run_sync(_unusable_default, folder)
         if why is not None:
-            detail = f"suspended programs end with the process: {why}"
-            return [Check("store", "warn", detail, "make that folder yours alone, or give store.path a file elsewhere")]
+            detail = f"suspended programs are lost when the process exits: {why}"
+            return [Check("store", "warn", detail, "make that folder yours alone, or name a file in store.path")]
         settings = StoreSettings("sqlite")
     if settings.kind == "memory":
-        return [Check("store", "ok", "in memory, as configured: suspended programs end with the process")]
+        detail = "in memory, as configured: suspended programs are lost when the process exits"
+        return [Check("store", "ok", detail)]
     how = "encrypted" if settings.encryption_keys else "not encrypted"
     name = name_of(settings, folder)
     title = f"SQLite, {name}" if settings.kind == "sqlite" else f"PostgreSQL, {name}"
-    around: list[Check] = []
+    files: list[Check] = []
     free = ""
     if settings.kind == "sqlite":
         file = file_of(settings, folder)
-        around, there, room = await anyio.to_thread.run_sync(_files, file)
-        free = "" if room is None else f"; {room / 1e9:.1f} GB free"
-        if not there:
-            if any(each.status == "fail" for each in around):
-                return around
-            return [Check("store", "ok", f"{title}, made when it is needed; {how}{free}"), *around]
+        files, exists, free_bytes = await anyio.to_thread.run_sync(_check_files, file)
+        free = "" if free_bytes is None else f"; {free_bytes / 1e9:.1f} GB free"
+        if not exists:
+            if any(each.status == "fail" for each in files):
+                return files
+            return [Check("store", "ok", f"{title}, made when it is needed; {how}{free}"), *files]
     try:
         with anyio.fail_after(OPEN_SECONDS):
             async with open_database(settings, wall=time.time, folder=folder) as database:
-                seal = Seal(settings.encryption_keys)
-                found = await _tried(database, seal)
+                contents = await _try(database, Seal(settings.encryption_keys))
     except StoreUnavailable as error:
-        return [Check("store", "fail", f"{title}: {error.detail}", _BY_KIND[settings.kind]), *around]
+        return [Check("store", "fail", f"{title}: {error.detail}", _ADVICE[settings.kind]), *files]
     except TimeoutError:
         detail = f"{title}: it did not answer within {OPEN_SECONDS:.0f} s"
-        return [Check("store", "fail", detail, _BY_KIND[settings.kind]), *around]
-    detail = f"{title}: {told(found)}; {how}{free}"
-    if found.round_trip > SLOW_MS:
-        advice = "every suspended program takes several round trips: " + (
-            "the disk or the machine is busy; run doctor again, and see store.path"
+        return [Check("store", "fail", detail, _ADVICE[settings.kind]), *files]
+    detail = f"{title}: {in_words(contents)}; {how}{free}"
+    if contents.round_trip > SLOW_MS:
+        advice = "it is slow, and every suspended program takes several round trips: " + (
+            "the disk or the machine is busy; run doctor again, and check store.path"
             if settings.kind == "sqlite"
-            else "keep the database near"
+            else "move the database closer to this machine"
         )
-        return [Check("store", "warn", detail, advice), *around]
-    return [Check("store", "ok", detail), *around]
+        return [Check("store", "warn", detail, advice), *files]
+    return [Check("store", "ok", detail), *files]
 
 
-async def _tried(database: Database, seal: Seal) -> Found:
-    """Write a probe, read it, and take it back; count what is there."""
-    found = None
+async def _try(database: Database, seal: Seal) -> Contents:
+    """Write and read a probe, and return the contents of the database. The probe is rolled back."""
+    contents = None
     try:
         await database.execute(lambda: _probe(seal, f"doctor:{secrets.token_hex(8)}"))
-    except _Seen as seen:
-        found = seen.found
-    assert found is not None
+    except _Rollback as rollback:
+        contents = rollback.contents
+    assert contents is not None
     began = time.perf_counter()
     await database.execute(_nothing)
-    return replace(found, round_trip=(time.perf_counter() - began) * 1000)
+    return replace(contents, round_trip=(time.perf_counter() - began) * 1000)
 
 
-class _Seen(Exception):
-    """Undoes the work that has seen this."""
+class _Rollback(Exception):
+    """Undoes the transaction in which it is raised."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, contents: Contents) -> None:
         super().__init__()
-        self.found = found
+        self.contents = contents
 
 
 def _probe(seal: Seal, name: str) -> Work[None]:
+    """Write and read a row, count the suspended programs, and raise `_Rollback`."""
     (version,) = yield Query("SELECT version FROM schema_version")
     ((suspended, first, size),) = yield Query(
         "SELECT count(*), min(parked), coalesce(sum(size), 0) FROM runs WHERE state = ?", ("waiting",)
@@ -148,83 +153,75 @@ def _probe(seal: Seal, name: str) -> Work[None]:
     yield Query("INSERT INTO catalogs (hash, kept, body) VALUES (?, ?, ?)", (name, now, body))
     rows = yield Query("SELECT body FROM catalogs WHERE hash = ?", (name,))
     if [seal.open(bytes(row[0]), **place) for row in rows] != [name.encode()]:
-        raise StoreUnavailable("what was written was not what was read again")
-    raise _Seen(Found(version[0], suspended, None if first is None else max(0.0, now - first), int(size), 0.0))
+        raise StoreUnavailable("it returned other data than was written")
+    oldest = None if first is None else max(0.0, now - first)
+    raise _Rollback(Contents(version[0], suspended, oldest, int(size), 0.0))
 
 
 def _nothing() -> Work[None]:
     yield Query("SELECT version FROM schema_version")
 
 
-def told(found: Found) -> str:
-    """Return the contents in words."""
-    suspended = counted(found.suspended, "suspended program")
-    if found.oldest is not None:
-        suspended += f", the oldest for {_lasting(found.oldest)}, {found.size / 1e6:.1f} MB"
-    return f"{suspended}; schema {found.schema}, answers in {found.round_trip:.1f} ms"
+def in_words(contents: Contents) -> str:
+    """Return the contents for the report."""
+    suspended = counted(contents.suspended, "suspended program")
+    if contents.oldest is not None:
+        suspended += f", the oldest for {_duration(contents.oldest)}, {contents.size / 1e6:.1f} MB"
+    return f"{suspended}; schema {contents.schema}, answers in {contents.round_trip:.1f} ms"
 
 
-def _lasting(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
 
 
-# the files; these block
+# The functions below block.
 
 
-def _not_by_itself(folder: Path) -> str | None:
-    """Return why `serve` would not choose SQLite by itself. Makes nothing."""
-    there = _there(folder)
-    if there == folder:
+def _unusable_default(folder: Path) -> str | None:
+    """Return why `serve` would not use SQLite without a configured store, or None. Creates no files."""
+    if folder.exists():
         return unusable(folder)
-    if not there.is_dir():
-        return f"{there} is a file"
-    return None if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
+    return _not_writable(nearest_existing(folder))
 
 
-def _there(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that there is."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
+def _not_writable(folder: Path) -> str | None:
+    if not folder.is_dir():
+        return f"{folder} is a file"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
 
 
-def _files(file: Path) -> tuple[list[Check], bool, int | None]:
-    """Check the file and its folder; tell if there is a file, and the free bytes."""
-    folder = _there(file.parent)
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        why = "cannot be written" if folder.is_dir() else "is a file"
-        return [Check("store", "fail", f"SQLite, {file}: {folder} {why}", _BY_KIND["sqlite"])], False, None
-    checks = list(private(file)) if sys.platform != "win32" else []
+def _check_files(file: Path) -> tuple[list[Check], bool, int | None]:
+    """Check the file and its folder. Return the checks, True if the file exists, and the free bytes."""
+    folder = nearest_existing(file.parent)
+    if (why := _not_writable(folder)) is not None:
+        return [Check("store", "fail", f"SQLite, {file}: {why}", _ADVICE["sqlite"])], False, None
+    checks = list(permissions(file)) if sys.platform != "win32" else []
     kind = network_file_system(folder)
     if kind is not None:
         detail = f"{folder} is on a network file system ({kind}), on which SQLite may not work"
-        checks.append(
-            Check("store", "warn", detail, "give store.path a file on a disk of this machine, or use postgres")
-        )
+        checks.append(Check("store", "warn", detail, "name a file on a disk of this machine, or use postgres"))
     free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE:
-        detail = f"only {free // 1_000_000} MB are free at {folder}"
-        advice = "make room: nothing can be suspended on a disk that is full"
-        checks.append(Check("store", "warn", detail, advice))
+    if free < MIN_FREE:
+        checks.append(full_disk("store", folder, free, "on a full disk, no program can be suspended"))
     return checks, os.path.lexists(file), free
 
 
-def private(file: Path) -> Iterator[Check]:
-    """Check the rights of others to read or write the store. POSIX."""
+def permissions(file: Path) -> Iterator[Check]:
+    """Check who else can read or write the store. POSIX only."""
     for path in (file.parent, file):
         if not path.exists():
             continue
-        about = path.stat()
-        shared = bool(about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and about.st_mode & stat.S_ISVTX
-        if path == file.parent and (shared or about.st_uid not in (os.getuid(), 0)):
+        status = path.stat()
+        writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        shared = writable and status.st_mode & stat.S_ISVTX
+        if path == file.parent and (shared or status.st_uid not in (os.getuid(), 0)):
             detail = f"the store {file} is in a folder that others can write to"
-            yield Check("store", "fail", detail, "give store.path a file in a folder of its own")
-        elif about.st_uid != os.getuid() and path == file:
-            yield Check("store", "warn", f"{path} belongs to another user", "give store.path a file of yours")
-        elif about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or (path == file and about.st_mode & 0o077):
-            what = "written" if about.st_mode & 0o022 else "read"
-            mode = "600" if path == file else "700"
-            yield Check("store", "warn", f"{path} can be {what} by others", f"chmod {mode} {path}")
+            yield Check("store", "fail", detail, "name a file in a folder of yours alone in store.path")
+        elif status.st_uid != os.getuid() and path == file:
+            yield Check("store", "warn", f"{path} belongs to another user", "name a file of yours in store.path")
+        elif writable or (path == file and status.st_mode & 0o077):
+            verb, mode = "write" if writable else "read", "600" if path == file else "700"
+            yield Check("store", "warn", f"others can {verb} {path}", f"chmod {mode} {path}")
