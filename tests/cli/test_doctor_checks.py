@@ -310,8 +310,7 @@ def test_machine_code_that_others_could_have_written_is_told(tmp_path: Path, mon
         pytest.param(
             UpstreamSpec("s", command="npx-gone", env={"PATH": "/opt/x:/opt/y"}),
             "command 'npx-gone' was not found on PATH",
-            "install npx-gone, or give mcpServers.s.command its full path. "
-            "Searched in PATH of mcpServers.s.env",
+            "install npx-gone, or give mcpServers.s.command its full path. Searched in PATH of mcpServers.s.env",
             id="command",
         ),
         pytest.param(
@@ -542,9 +541,7 @@ def test_a_variable_that_is_not_set_is_to_be_exported(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_not_set_and_the_server_that_fails_with_it_are_one_finding() -> None:
     unset = "KEY is not set, so its default is used in mcpServers.docs.env.KEY"
-    other = Check(
-        "variables", "info", "X is not set, so its default is used in mcpServers.up.env.X", "export X=..."
-    )
+    other = Check("variables", "info", "X is not set, so its default is used in mcpServers.up.env.X", "export X=...")
     failed = Check("server docs", "fail", "it exited", "run it by hand")
     found = report.joined(
         [Check("variables", "info", unset, "export KEY=..."), other, Check("server up", "ok", "2 tools"), failed]

@@ -257,10 +257,10 @@ def test_what_was_lost_meanwhile_is_told(tmp_path: Path) -> None:
 
 def test_an_id_that_is_unknown_or_not_clear_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    with pytest.raises(NoTrace, match="which is not there"):
+    with pytest.raises(NoTrace, match="which does not exist"):
         find(path, "run_x")
     write(path, *events("run_aa"), *events("run_ab"))
-    with pytest.raises(NoTrace, match="more than one run"):
+    with pytest.raises(NoTrace, match="several runs"):
         find(path, "run_a")
     with pytest.raises(NoTrace, match="no run whose id begins"):
         find(path, "run_x")

@@ -42,7 +42,7 @@ def test_where_reading_takes_more_than_is_saved_it_says_so() -> None:
     said = verdict_of_exposure(Report(exposure(2500)))
     assert said.startswith("exec and wait take 36% less of the prompt: 900 bytes (about 225 tokens). But a task")
     assert "(1,000 bytes) takes more than that: then direct exposure would be cheaper here." in said
-    assert "from 7 tools on where none are read, and from about 11 tools where they are" in said
+    assert "from 7 tools on if a task reads no declarations, and from about 11 tools on if it reads" in said
 
 
 def test_many_tools_are_told_what_is_saved() -> None:
@@ -113,7 +113,7 @@ def test_every_line_fits_and_holds_nothing_that_moves_the_cursor(hostile: Report
     text = "\n".join(lines)
     assert unicode or text.isascii()
     assert not re.search("[\x00-\x09\x0b-\x1f\u202e\ud800]", text)
-    for said in ("33 more servers", "40 earlier ones", "counts by what it listed before: it is gone: for good"):
+    for said in ("33 more servers", "40 earlier tasks", "is counted with its earlier tool list: it is gone: for good"):
         assert said in text
 
 

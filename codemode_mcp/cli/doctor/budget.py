@@ -20,8 +20,8 @@ _CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
 
 async def check(app: App, config: Config) -> Iterable[Check]:
     """Check the tool list of this server against its limit."""
-    from codemode_mcp.server.tool_list import tool_list
     from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
+    from codemode_mcp.server.tool_list import tool_list
 
     if not config.tools.code_mode.enabled:
         advice = '"tools.codeMode": true lists two tools instead; codemode-mcp savings compares the sizes'

@@ -1,5 +1,5 @@
-"""Savings of code mode, and its extra costs, measured on the user's own servers and recorded runs.
+"""The savings and extra costs of code mode, measured with the user's own servers and recorded runs.
 
-`exposure` counts what tools take of a prompt, `tasks` what recorded runs have sent through the model; `report` puts
-both together and judges, `text` and `plot` show it. `measure` alone does anything: it asks the servers.
+`measure` asks the servers for their tools. `exposure` has the sizes of tools in a prompt, and `tasks` the bytes that
+recorded runs have sent through the model. `report` compares them in words, and `text` and `plot` draw the report.
 """

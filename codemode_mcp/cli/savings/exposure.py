@@ -1,10 +1,10 @@
-"""Sizes of tools in a prompt: those of all servers added directly, against `exec` and `wait`. Pure."""
+"""The sizes of tools in a prompt: of all servers added to a client directly, and of `exec` and `wait`. Pure."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.audit.sizes import size
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 State = Literal["listed", "remembered", "unknown"]
-"""Age of a server's list of tools: from now, from an earlier time, or none."""
+"""`listed`: the server has listed its tools. `remembered`: it has not, but has before. `unknown`: it never has."""
 
 _HINTS = (
     ("readOnlyHint", "read_only"),
@@ -28,12 +28,13 @@ _HINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Sizes of some tools, in bytes.
+    """The sizes of some tools, in bytes.
 
     Attributes:
-        prompt: name, description and input schema of each, which is what clients hand to a model.
-        listing: of each all that `tools/list` says.
-        instructions: of the server, which some clients put into the prompt too.
+        tools: number of tools.
+        prompt: names, descriptions and input schemas, which clients pass to the model.
+        listing: everything in `tools/list`.
+        instructions: the instructions of the server, which some clients put into the prompt too.
     """
 
     tools: int = 0
@@ -42,12 +43,7 @@ class Weight:
     instructions: int = 0
 
     def __add__(self, other: Weight) -> Weight:
-        return Weight(
-            self.tools + other.tools,
-            self.prompt + other.prompt,
-            self.listing + other.listing,
-            self.instructions + other.instructions,
-        )
+        return Weight(*(mine + others for mine, others in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class Server:
 
     Attributes:
         declarations: bytes of its declaration file.
-        why: where it is not `listed`.
+        why: the reason, if it is not `listed`.
     """
 
     name: str
@@ -68,10 +64,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """All servers against the two tools.
+    """The sizes of all servers, and of `exec` and `wait`.
 
     Attributes:
-        own: `exec` and `wait`, as this server lists them with these servers.
+        own: the sizes of `exec` and `wait`, as this server lists them with these servers.
         index: bytes of `mcp/index.d.ts`.
         one_tool: bytes of the declaration of one tool; the median.
     """
@@ -83,25 +79,28 @@ class Exposure:
 
     @property
     def direct(self) -> Weight:
+        """Return the sizes of all tools of all servers."""
         return sum((server.weight for server in self.servers), Weight())
 
     @property
     def reading(self) -> int:
-        """Return what a task typically reads of declarations: the file of one server, which `exec` says to read first;
-        the median of those with tools."""
+        """Return the bytes of declarations that a task typically reads: the median of the files of servers with tools.
+
+        `exec` tells models to read the file of one server first.
+        """
         files = [server.declarations for server in self.servers if server.weight.tools]
         return statistics.median_low(files) if files else 0
 
     @property
     def saved(self) -> int:
-        """Bytes of the prompt; negative where code mode takes more."""
+        """Return the bytes of the prompt that code mode saves; negative if it takes more."""
         return self.direct.prompt - self.own.prompt
 
     def pays_from(self, *, reading: bool = False) -> tuple[int, int] | None:
-        """Return the numbers of tools and servers from which on the two tools are smaller; None without tools.
+        """Return the numbers of tools and of servers from which `exec` and `wait` are smaller; None without tools.
 
         Args:
-            reading: what a task reads counts too.
+            reading: add the bytes of declarations that a task reads.
         """
         direct, known = self.direct, sum(server.weight.tools > 0 for server in self.servers)
         if not direct.tools:
@@ -111,12 +110,12 @@ class Exposure:
 
 
 def weigh(items: Sequence[Mapping[str, Any]], instructions: str | None = None) -> Weight:
-    """Return the weight of tools as `tools/list` has them."""
+    """Return the sizes of tools, given as in `tools/list`."""
     return Weight(len(items), prompt_bytes(items), listed_bytes(items), size(instructions or ""))
 
 
 def as_listed(tool: Tool) -> dict[str, Any]:
-    """Return a tool as its server lists it, without icons and `_meta`, which are not kept."""
+    """Return a tool as its server lists it, without icons and `_meta`, which are not stored."""
     annotations = {
         key: value for key, attribute in _HINTS if (value := getattr(tool.annotations, attribute)) is not None
     }

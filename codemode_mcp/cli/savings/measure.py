@@ -1,4 +1,4 @@
-"""Asks the servers what they list, and this server what it lists with them."""
+"""Measure the tools of all servers, and `exec` and `wait` as this server lists them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS: Final = 30.0
+"""Time limit to connect to the servers."""
 
 
 async def exposure_of(config: Config) -> Exposure:
-    """Return all servers of a configuration, connected for the purpose."""
+    """Connect to the servers of a configuration, and return their sizes."""
     from codemode_mcp.app.app import open_app
 
-    # Measuring is nothing that programs did.
+    # Without a trajectory: it is for the programs of the user.
     async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
         await app.connect(CONNECT_SECONDS)
         await app.plugins()
@@ -38,7 +39,7 @@ async def exposure_of(config: Config) -> Exposure:
 
 
 async def _own(app: App) -> Weight:
-    """Return the two tools, as `server` lists them for this user."""
+    """Return the sizes of `exec` and `wait` for this user."""
     from codemode_mcp.server.descriptions import instructions
     from codemode_mcp.server.tool_list import tool_list
 
@@ -48,7 +49,7 @@ async def _own(app: App) -> Weight:
 
 
 def server_of(view: UpstreamView, declarations: int) -> Server:
-    """Measure a server by its list of tools, or a remembered one.
+    """Return the sizes of a server, by its tool list or by an earlier one.
 
     Args:
         declarations: bytes of its declaration file.
@@ -61,6 +62,7 @@ def server_of(view: UpstreamView, declarations: int) -> Server:
 
 
 def _one_tool(catalog: Catalog) -> int:
+    """Return the median size of the declaration of a tool."""
     sizes = [
         catalog.files.read(f"{server.path}#{entry.tool.name}")["bytes"]
         for server in catalog.servers

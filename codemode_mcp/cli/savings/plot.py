@@ -1,18 +1,18 @@
-"""A report as one SVG that needs nothing else: no script, no file, no font of its own. Pure."""
+"""A report as one SVG, without scripts, other files and fonts. Pure."""
 
 from __future__ import annotations
 
 import html
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.savings.report import verdict_of_exposure, verdict_of_tasks
+from codemode_mcp.cli.trace.page import svg_number
 from codemode_mcp.cli.trace.text import moment
 from codemode_mcp.cli.trace.timeline import size
 from codemode_mcp.control.display import counted, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from codemode_mcp.cli.savings.report import Report
     from codemode_mcp.cli.savings.tasks import Task
 
@@ -21,10 +21,10 @@ MAX_TASKS: Final = 40
 
 _WIDTH: Final = 900
 _LEFT: Final = 200
-"""Left end of bars; names stand before it."""
+"""Left end of the bars, to the right of the names."""
 
-_ROOM: Final = 420
-"""Width of the longest bar; figures stand behind it."""
+_LONGEST: Final = 420
+"""Width of the longest bar, to the left of the figures."""
 
 _ROW: Final = 22
 _BAR: Final = 14
@@ -40,7 +40,7 @@ text { fill: #1c2330; } .soft { fill: #5c6675; font-size: 12px; } .head { font-s
 
 
 def plot(report: Report) -> str:
-    """Return the whole file."""
+    """Return the text of the file."""
     page = _Page()
     page.exposure(report)
     page.tasks(report)
@@ -58,70 +58,62 @@ def plot(report: Report) -> str:
 
 
 class _Page:
-    """Rows from the top down."""
+    """Adds rows from the top down."""
 
     def __init__(self) -> None:
         self.y = 10
         self.parts: list[str] = []
 
     def exposure(self, report: Report) -> None:
-        exposure = report.exposure
-        largest = max(exposure.direct.prompt, exposure.own.prompt, 1)
+        """Add the sizes in the prompt."""
+        exposure, own = report.exposure, report.exposure.own.prompt
+        scale = _LONGEST / max(exposure.direct.prompt, own, 1)
         by_size = sorted(exposure.servers, key=lambda server: -server.weight.prompt)
         self._head("In every prompt: tool names, descriptions and input schemas")
         at = 0.0
         for number, server in enumerate(by_size):
-            width = server.weight.prompt / largest * _ROOM
+            width = server.weight.prompt * scale
             title = f"{server.name}: {report.amount(server.weight.prompt)}"
             self._rect(at, width, "odd" if number % 2 else "direct", title)
             at += width
-        self._row(f"all {exposure.direct.tools:,} tools directly", at, self._figure(report, exposure.direct.prompt))
-        width = exposure.own.prompt / largest * _ROOM
-        self._rect(0, width, "own", f"exec and wait: {report.amount(exposure.own.prompt)}")
-        self._row("exec and wait", width, self._figure(report, exposure.own.prompt))
-        self._said(verdict_of_exposure(report))
+        self._row(f"all {exposure.direct.tools:,} tools directly", at, _figure(report, exposure.direct.prompt))
+        self._bar("exec and wait", own, scale, "own", report)
+        self._paragraph(verdict_of_exposure(report))
         self._head("Each server, added directly")
-        largest = max([server.weight.prompt for server in by_size] + [exposure.own.prompt, 1])
-        width = exposure.own.prompt / largest * _ROOM
-        self._rect(0, width, "own", f"exec and wait: {report.amount(exposure.own.prompt)}")
-        self._row("exec and wait", width, self._figure(report, exposure.own.prompt))
+        scale = _LONGEST / max([server.weight.prompt for server in by_size] + [own, 1])
+        self._bar("exec and wait", own, scale, "own", report)
         for server in by_size[:MAX_SERVERS]:
             if server.state == "unknown":
                 self._row(server.name, 0, "its tools are not known")
-                continue
-            width = server.weight.prompt / largest * _ROOM
-            self._rect(0, width, "direct", f"{server.name}: {report.amount(server.weight.prompt)}")
-            tools = counted(server.weight.tools, "tool")
-            self._row(server.name, width, f"{self._figure(report, server.weight.prompt)}, {tools}")
+            else:
+                tools = counted(server.weight.tools, "tool")
+                self._bar(server.name, server.weight.prompt, scale, "direct", report, f", {tools}")
         if len(by_size) > MAX_SERVERS:
-            self._said(f"and {len(by_size) - MAX_SERVERS} more servers")
+            self._paragraph(f"and {len(by_size) - MAX_SERVERS} more servers")
 
     def tasks(self, report: Report) -> None:
+        """Add the recorded tasks."""
         tasks = report.tasks
         if tasks is None or not tasks.all:
-            self._said(report.unrecorded)
+            self._paragraph(report.unrecorded)
             return
-        self._head("Recorded tasks: through the model, against calling the tools directly")
+        self._head("Recorded tasks: bytes through the model, and bytes of direct calling")
         shown = tasks.all[-MAX_TASKS:]
         largest = max(*(max(task.through, task.direct) for task in shown), 1)
         for task in reversed(shown):
-            self._task(task, _ROOM / largest)
+            self._task(task, _LONGEST / largest)
         if len(tasks.all) > len(shown):
-            self._said(f"and {len(tasks.all) - len(shown):,} earlier ones")
+            self._paragraph(f"and {len(tasks.all) - len(shown):,} earlier tasks")
         self._key()
-        self._said(verdict_of_tasks(report))
+        self._paragraph(verdict_of_tasks(report))
 
     def _task(self, task: Task, scale: float) -> None:
         less, more = sorted((task.through * scale, task.direct * scale))
         title = f"{task.id}: {task.through:,} bytes through the model, {task.direct:,} directly"
         self._rect(0, less, "own", title)
         self._rect(less, more - less, "direct" if task.saved >= 0 else "more", title)
-        calls = counted(task.calls, "call")
-        self._row(
-            f"{moment(task.began)[5:16]}  {task.kind}",
-            more,
-            f"{size(task.through)} for {size(task.direct)}, {calls}",
-        )
+        figure = f"{size(task.through)} for {size(task.direct)}, {counted(task.calls, 'call')}"
+        self._row(f"{moment(task.began)[5:16]}  {task.kind}", more, figure)
 
     def _key(self) -> None:
         at = 0
@@ -136,39 +128,35 @@ class _Page:
         self.parts.append(f'<text class="head" x="20" y="{self.y}">{_text(text)}</text>')
         self.y += 14
 
-    def _said(self, text: str) -> None:
-        for line in _lines(text):
+    def _paragraph(self, text: str) -> None:
+        for line in textwrap.wrap(text, 130):
             self.parts.append(f'<text class="soft" x="20" y="{self.y + 14}">{_text(line)}</text>')
             self.y += 17
         self.y += 8
 
+    def _bar(self, name: str, count: int, scale: float, kind: str, report: Report, more: str = "") -> None:
+        """Add a row with one bar."""
+        self._rect(0, count * scale, kind, f"{name}: {report.amount(count)}")
+        self._row(name, count * scale, _figure(report, count) + more)
+
     def _row(self, name: str, at: float, figure: str) -> None:
-        """Name and figures of the row whose bars have been drawn, the last of them up to `at`."""
+        """Complete a row with its name and figure, after its bars were drawn up to `at`."""
         y = self.y + _BAR - 3
         self.parts.append(f'<text class="end" x="{_LEFT - 10}" y="{y}">{_text(cut(name, 26))}</text>')
-        self.parts.append(f'<text x="{_number(_LEFT + at + 8)}" y="{y}">{_text(figure)}</text>')
+        self.parts.append(f'<text x="{svg_number(_LEFT + at + 8)}" y="{y}">{_text(figure)}</text>')
         self.y += _ROW
 
     def _rect(self, at: float, width: float, kind: str, title: str) -> None:
         width = max(width, 1.5) if not at else width
         self.parts.append(
-            f'<rect class="{kind}" x="{_number(_LEFT + at)}" y="{self.y}" width="{_number(max(0.0, width))}" '
+            f'<rect class="{kind}" x="{svg_number(_LEFT + at)}" y="{self.y}" width="{svg_number(max(0.0, width))}" '
             f'height="{_BAR}"><title>{_text(title)}</title></rect>'
         )
 
-    def _figure(self, report: Report, count: int) -> str:
-        return f"{size(count)}, ~{report.tokens(count):,} tokens"
 
-
-def _lines(text: str) -> Iterator[str]:
-    import textwrap
-
-    yield from textwrap.wrap(text, 130)
+def _figure(report: Report, count: int) -> str:
+    return f"{size(count)}, ~{report.tokens(count):,} tokens"
 
 
 def _text(text: str) -> str:
     return html.escape(cut(text, 300))
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")

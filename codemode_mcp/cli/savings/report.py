@@ -1,21 +1,20 @@
-"""Exposure and tasks in one, what they come to in words, and the whole for programs. Pure."""
+"""A report on exposure and tasks: comparisons in words, and JSON. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from codemode_mcp.cli.savings.exposure import Exposure, Weight
-    from codemode_mcp.cli.savings.tasks import Reads, Task, Tasks
+    from codemode_mcp.cli.savings.tasks import Reads, Tasks
 
 BYTES_PER_TOKEN: Final = 4.0
-"""Approximate bytes of a token of schemas, programs and JSON; docs/savings.md names the source."""
+"""Approximate bytes of a token in schemas, programs and JSON. docs/savings.md names the source."""
 
 _KINDS: Final = {
     "look-up": "read declarations or searched, and called nothing",
@@ -29,10 +28,12 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that is shown.
+    """The contents of the report.
 
     Attributes:
-        tasks: None where nothing is said about them, and `unrecorded` why.
+        tasks: None if there are no recorded tasks.
+        unrecorded: the reason why there are none, in words.
+        reads: the part of results that the model sees.
     """
 
     exposure: Exposure
@@ -42,16 +43,16 @@ class Report:
     reads: Reads = "content"
 
     def tokens(self, count: int) -> int:
-        """About so many."""
+        """Return the approximate number of tokens for a number of bytes."""
         return round(count / self.bytes_per_token)
 
     def amount(self, count: int) -> str:
-        """`1,234 bytes (about 309 tokens)`."""
+        """Return a number of bytes in words: `1,234 bytes (about 309 tokens)`."""
         return f"{count:,} bytes (about {self.tokens(count):,} tokens)"
 
 
 def verdict_of_exposure(report: Report) -> str:
-    """Compare the shares of the prompt, in a sentence or two."""
+    """Compare the sizes in the prompt, in a sentence or two."""
     exposure, amount = report.exposure, report.amount
     pays, pays_reading = exposure.pays_from(), exposure.pays_from(reading=True)
     if pays is None or pays_reading is None:
@@ -63,22 +64,22 @@ def verdict_of_exposure(report: Report) -> str:
             f"{counted(exposure.direct.tools, 'tool')}."
         )
     share = exposure.saved / exposure.direct.prompt
-    said = f"exec and wait take {_percent(share)} less of the prompt: {amount(exposure.saved)}."
+    saving = f"exec and wait take {_percent(share)} less of the prompt: {amount(exposure.saved)}."
     if exposure.saved <= exposure.reading:
         return (
-            f"{said} But a task that reads the declarations of one server ({exposure.reading:,} bytes) takes more "
+            f"{saving} But a task that reads the declarations of one server ({exposure.reading:,} bytes) takes more "
             f"than that: then direct exposure would be cheaper here. With tools like these code mode pays from "
-            f"{counted(pays[0], 'tool')} on where none are read, and from about {counted(pays_reading[0], 'tool')} "
-            f"where they are."
+            f"{counted(pays[0], 'tool')} on if a task reads no declarations, and from about "
+            f"{counted(pays_reading[0], 'tool')} on if it reads those of one server."
         )
     return (
-        f"{said} With tools like these that pays from about {counted(pays[0], 'tool')} on, and from "
-        f"{counted(pays_reading[0], 'tool')} where a task reads the declarations of one server too."
+        f"{saving} With tools like these code mode pays from about {counted(pays[0], 'tool')} on, and from "
+        f"{counted(pays_reading[0], 'tool')} on if a task reads the declarations of one server."
     )
 
 
 def verdict_of_tasks(report: Report) -> str:
-    """Compare the bytes that went through the model; empty where nothing is recorded."""
+    """Compare the bytes that went through the model, in a sentence; empty if no tasks are recorded."""
     tasks = report.tasks
     if tasks is None or not tasks.all:
         return ""
@@ -90,32 +91,31 @@ def verdict_of_tasks(report: Report) -> str:
 
 def costs(report: Report) -> Iterator[str]:
     """Yield a line for each kind of task for which code mode cost more."""
-    costlier: Iterable[Task] = () if report.tasks is None else report.tasks.costlier
-    by_kind = Counter(task.kind for task in costlier)
+    costlier = () if report.tasks is None else report.tasks.costlier
     for kind, why in _KINDS.items():
-        if by_kind[kind]:  # type: ignore[index]
-            cost = -sum(task.saved for task in costlier if task.kind == kind)
-            why = "has not ended" if (by_kind[kind], kind) == (1, "open") else why  # type: ignore[index]
-            yield f"{by_kind[kind]:,} that {why}: {report.amount(cost)} more"  # type: ignore[index]
+        extra = [-task.saved for task in costlier if task.kind == kind]
+        if extra:
+            why = "has not ended" if kind == "open" and len(extra) == 1 else why
+            yield f"{len(extra):,} that {why}: {report.amount(sum(extra))} more"
 
 
 def left_out(report: Report) -> Iterator[str]:
-    """Yield remarks on tasks that the figures leave out."""
+    """Yield a line for each kind of runs and calls that the report leaves out."""
     tasks = report.tasks
     if tasks is None:
         return
     if tasks.unmeasured:
         yield f"{counted(tasks.unmeasured, 'run')} left out: recorded without sizes, or without the beginning"
     if tasks.terminal:
-        yield f"{counted(tasks.terminal, 'run')} left out: no model wrote them, but codemode-mcp run, repl or the like"
+        yield f"{counted(tasks.terminal, 'run')} left out: from codemode-mcp run, repl and other commands, not a model"
     if tasks.passed:
-        yield f"{counted(tasks.passed, 'call')} of pass-through mode left out: those are direct ones"
+        yield f"{counted(tasks.passed, 'call')} of pass-through mode left out: these are direct calls"
     if tasks.lost:
-        yield f"{counted(tasks.lost, 'event')} could not be recorded: the figures are too small"
+        yield f"{counted(tasks.lost, 'event')} could not be recorded, so the figures are too small"
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Return all figures; sizes in bytes, docs/savings.md names the fields."""
+    """Return the report as JSON, with sizes in bytes. docs/savings.md describes the fields."""
     exposure, tasks = report.exposure, report.tasks
     pays, reading = exposure.pays_from(), exposure.pays_from(reading=True)
 
@@ -195,6 +195,6 @@ def _tasks_as_json(report: Report, tasks: Tasks) -> dict[str, Any]:
 
 
 def _percent(share: float) -> str:
-    """Never 100 % of what is not all."""
+    """Return a percentage, which is 100 % only for all."""
     shown = min(share, 0.999) if share < 1 else share
     return f"{shown * 100:.1f}%" if shown > 0.99 else f"{shown * 100:.0f}%"

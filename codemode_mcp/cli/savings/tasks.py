@@ -1,40 +1,38 @@
-"""Bytes that recorded runs have sent through the model, and that direct calls would have sent. Pure."""
+"""The bytes that recorded runs have sent through the model, and that direct calls would have sent. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from codemode_mcp.cli.trace.event_fields import mapping, number, text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Reads = Literal["content", "structured"]
-"""Part of a result that a client shows its model: its content blocks, or its `structuredContent` where there is one."""
+"""The part of a result that a client shows its model: the content blocks, or `structuredContent` if there is any."""
 
 Kind = Literal["task", "single", "look-up", "failed", "refused", "open"]
-"""`single`: one nested call; `look-up`: none; `refused`: an attempt of which nothing ran; `open`: no end recorded."""
+"""`single`: one nested call. `look-up`: no call. `refused`: the program did not start. `open`: no end is recorded."""
 
-_OURS: Final = ("core:", "client:")
-"""Tools that there would be no need for, or that would be the model itself, if tools were called directly."""
-
-
-_YEAR_9999: Final = 253_370_764_800
-"""The year 9999 in Unix seconds, the last one with dates."""
+_NOT_DIRECT: Final = ("core:", "client:")
+"""Beginnings of ids of tools that have no counterpart in direct calling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run, or an attempt at one, in bytes.
+    """One run, or a request that started none, with sizes in bytes.
 
     Attributes:
-        id: the run's; of an attempt of which nothing ran, the request's.
+        id: the id of the run, or of the request.
         began: Unix seconds.
-        requests: how often the model wrote: `exec` and each `wait`.
-        sent: arguments of these requests; `shown`: their answers.
-        calls: nested ones, of tools that could have been called directly.
-        repeats: those of them that asked again what could be asked again, in the same words: a model would have had the
-            answer already.
-        arguments, results: of these calls, without the repeats.
+        requests: number of requests that the model wrote: `exec` and each `wait`.
+        sent: size of the arguments of these requests.
+        shown: size of their answers.
+        calls: number of nested calls of tools that could have been called directly.
+        repeats: number of these calls that repeat a repeatable call: a model would have had the answer already.
+        arguments, results: sizes for these calls, without the repeats.
     """
 
     id: str
@@ -55,40 +53,40 @@ class Task:
 
     @property
     def failed(self) -> bool:
+        """Return True if the program failed or did not start."""
         return self.kind in ("failed", "refused")
 
     @property
     def direct(self) -> int:
-        """Return what direct calling would have put there. Of what failed it is nothing: the next attempt calls
-        again."""
+        """Return the bytes of direct calling. A failed task counts nothing, because the next attempt calls again."""
         return 0 if self.failed else self.arguments + self.results
 
     @property
     def steps_saved(self) -> int:
-        """Calls that needed no step of the model's own; negative where it took more steps."""
+        """Return the number of steps of the model that code mode has saved; negative if it took more."""
         return (0 if self.failed else self.calls - self.repeats) - self.requests
 
     @property
     def stayed(self) -> int:
-        """Results that the model did not have to see."""
+        """Return the bytes of results that the model did not see."""
         return 0 if self.failed else max(0, self.results - self.shown)
 
     @property
     def saved(self) -> int:
-        """Negative where code mode cost more."""
+        """Return the bytes that code mode has saved; negative if it cost more."""
         return self.direct - self.through
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """All that is recorded.
+    """The tasks of a trajectory.
 
     Attributes:
-        all: in the order they began.
-        unmeasured: runs of which sizes or the beginning are not recorded.
-        terminal: runs of `codemode-mcp run` and the like, which no model wrote.
-        passed: calls of pass-through mode, which are direct ones.
-        lost: events that were not recorded.
+        all: tasks in the order in which they began.
+        unmeasured: number of runs without recorded sizes, or without the beginning.
+        terminal: number of runs of `codemode-mcp run` and other commands, which no model wrote.
+        passed: number of calls in pass-through mode, which are direct calls.
+        lost: number of events that were not recorded.
     """
 
     all: tuple[Task, ...] = ()
@@ -99,19 +97,22 @@ class Tasks:
 
     @property
     def through(self) -> int:
+        """Return the bytes that went through the model."""
         return sum(task.through for task in self.all)
 
     @property
     def direct(self) -> int:
+        """Return the bytes of direct calling."""
         return sum(task.direct for task in self.all)
 
     @property
     def saved(self) -> int:
+        """Return the bytes that code mode has saved; negative if it cost more."""
         return self.direct - self.through
 
     @property
     def costlier(self) -> tuple[Task, ...]:
-        """Those for which direct calling would have been cheaper."""
+        """Return the tasks for which direct calling would have been cheaper."""
         return tuple(task for task in self.all if task.saved < 0)
 
 
@@ -126,11 +127,12 @@ class _Request:
 
     @property
     def by_model(self) -> bool:
-        """Return False if its client has come back with a person's answers."""
+        """Return False if the client has only come back with the answers of a person."""
         return self.sent != 0
 
     @property
     def sized(self) -> bool:
+        """Return True if all sizes are recorded."""
         return self.sent is not None and (self.shown is not None or not self.answered)
 
 
@@ -147,15 +149,18 @@ class _Run:
     results: int = 0
     requests: list[_Request] = field(default_factory=list)
     asked: set[tuple[str, str]] = field(default_factory=set)
+    """Tools and digests of arguments of calls that have ended."""
 
     def begin(self, event: Mapping[str, Any]) -> tuple[int, tuple[str, str]]:
-        given = _mapping(event, "input")
+        """Count the beginning of a call, and return its size, tool and digest for `end`."""
+        given = mapping(event, "input")
         size = _size(given, "bytes") or 0
         self.calls += 1
         self.arguments += size
-        return size, (_text(event, "tool"), _text(given, "digest"))
+        return size, (text(event, "tool"), text(given, "digest"))
 
     def end(self, event: Mapping[str, Any], begun: tuple[int, tuple[str, str]] | None, reads: Reads) -> None:
+        """Count the end of a call."""
         if begun is not None and begun[1][1] and event.get("repeatable") is True:
             if begun[1] in self.asked:
                 self.repeats += 1
@@ -167,17 +172,18 @@ class _Run:
 
 
 def tasks_of(events: Iterable[Mapping[str, Any]], reads: Reads = "content", since: float = 0.0) -> Tasks:
-    """Return the tasks of a trajectory from its events, in the order of writing; other lines are passed over.
+    """Return the tasks of a trajectory.
 
     Args:
-        since: Unix seconds; what began before is left out.
+        events: the events in the order in which they were written. Invalid ones are ignored.
+        since: Unix seconds; tasks that began before are left out.
     """
     requests: dict[str, _Request] = {}
     runs: dict[str, _Run] = {}
     calls: dict[str, tuple[int, tuple[str, str]]] = {}
     passed = lost = 0
     for event in events:
-        about, when = event.get("id"), _number(event.get("time"))
+        about, when = event.get("id"), number(event.get("time"))
         if when is None:
             continue
         if event.get("kind") == "lost":
@@ -188,15 +194,15 @@ def tasks_of(events: Iterable[Mapping[str, Any]], reads: Reads = "content", sinc
         run_id = about.partition("/")[0]
         match event.get("kind"):
             case "exec" | "wait" as kind:
-                requests[about] = _Request(when, kind, _text(event, "run"), _size(event, "bytes"))
+                requests[about] = _Request(when, kind, text(event, "run"), _size(event, "bytes"))
             case "answered" if about in requests:
                 request = requests[about]
-                request.answered, request.run = True, _text(event, "run")
-                nothing = _text(event, "status") in ("asks", "cancelled")
+                request.answered, request.run = True, text(event, "run")
+                nothing = text(event, "status") in ("asks", "cancelled")
                 request.shown = 0 if nothing else _seen(event, reads)
             case "run_started":
                 run = runs.setdefault(about, _Run(when))
-                run.began, run.parent = when, _text(event, "parent") or None
+                run.began, run.parent = when, text(event, "parent") or None
             case "call_started" if run_id.startswith("run_") and _counts(event):
                 calls[about] = runs.setdefault(run_id, _Run(when)).begin(event)
             case "call_started" if run_id.startswith("call_") and when >= since:
@@ -204,15 +210,15 @@ def tasks_of(events: Iterable[Mapping[str, Any]], reads: Reads = "content", sinc
             case "call_ended" if run_id.startswith("run_") and _counts(event):
                 runs.setdefault(run_id, _Run(when)).end(event, calls.pop(about, None), reads)
             case "run_ended":
-                runs.setdefault(about, _Run(when)).status = _text(event, "status")
-    return _put_together(requests, runs, since, passed, lost)
+                runs.setdefault(about, _Run(when)).status = text(event, "status")
+    return _assembled(requests, runs, since, passed, lost)
 
 
-def _put_together(
+def _assembled(
     requests: Mapping[str, _Request], runs: Mapping[str, _Run], since: float, passed: int, lost: int
 ) -> Tasks:
     of_parent = {run.parent: run for run in runs.values() if run.parent is not None}
-    found: list[Task] = []
+    tasks: list[Task] = []
     unmeasured = terminal = 0
     for request_id, request in requests.items():
         run = of_parent.get(request_id) or runs.get(request.run)
@@ -220,8 +226,7 @@ def _put_together(
             run.requests.append(request)
         elif request.began >= since and request.by_model and request.answered:
             if request.sized:
-                sent, shown = request.sent or 0, request.shown or 0
-                found.append(Task(request_id, request.began, "refused", 1, sent, shown))
+                tasks.append(Task(request_id, request.began, "refused", 1, request.sent or 0, request.shown or 0))
             else:
                 unmeasured += 1
     for run_id, run in runs.items():
@@ -234,7 +239,7 @@ def _put_together(
         if run.began is None or not whole:
             unmeasured += 1
             continue
-        found.append(
+        tasks.append(
             Task(
                 run_id,
                 run.began,
@@ -248,7 +253,7 @@ def _put_together(
                 run.results,
             )
         )
-    return Tasks(tuple(sorted(found, key=lambda task: task.began)), unmeasured, terminal, passed, lost)
+    return Tasks(tuple(sorted(tasks, key=lambda task: task.began)), unmeasured, terminal, passed, lost)
 
 
 def _kind(run: _Run) -> Kind:
@@ -260,31 +265,16 @@ def _kind(run: _Run) -> Kind:
 
 
 def _counts(event: Mapping[str, Any]) -> bool:
-    return not _text(event, "tool").startswith(_OURS)
+    return not text(event, "tool").startswith(_NOT_DIRECT)
 
 
 def _seen(event: Mapping[str, Any], reads: Reads) -> int | None:
-    """Bytes of a result that the model of such a client sees; None: that is not recorded."""
-    text, structured = _size(event, "text_bytes"), _size(event, "structured_bytes")
-    return structured if reads == "structured" and structured is not None else text
-
-
-def _number(value: Any) -> float | None:
-    is_moment = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _YEAR_9999
-    return float(value) if is_moment else None
+    """Return the bytes of a result that the model sees, or None if they are not recorded."""
+    structured = _size(event, "structured_bytes")
+    return structured if reads == "structured" and structured is not None else _size(event, "text_bytes")
 
 
 def _size(event: Mapping[str, Any], key: str) -> int | None:
     value = event.get(key)
-    # JSON has numbers that no size is.
+    # JSON may have negative, fractional and huge numbers here.
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
-
-
-def _text(event: Mapping[str, Any], key: str) -> str:
-    value = event.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(event: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = event.get(key)
-    return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""A report in a terminal. Pure."""
+"""A report as text for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -17,26 +17,37 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.savings.tasks import Tasks
 
 COLUMNS: Final = 100
+"""Largest width of the report."""
+
 MAX_SERVERS: Final = 30
-"""Servers with a line of their own; the rest is summed up."""
+"""Servers that have a line; the others share one."""
 
 MAX_TASKS: Final = 20
-"""Latest tasks with a line of their own; the rest is summed up."""
+"""Latest tasks that have a line."""
 
 _NAME: Final = 24
-_DRAWN = str.maketrans({"█": "#", "░": "-", "▒": "!", "…": ".", "·": "-"})
+"""Columns for a name."""
+
+_ASCII = str.maketrans({"█": "#", "░": "-", "▒": "!", "…": ".", "·": "-"})
 
 
 def drawn(report: Report, width: int, *, unicode: bool = True) -> Iterator[str]:
-    """Yield the lines of a report, at most `width` columns each, and 100, where that leaves room for anything."""
+    """Yield the lines of a report.
+
+    Args:
+        width: columns of the terminal; at least 70 and at most `COLUMNS` are used.
+        unicode: False to draw in ASCII.
+    """
     width = max(70, min(width, COLUMNS))
     if unicode:
         yield from _lines(report, width)
         return
-    servers = [replace(server, name=_ascii(server.name), why=_ascii(server.why)) for server in report.exposure.servers]
-    plainer = replace(report, exposure=replace(report.exposure, servers=tuple(servers)))
-    for line in _lines(plainer, width):
-        yield line.translate(_DRAWN).encode("ascii", "replace").decode()
+    servers = [
+        replace(server, name=_escaped(server.name), why=_escaped(server.why)) for server in report.exposure.servers
+    ]
+    escaped = replace(report, exposure=replace(report.exposure, servers=tuple(servers)))
+    for line in _lines(escaped, width):
+        yield line.translate(_ASCII).encode("ascii", "replace").decode()
 
 
 def _lines(report: Report, width: int) -> Iterator[str]:
@@ -83,7 +94,7 @@ def _exposure(report: Report, width: int) -> Iterator[str]:
     )
     for server in exposure.servers:
         if server.state != "listed":
-            how = "counts by what it listed before" if server.state == "remembered" else "is left out"
+            how = "is counted with its earlier tool list" if server.state == "remembered" else "is left out"
             yield from _folded(f"- {plain(server.name)} {how}: {plain(' '.join(server.why.split()))}", width)
 
 
@@ -99,31 +110,29 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
         figures = f"{task.calls:>5,} {size(task.through):>9} {size(task.direct):>9}"
         yield _with_bar(f"{moment(task.began)[:19]} {_padded(task.id, 11)} {task.kind:8} {figures}", bar, width)
     if len(tasks.all) > len(shown):
-        yield f"… {len(tasks.all) - len(shown):,} earlier ones; --json has all of them"
-    yield "█ both  ░ only direct calling would have sent it  ▒ only code mode did"
+        yield f"… {len(tasks.all) - len(shown):,} earlier tasks; --json has all of them"
+    yield "█ both  ░ direct calling only  ▒ code mode only"
     yield ""
     yield from _folded(verdict_of_tasks(report), width)
     calls, requests = sum(task.calls for task in tasks.all), sum(task.requests for task in tasks.all)
     steps = sum(task.steps_saved for task in tasks.all)
     repeats = sum(task.repeats for task in tasks.all)
-    again = f" ({repeats:,} asked the same again and count as nothing)" if repeats else ""
-    said = f"{steps:,} fewer than one call at a time" if steps >= 0 else f"{-steps:,} more than direct calling"
+    again = f" ({repeats:,} repeated an earlier call and are not counted)" if repeats else ""
+    difference = f"{steps:,} fewer than with single calls" if steps >= 0 else f"{-steps:,} more than with single calls"
     stayed = sum(task.stayed for task in tasks.all)
     yield from _folded(
-        f"{len(tasks.all):,} tasks made {calls:,} calls{again} in {requests:,} steps of the model, {said}. "
+        f"{len(tasks.all):,} tasks made {calls:,} calls{again} in {requests:,} steps of the model, {difference}. "
         f"{report.amount(stayed)} of results stayed in the sandbox.",
         width,
     )
-    found = [*costs(report)]
-    if found:
-        costlier = len(tasks.costlier)
-        yield f"Code mode cost more in {costlier:,} of them:"
-    for line in (*found, *left_out(report)):
+    if tasks.costlier:
+        yield f"Code mode cost more in {len(tasks.costlier):,} of them:"
+    for line in (*costs(report), *left_out(report)):
         yield from _folded(f"- {line}", width)
 
 
 def _with_bar(figures: str, bar: str, width: int) -> str:
-    """Return a row of figures and a bar, which is cut where the figures need its columns."""
+    """Return a row of figures and a bar, which is cut to the remaining columns."""
     return f"{figures} {bar[: max(0, width - columns(figures) - 1)]}".rstrip()
 
 
@@ -134,12 +143,12 @@ def _padded(name: str, width: int = _NAME) -> str:
     return shown + " " * (width - columns(shown))
 
 
-def _ascii(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode()
 
 
 def _folded(text: str, width: int) -> Iterator[str]:
-    """Yield a text in lines that fit, broken between words, or within one that is too long."""
+    """Yield the lines of a text, broken between words, or inside a word that is too long."""
     indent = "  " if text.startswith("- ") else ""
     line = ""
     for word in text.split(" "):

@@ -1,5 +1,5 @@
-"""`codemode-mcp trace`: what one run did and when, out of the trajectory.
+"""`codemode-mcp trace`: the timeline of a run, from the trajectory.
 
-`reading` finds its events in the files, `timeline` makes of them what happened when, `text` draws that in a terminal
-and `page` as one page of HTML.
+`reading` finds the events in the files, `timeline` makes a timeline of them, `text` draws it in a terminal, and `page`
+in HTML. `progress` does the same for a run of this process.
 """

@@ -1,4 +1,4 @@
-"""A trace as one page of HTML that needs nothing else: no script, no file, no network. Pure."""
+"""A trace as one page of HTML, without scripts, other files and the network. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 5_000
 """Calls that are drawn; the rest is counted."""
 
-FOLDED: Final = 4
-"""Least number of completed calls of one tool in a row that are drawn as one."""
+MIN_FOLDED: Final = 4
+"""Least number of successive completed calls of one tool that share a row."""
 
 _WIDTH: Final = 1000
-"""Width of the drawing, in units of its own."""
+"""Width of the drawing, in units of the SVG."""
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2330; --soft: #5c6675; --line: #d9dee6; --ground: #ffffff; --band: #f4f6f9;
@@ -61,7 +61,7 @@ details summary { cursor: pointer; color: var(--soft); font-size: 12px; } pre { 
 
 
 def page(trace: Trace) -> str:
-    """Return the whole page."""
+    """Return the page."""
     first, second = heading(trace)
     title = f"Run {plain(trace.id)[:16]}"
     return "\n".join(
@@ -88,20 +88,18 @@ def page(trace: Trace) -> str:
 
 
 def _table(trace: Trace) -> Iterator[str]:
-    earliest = min([trace.time.began, *(request.time.began for request in trace.requests)])
-    latest = max(trace.until, earliest)
+    earliest, latest = trace.earliest, max(trace.until, trace.earliest)
     scale = Scale(earliest, latest, trace.pauses)
     yield '<div class="scroll"><table><thead><tr><th class="what">What</th>'
     yield f"<th>{_axis(earliest, latest, trace, scale)}</th>"
     yield '<th class="took">Took</th><th class="said">Result</th></tr></thead><tbody>'
     for request in trace.requests:
-        said = " ".join(part for part in (request.status, request.code) if part) or "no answer recorded"
         title = f"{request.kind}: {_span(request.time, earliest)}"
         bar = _bars(trace, scale, [(request.time, "request", title)])
-        yield _row(request.kind, bar, request.time, said, request.code != "", request.input)
-    for _, group in groupby(trace.calls[:MAX_ROWS], _alike):
+        yield _row(request.kind, bar, request.time, request.result, request.code != "", request.input)
+    for _, group in groupby(trace.calls[:MAX_ROWS], _row_key):
         calls = list(group)
-        if len(calls) >= FOLDED:
+        if len(calls) >= MIN_FOLDED:
             yield _folded(calls, trace, scale, earliest)
         else:
             for call in calls:
@@ -110,17 +108,17 @@ def _table(trace: Trace) -> Iterator[str]:
     if len(trace.calls) > MAX_ROWS:
         yield f"<p>… {len(trace.calls) - MAX_ROWS} more calls; --json has all of them</p>"
     if trace.lost:
-        yield f'<p class="bad">{trace.lost} events were lost meanwhile; what is shown is not all.</p>'
+        yield f'<p class="bad">{trace.lost} events were lost, so this is not everything.</p>'
 
 
-def _alike(call: Call) -> object:
-    """Return a key that neighbours share when one row can show them."""
+def _row_key(call: Call) -> object:
+    """Return a key that is equal for successive calls that can share a row."""
     is_plain = call.status == "completed" and call.time.ended is not None and call.asked is None and not call.input
     return call.tool if is_plain else call.id, is_plain
 
 
 def _folded(calls: Sequence[Call], trace: Trace, scale: Scale, earliest: float) -> str:
-    """Draw completed calls of one tool in one row: how many, when, how long in all, and the bytes of all results."""
+    """Draw completed calls of one tool in one row: their number, times, total duration and total size of results."""
     whole = Bar(min(call.made for call in calls), max(call.time.ended or call.made for call in calls))
     title = f"{plain(calls[0].tool)}, {len(calls)} calls: {_span(whole, earliest)}"
     bars = _bars(trace, scale, [(call.time, "call", title) for call in calls])
@@ -130,48 +128,41 @@ def _folded(calls: Sequence[Call], trace: Trace, scale: Scale, earliest: float) 
 def _call(call: Call, trace: Trace, scale: Scale, earliest: float) -> str:
     parts: list[tuple[Bar, str, str]] = []
     if call.made < call.time.began:
-        queued = type(call.time)(call.made, call.time.began)
+        queued = Bar(call.made, call.time.began)
         parts.append((queued, "queued", f"queued: {_span(queued, earliest)}"))
     kind = "failed" if call.status == "failed" else "call"
     parts.append((call.time, kind, f"{plain(call.tool)}: {_span(call.time, earliest)}"))
     if call.asked is not None:
         parts.append((call.asked, "asked", f"waiting for approval: {_span(call.asked, earliest)}"))
-    if not call.status:
-        said = "no end recorded"
-    elif call.status == "completed":
-        said = size(call.size)
-    else:
-        said = f"{call.status}: {call.code}" if call.code else call.status
+    result = call.result
     if call.asked is not None and call.asked.detail:
-        said += f"; {call.asked.detail}"
+        result += f"; {call.asked.detail}"
     if call.status == "failed":
-        said += ", sent" if call.dispatched else ", not sent"
-    whole = type(call.time)(call.made, call.time.ended)
-    return _row(call.tool, _bars(trace, scale, parts), whole, said, call.status == "failed", call.input)
+        result += ", sent" if call.dispatched else ", not sent"
+    whole = Bar(call.made, call.time.ended)
+    return _row(call.tool, _bars(trace, scale, parts), whole, result, call.status == "failed", call.input)
 
 
-def _row(name: str, bars: str, time: Bar, said: str, bad: bool, given: Mapping[str, Any]) -> str:
+def _row(name: str, bars: str, time: Bar, result: str, bad: bool, inputs: Mapping[str, Any]) -> str:
     took = "" if time.ended is None else duration(max(0.0, time.ended - time.began))
     more = ""
-    if given:
-        text = plain_lines(json.dumps(given, ensure_ascii=False, indent=1))
+    if inputs:
+        text = plain_lines(json.dumps(inputs, ensure_ascii=False, indent=1))
         more = f"<details><summary>input</summary><pre>{html.escape(text)}</pre></details>"
     mark = ' class="bad"' if bad else ""
     return (
         f'<tr><td class="what"><span class="name">{_text(name)}</span>{more}</td><td>{bars}</td>'
-        f'<td class="took">{_text(took)}</td><td class="said"><span{mark}>{_text(said)}</span></td></tr>'
+        f'<td class="took">{_text(took)}</td><td class="said"><span{mark}>{_text(result)}</span></td></tr>'
     )
 
 
 def _bars(trace: Trace, scale: Scale, parts: list[tuple[Bar, str, str]]) -> str:
     drawn = [_rect(pause, "pause", _pause(pause), trace, scale, 0, 18) for pause in trace.pauses]
     drawn += [_rect(bar, kind, title, trace, scale, 4, 10) for bar, kind, title in parts]
-    for takeover in trace.takeovers:
-        at = _number(scale(takeover.at) * _WIDTH)
-        drawn.append(f'<line class="taken" x1="{at}" x2="{at}" y1="0" y2="18"/>')
-    for pause in trace.pauses:
-        at = _number(scale(pause.began) * _WIDTH)
-        drawn.append(f'<line class="edge" x1="{at}" x2="{at}" y1="0" y2="18"/>')
+    lines = [("taken", takeover.at) for takeover in trace.takeovers] + [("edge", pause.began) for pause in trace.pauses]
+    for kind, when in lines:
+        at = svg_number(scale(when) * _WIDTH)
+        drawn.append(f'<line class="{kind}" x1="{at}" x2="{at}" y1="0" y2="18"/>')
     label = _text(parts[-1][2]) if parts else ""
     return (
         f'<svg viewBox="0 0 {_WIDTH} 18" preserveAspectRatio="none" role="img" aria-label="{label}">'
@@ -185,7 +176,7 @@ def _rect(bar: Bar, kind: str, title: str, trace: Trace, scale: Scale, top: int,
     width = max(2.0, last - first)
     first = min(first, _WIDTH - width)
     return (
-        f'<rect class="{kind}" x="{_number(first)}" y="{top}" width="{_number(width)}" height="{height}">'
+        f'<rect class="{kind}" x="{svg_number(first)}" y="{top}" width="{svg_number(width)}" height="{height}">'
         f"<title>{_text(title)}</title></rect>"
     )
 
@@ -199,7 +190,9 @@ def _axis(earliest: float, latest: float, trace: Trace, scale: Scale) -> str:
             step *= 2 if length / step <= 10 else 5
         at = step
         while at < length * 0.9:
-            marks.append(f'<span class="mid" style="left:{_number(at / length * 100)}%">{_text(duration(at))}</span>')
+            marks.append(
+                f'<span class="mid" style="left:{svg_number(at / length * 100)}%">{_text(duration(at))}</span>'
+            )
             at += step
     before = 0.0
     for pause in trace.pauses:
@@ -207,7 +200,7 @@ def _axis(earliest: float, latest: float, trace: Trace, scale: Scale) -> str:
         if at - before > 0.25 and at < 0.75:
             before = at
             text = f"suspended at {duration(pause.began - earliest)}"
-            marks.append(f'<span class="mid" style="left:{_number(at * 100)}%">{_text(text)}</span>')
+            marks.append(f'<span class="mid" style="left:{svg_number(at * 100)}%">{_text(text)}</span>')
     marks.append(f'<span class="end">{_text(duration(max(0.0, length)))}</span>')
     return f'<div class="axis">{"".join(marks)}</div>'
 
@@ -244,9 +237,10 @@ def _text(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Text of several lines with everything escaped that does not print as itself."""
+    """Return a text of several lines in which everything that does not print as itself is escaped."""
     return "\n".join(plain(line, right_to_left=True) for line in text.split("\n"))
 
 
-def _number(value: float) -> str:
+def svg_number(value: float) -> str:
+    """Return a number with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""Progress of a run from its events as they come: a line that counts its calls, and its trace in the end. Pure."""
+"""The progress of a run in this process, from its events: a line that counts its calls, and its trace. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.trace.timeline import Trace
 
 MAX_EVENTS: Final = 200_000
-"""Events of one run that are kept for its trace; the rest is counted as lost."""
+"""Events that are kept for a trace; the rest is counted as lost."""
 
 MAX_INPUTS: Final = 64 * 1024 * 1024
-"""Characters of their inputs."""
+"""Characters of inputs that are kept for a trace."""
 
 
 class Progress:
-    """Counts nested calls. `listen` is for an auditor.
+    """Counts nested calls.
 
     Args:
-        called: what a program writes to call a tool, by the tool's id.
+        called: returns the expression by which a program calls a tool, for its id.
     """
 
     def __init__(self, called: Callable[[str], str] = str) -> None:
         self._called = called
         self._running: dict[str, tuple[str, float]] = {}
-        """Ids of calls: their tools, and when they began."""
+        """Tools and start times of calls, by the id of the call, in the order in which they began."""
         self._asked: set[str] = set()
         self.done = 0
         self.failed = 0
@@ -42,10 +42,11 @@ class Progress:
 
     @property
     def begun(self) -> int:
-        """Calls that were not queued only."""
+        """Return the number of calls that have left the queue."""
         return len(self._running) + self.done + self.failed
 
     def listen(self, event: Event) -> None:
+        """Count an event. This is a listener for an auditor."""
         match event.kind:
             case "call_started":
                 self._running[event.id] = str(event.fields.get("tool", "")), event.time
@@ -61,12 +62,14 @@ class Progress:
                     self.failed += 1
 
     def line(self, now: float, width: int, made: int = 0) -> str:
-        """`3 running, 41 done, 1 failed, 12 queued · MCP.github.listIssues 1.2 s`, of which the last has run for
-        longest; empty before the first call.
+        """Return a line such as `3 running, 41 done, 1 failed, 12 queued · MCP.github.listIssues 1.2 s`.
+
+        The last part is the call that has run for the longest time. Before the first call the line is empty.
 
         Args:
             now: Unix seconds.
-            made: all calls of the program; those that have not begun are queued.
+            width: largest number of columns.
+            made: number of all calls that the program has made, including queued ones.
         """
         running = [each for call, each in self._running.items() if call not in self._asked]
         counts = {
@@ -78,7 +81,7 @@ class Progress:
         }
         text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         if running:
-            tool, since = running[0]  # they are in the order in which they began
+            tool, since = running[0]
             took = f" {duration(round(max(0.1, now - since), 1))}"
             room = width - columns(text) - len(took) - 3
             name = cut(self._called(tool), max(0, room))
@@ -90,7 +93,7 @@ class Progress:
 
 
 class Record:
-    """Keeps the events of one run. `listen` is for an auditor."""
+    """Keeps the events of one run for its trace."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -102,6 +105,7 @@ class Record:
         return f"<Record: {len(self._events)} events>"
 
     def listen(self, event: Event) -> None:
+        """Keep an event. This is a listener for an auditor."""
         if event.kind == "run_started":
             self._run = event.id
         size = len(event.inputs or "")
@@ -112,7 +116,7 @@ class Record:
         self._events.append(event)
 
     def trace(self, inputs: Inputs, redact: Callable[[str], str]) -> Trace | None:
-        """Return the trace, in the form of one from a trajectory; None if nothing of the program has run."""
+        """Return the trace, as from a trajectory, or None if no run has started."""
         if self._run is None:
             return None
         documents = [document_of(event, inputs, redact) for event in self._events]

@@ -1,7 +1,8 @@
-"""The files of a trajectory: those that were put aside too, read line by line."""
+"""Read the files of a trajectory, line by line, including those that were renamed when they were full."""
 
 from __future__ import annotations
 
+import glob
 import json
 from collections import deque
 from functools import partial
@@ -14,38 +15,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_NAMED: Final = 5
-"""Runs that are named where it is not clear which is meant."""
+"""Runs that a message about an ambiguous id lists."""
 
 MAX_EVENTS: Final = 200_000
 """Events of one run that are read."""
 
 MAX_LINE: Final = 64 * 1024 * 1024
-"""Bytes that are read as one line: a torn file may have gigabytes without the end of a line."""
+"""Bytes that are read as one line: a damaged file may have gigabytes without a line end."""
 
 
 class NoTrace(Exception):
-    """There is no such trace; the message says why."""
+    """No run has the id, or several have it. The message is for the user."""
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the trajectory's files that are there, the oldest first."""
+    """Return the existing files of a trajectory, the oldest first."""
     found = []
-    for each in path.parent.glob(f"{_literal(path.name)}.*"):
+    for each in path.parent.glob(f"{glob.escape(path.name)}.*"):
         number = each.name[len(path.name) + 1 :]
         if number.isascii() and number.isdecimal():
             found.append((int(number), each))
-    # Reading a pipe may never end.
+    # A pipe is not a file here: reading it may never end.
     return [each for each in [*(each for _, each in sorted(found, reverse=True)), path] if each.is_file()]
 
 
 def find(path: Path, prefix: str) -> Trace:
-    """Return the trace of the run whose id begins so.
+    """Return the trace of the run whose id begins with `prefix`.
 
     Raises:
-        NoTrace: there is none, or more than one.
+        NoTrace: no run has such an id, or several have.
         OSError: a file cannot be read.
     """
-    run_id = _only_one(path, prefix)
+    run_id = _complete_id(path, prefix)
     events: list[dict[str, Any]] = []
     requests: set[str] = set()
     for event in _events(path, (run_id,)):
@@ -55,15 +56,15 @@ def find(path: Path, prefix: str) -> Trace:
                 requests.add(str(event.get("id")))
             elif isinstance(event.get("parent"), str) and event.get("kind") == "run_started":
                 requests.add(event["parent"])
-    # Events of a request before its run is known, and events that were lost meanwhile.
+    # Add the events of requests from before their run was known, and reports of lost events.
     known = {(event.get("id"), event.get("kind")) for event in events}
     times = [event["time"] for event in events if isinstance(event.get("time"), int | float)]
     processes = {event.get("pid") for event in events}
     for event in _events(path, (*sorted(requests), '"kind":"lost"')):
         if event.get("kind") == "lost":
             when = event.get("time")
-            is_of = isinstance(when, int | float) and times and min(times) <= when <= max(times) + 1
-            if is_of and event.get("pid") in processes:
+            is_during_run = isinstance(when, int | float) and times and min(times) <= when <= max(times) + 1
+            if is_during_run and event.get("pid") in processes:
                 events.append(event)
         elif event.get("id") in requests and (event.get("id"), event.get("kind")) not in known:
             events.append(event)
@@ -71,9 +72,7 @@ def find(path: Path, prefix: str) -> Trace:
 
 
 def latest(path: Path, count: int) -> list[Trace]:
-    """Return the runs, and the calls of pass-through mode, that began last, the newest first.
-
-    Of their calls only the beginnings are read.
+    """Return the latest runs and pass-through calls, the newest first. The ends of their calls are left out.
 
     Raises:
         OSError: a file cannot be read.
@@ -85,7 +84,7 @@ def latest(path: Path, count: int) -> list[Trace]:
         if run_id is None:
             continue
         if run_id not in found:
-            # The file of a process that took a run over need not have its beginning.
+            # A run that was taken over may have begun in the file of another process.
             if event.get("kind") not in ("run_started", "taken_over", "call_started"):
                 continue
             found[run_id] = []
@@ -104,7 +103,7 @@ def latest(path: Path, count: int) -> list[Trace]:
 
 
 def every(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield all events of the files, the oldest file first, one after the other.
+    """Yield all events, in the order in which they were written.
 
     Raises:
         OSError: a file cannot be read.
@@ -112,7 +111,8 @@ def every(path: Path) -> Iterator[dict[str, Any]]:
     return _events(path, ("",))
 
 
-def _only_one(path: Path, prefix: str) -> str:
+def _complete_id(path: Path, prefix: str) -> str:
+    """Return the only id that begins with `prefix`."""
     found: dict[str, None] = {}
     for event in _events(path, (prefix,)):
         run_id = _run_of(event)
@@ -123,18 +123,18 @@ def _only_one(path: Path, prefix: str) -> str:
             if len(found) > MAX_NAMED:
                 break
     if not found:
-        looked = len(files_of(path))
-        where = f"{path}, which is not there" if not looked else f"{path}" + (f" and {looked - 1} more" * (looked > 1))
+        count = len(files_of(path))
+        where = f"{path}, which does not exist" if not count else f"{path}" + (f" and {count - 1} more" * (count > 1))
         raise NoTrace(f"no run whose id begins with {prefix[:60]!r} is in {where}; codemode-mcp trace lists the latest")
     if len(found) > 1:
-        named = ", ".join(each[:16] for each in [*found][:MAX_NAMED])
+        ids = ", ".join(each[:16] for each in [*found][:MAX_NAMED])
         more = " and more" if len(found) > MAX_NAMED else ""
-        raise NoTrace(f"more than one run has an id that begins with {prefix[:60]!r}: {named}{more}; give more of it")
+        raise NoTrace(f"several runs have an id that begins with {prefix[:60]!r}: {ids}{more}; give more of the id")
     return next(iter(found))
 
 
 def _run_of(event: dict[str, Any]) -> str | None:
-    """Return the run that an event belongs to: a run's own, or of a nested call."""
+    """Return the id of the run of an event, which may be about a nested call; None for other events."""
     about, kind = event.get("id"), event.get("kind")
     if not isinstance(about, str) or kind in ("exec", "wait", "answered", "lost"):
         return None
@@ -142,7 +142,7 @@ def _run_of(event: dict[str, Any]) -> str | None:
 
 
 def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the events whose lines have any of these in them. Lines that are none, or torn, are passed over."""
+    """Yield the events whose lines have one of the needles. Other and damaged lines are skipped."""
     wanted = [needle.encode("utf-8", "surrogatepass") for needle in needles]
     for each in files_of(path):
         with each.open("rb") as file:
@@ -158,14 +158,9 @@ def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _is_event(event: dict[str, Any]) -> bool:
-    """Return True if the fields that identify an event are as we write them."""
+    """Return True if the fields that identify an event have valid types."""
     return (
         isinstance(event.get("kind"), str)
         and isinstance(event.get("id", ""), str)
         and isinstance(event.get("pid", 0), int)
     )
-
-
-def _literal(name: str) -> str:
-    """Return a name as a pattern of `glob` that is that name."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -1,4 +1,4 @@
-"""The timeline of a run from its events, and its positions in a drawing. Pure."""
+"""The timeline of a run, from its events, and its scale in a drawing. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.cli.trace.event_fields import mapping, number, text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PAUSE_SHARE: Final = 0.08
-"""Largest share of the width for one pause, by the time that was not paused."""
+"""Largest width of a pause, as a share of the width of all time without pauses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A time from one second to another, Unix time.
+    """A span of time, in Unix seconds.
 
     Attributes:
-        ended: None where no end is recorded.
+        ended: None if no end is recorded.
     """
 
     began: float
@@ -28,10 +30,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An `exec` or `wait` about the run.
+    """An `exec` or `wait` for the run.
 
     Attributes:
-        number: the client's own.
+        number: the id that the client gave to the request.
     """
 
     kind: str
@@ -41,16 +43,21 @@ class Request:
     code: str = ""
     input: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def result(self) -> str:
+        """Return the status and code of the answer in words."""
+        return " ".join(filter(None, (self.status, self.code))) or "no answer recorded"
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A nested call.
 
     Attributes:
-        made: Unix seconds at which the program made it; from then to the beginning of `time` it was queued.
+        made: Unix seconds at which the program made the call; it was queued until the beginning of `time`.
+        status: `completed` or `failed`; empty if no end is recorded.
         size: bytes of its result.
-        asked: while it waited for a person's approval, and what came of it.
-        status: `completed`, `failed`; empty where no end is recorded.
+        asked: the time for which it waited for approval, with the decision as detail.
     """
 
     id: str
@@ -65,16 +72,25 @@ class Call:
     asked: Bar | None = None
     input: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def result(self) -> str:
+        """Return the size of the result, or the status and code, in words."""
+        if self.status == "completed":
+            return size(self.size)
+        return ": ".join(filter(None, (self.status, self.code))) or "no end recorded"
+
     def milliseconds(self, until: float) -> float:
+        """Return the time since the call was made, up to its end, or to `until` in Unix seconds if it has none."""
         return max(0.0, (until if self.time.ended is None else self.time.ended) - self.made) * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A process took over the run that another one had left.
+    """The moment in which a process took over the run of another process.
 
     Attributes:
-        process: its id; None where it is not recorded.
+        at: Unix seconds.
+        process: the id of the new process; None if it is not recorded.
     """
 
     at: float
@@ -83,15 +99,15 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All of one run.
+    """The timeline of one run.
 
     Attributes:
-        id: the run's; of a call in pass-through mode, the call's.
-        latest: Unix seconds of the last thing that is recorded.
-        status: empty where no end is recorded.
+        id: the id of the run, or of a call in pass-through mode.
+        latest: Unix seconds of the last event.
+        status: empty if no end is recorded.
         about: further facts, in words.
-        takeovers: of another process's run. What that one did is there as far as it wrote to the same file.
-        lost: events that the file says were lost while the run lasted.
+        takeovers: takeovers by other processes. Their events are included if they wrote to the same file.
+        lost: number of events that were lost during the run.
     """
 
     id: str
@@ -107,13 +123,19 @@ class Trace:
     lost: int = 0
 
     @property
+    def earliest(self) -> float:
+        """Return the Unix seconds at which the timeline begins: a request may begin before its run."""
+        return min([self.time.began, *(request.time.began for request in self.requests)])
+
+    @property
     def until(self) -> float:
+        """Return the Unix seconds at which the timeline ends."""
         return self.latest if self.time.ended is None else max(self.time.ended, self.latest)
 
 
 def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
-    """Return the trace of a run from its events, in any order. Other lines are passed over."""
-    ordered = sorted((event for event in events if _number(event.get("time")) is not None), key=_time)
+    """Return the trace of a run from its events, in any order. Events without a valid time are ignored."""
+    ordered = sorted((event for event in events if number(event.get("time")) is not None), key=_time)
     began = ended = None
     status = code = ""
     about: list[str] = []
@@ -123,68 +145,66 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
     takeovers: list[Takeover] = []
     lost = 0
     for event in ordered:
-        when, about_id = _time(event), _text(event, "id")
+        when, about_id = _time(event), text(event, "id")
         match event.get("kind"):
             case "exec" | "wait" as kind:
-                number, given = _text(event, "request"), _mapping(event, "input")
-                requests[about_id] = Request(kind, Bar(when), number, input=given)
+                requests[about_id] = Request(kind, Bar(when), text(event, "request"), input=mapping(event, "input"))
             case "answered" if about_id in requests:
                 request = requests[about_id]
                 requests[about_id] = replace(
                     request,
                     time=replace(request.time, ended=when),
-                    status=_text(event, "status"),
-                    code=_text(event, "code"),
+                    status=text(event, "status"),
+                    code=text(event, "code"),
                 )
             case "run_started":
                 began = when
-                about = [_text(event, key) for key in ("language", "transport") if _text(event, key)]
-                about += [f"{key} {_text(event, key)}" for key in ("principal",) if _text(event, key)]
+                principal = text(event, "principal")
+                facts = (text(event, "language"), text(event, "transport"), f"principal {principal}" * bool(principal))
+                about = [fact for fact in facts if fact]
             case "call_started":
-                made = when - (_number(event.get("queued_ms")) or 0.0) / 1000
-                calls[about_id] = Call(about_id, _text(event, "tool"), made, Bar(when), input=_mapping(event, "input"))
+                made = when - (number(event.get("queued_ms")) or 0.0) / 1000
+                calls[about_id] = Call(about_id, text(event, "tool"), made, Bar(when), input=mapping(event, "input"))
             case "call_asked" if about_id in calls:
-                calls[about_id] = replace(calls[about_id], asked=Bar(when, None, _text(event, "reason")))
+                calls[about_id] = replace(calls[about_id], asked=Bar(when, None, text(event, "reason")))
             case "call_decided" if about_id in calls:
                 call, words = calls[about_id], "approved" if event.get("approved") is True else "denied"
-                by = _text(event, "by")
+                by = text(event, "by")
                 since = when if call.asked is None else call.asked.began
                 calls[about_id] = replace(call, asked=Bar(since, when, f"{words} by {by}" if by else words))
             case "call_ended":
-                call = calls.get(about_id) or Call(about_id, _text(event, "tool"), when, Bar(when))
+                call = calls.get(about_id) or Call(about_id, text(event, "tool"), when, Bar(when))
                 calls[about_id] = replace(
                     call,
                     time=replace(call.time, ended=when),
-                    status=_text(event, "status"),
-                    code=_text(event, "code"),
-                    size=int(_number(event.get("bytes")) or 0),
+                    status=text(event, "status"),
+                    code=text(event, "code"),
+                    size=int(number(event.get("bytes")) or 0),
                     dispatched=event.get("dispatched") is True,
                     repeatable=event.get("repeatable") is True,
                 )
             case "parked":
-                pauses.append(Bar(when, None, _text(event, "reason")))
+                pauses.append(Bar(when, None, text(event, "reason")))
             case "restored" if pauses and pauses[-1].ended is None:
                 pauses[-1] = replace(pauses[-1], ended=when)
             case "taken_over":
                 process = event.get("pid")
                 takeovers.append(Takeover(when, process if isinstance(process, int) else None))
             case "run_ended":
-                ended, status, code = when, _text(event, "status"), _text(event, "code")
+                ended, status, code = when, text(event, "status"), text(event, "code")
                 if pauses and pauses[-1].ended is None:
                     pauses[-1] = replace(pauses[-1], ended=when)
             case "lost":
-                lost += int(_number(event.get("events")) or 0)
-    ours = [event for event in ordered if event.get("kind") != "lost"]
-    first = _time(ours[0]) if ours else 0.0
-    latest = _time(ours[-1]) if ours else 0.0
+                lost += int(number(event.get("events")) or 0)
+    times = [_time(event) for event in ordered if event.get("kind") != "lost"] or [0.0]
     if began is None and calls and not run_id.startswith("run_"):
-        # A call in pass-through mode is all there is of it.
-        (only,) = [*calls.values()][:1]
+        # In pass-through mode there is no run, only the call.
+        only = next(iter(calls.values()))
         began, ended, status, code = only.made, only.time.ended, only.status, only.code
     return Trace(
         run_id,
-        Bar(first if began is None else began, ended),
-        latest,
+        Bar(times[0] if began is None else began, ended),
+        times[-1],
         status,
         code,
         tuple(requests.values()),
@@ -197,13 +217,13 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
 
 
 class Scale:
-    """Positions of moments in the drawing, from 0 to 1.
+    """The positions of moments in a drawing, from 0 to 1.
 
-    Pauses take little of the width, however long they are: what is looked at is what the run did.
+    Long pauses are drawn short, because the drawing is about the work of the run.
 
     Args:
         began, ended: Unix seconds.
-        pauses: in order, without overlaps.
+        pauses: pauses in order, without overlaps.
     """
 
     def __init__(self, began: float, ended: float, pauses: Sequence[Bar]) -> None:
@@ -229,7 +249,7 @@ class Scale:
         self._width = width or 1.0
 
     def __call__(self, moment: float) -> float:
-        """Monotonic; 0 before the beginning, 1 after the end."""
+        """Return the position of a moment: 0 before the beginning, 1 after the end."""
         index = bisect_right(self._moments, moment) - 1
         if index < 0:
             return 0.0
@@ -241,7 +261,7 @@ class Scale:
 
 
 def duration(seconds: float) -> str:
-    """`350 µs`, `12 ms`, `1.42 s`, `3 min 20 s`."""
+    """Return a duration for people: `350 µs`, `12 ms`, `1.42 s`, `3 min 20 s`."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
@@ -253,28 +273,11 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """`0 B`, `812 B`, `1.2 kB`, `3.4 MB`."""
+    """Return a size for people: `0 B`, `812 B`, `1.2 kB`, `3.4 MB`."""
     if count < 1000:
         return f"{count} B"
     return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
 def _time(event: Mapping[str, Any]) -> float:
-    return _number(event.get("time")) or 0.0
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    # Whatever a date can be made of: 1970 to 9999.
-    return float(value) if 0 <= value < 253_402_300_800 else None
-
-
-def _text(event: Mapping[str, Any], key: str) -> str:
-    value = event.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(event: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = event.get(key)
-    return value if isinstance(value, dict) else {}
+    return number(event.get("time")) or 0.0
