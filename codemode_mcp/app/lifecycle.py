@@ -186,7 +186,8 @@ class Lifecycle:
 
     async def transform(self, source: str) -> Transformed:
         """Compile TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
-        from codemode_mcp.program.typescript import find_esbuild, transform
+        from codemode_mcp.program.esbuild import find_esbuild
+        from codemode_mcp.program.typescript import transform
 
         if self._esbuild is None:
             self._esbuild = await anyio.to_thread.run_sync(

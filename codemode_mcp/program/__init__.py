@@ -1,1 +1,1 @@
-"""A program's text before and after its run: what it is, where its errors are, and TypeScript."""
+"""The text of a program: its preparation before a run, the location of its errors after, and TypeScript."""

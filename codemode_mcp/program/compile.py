@@ -1,4 +1,4 @@
-"""Compiles the text of a cell into the program that the sandbox starts."""
+"""Compilation of a cell into the program that the sandbox runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Transform(Protocol):
-    """TypeScript to JavaScript.
+    """A transform of TypeScript to JavaScript.
 
     Raises:
         ProgramError: `typescript_transform_failed`.
-        RuntimeUnavailable: there is no esbuild.
+        RuntimeUnavailable: esbuild is missing.
     """
 
     async def __call__(self, source: str) -> Transformed: ...
@@ -31,10 +31,10 @@ class Program:
     """A program for the sandbox.
 
     Attributes:
-        code: body of an async function.
-        fallback: another body, for when `code` (with the implicit return) does not parse.
-        positions: back to the author's text.
-        suspect: the text may be more than the body of one function.
+        code: the body of an async function.
+        fallback: the body without the implicit return, to be run if `code` does not parse.
+        positions: maps positions to the author's text.
+        suspect: whether the text may be more than the body of one function.
     """
 
     code: str
@@ -44,7 +44,7 @@ class Program:
 
 
 def javascript(found: Preflight) -> Program:
-    """Return the program of a JavaScript cell."""
+    """Compile a JavaScript cell."""
     source = _as_body(found.source)
     if found.called is not None:
         text = _as_body(found.called.text)
@@ -58,7 +58,7 @@ def javascript(found: Preflight) -> Program:
 
 
 async def typescript(found: Preflight, transform: Transform) -> Program:
-    """Return the program of a TypeScript cell. Raises as `Transform`."""
+    """Compile a TypeScript cell. Raises as `Transform` does."""
     lines = line_count(found.source)
     rewritten, inserted, plain = found.returning, found.inserted, found.source
     if found.called is not None:
@@ -69,7 +69,7 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
         except ProgramError as error:
             if error.code != "typescript_transform_failed":
                 raise
-            # The implicit return, or the call, does not fit in; what the author wrote decides.
+            # The inserted return or call may be the cause, so the author's text is tried.
         else:
             positions = Positions("typescript", lines, made.code, made.source_map, inserted)
             return Program(made.code, None, positions)
@@ -78,7 +78,7 @@ async def typescript(found: Preflight, transform: Transform) -> Program:
 
 
 def _as_body(script: str) -> str:
-    """Return a script as the body of a function, which may not start with `#!`. Every position stays what it is."""
+    """Comment out a leading `#!`, which a function body may not have. Positions stay the same."""
     return _HASHBANG.sub(r"\1//", script)
 
 

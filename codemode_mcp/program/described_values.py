@@ -1,4 +1,4 @@
-"""Values of a failed program in few words, and their members. Pure."""
+"""Short descriptions of the values of a failed program, and their members. Pure."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ if TYPE_CHECKING:
 
 
 MAX_NAMES: Final = 12
-
+"""Maximum number of member names in a description."""
 
 MAX_NAME: Final = 40
-
+"""Maximum number of characters of a member name."""
 
 MAX_TEXT: Final = 40
+"""Maximum number of characters of a string in a description."""
+
+MAX_CANDIDATES: Final = 8
+"""Maximum number of values that an expression may have had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The value that a call of the program gave.
+    """The result of a call of the program.
 
     Attributes:
-        names: expressions that call it and ids, each as `did_you_mean.plain` spells it.
-        text: JSON.
+        names: the ids of the tool and the expressions that call it, spelled by `did_you_mean.plain`.
+        text: the result as JSON.
     """
 
     names: frozenset[str]
     text: str
-
-
-MAX_CANDIDATES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +48,21 @@ class Promised:
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """A container that the program has made: its kind is known, its size is not.
+    """An array or object that the program has created, of unknown size.
 
     Attributes:
-        elements: values that may be in an array; None for an object.
+        elements: values that may be in the array; None for an object.
     """
 
     elements: tuple[Any, ...] | None
 
 
 class _Undefined:
-    """The type of `UNDEFINED`, which JSON does not have."""
+    """The type of `UNDEFINED`."""
 
 
 UNDEFINED: Final = _Undefined()
+"""JavaScript's `undefined`, which JSON lacks."""
 
 
 _METHODS: Final[dict[type, frozenset[str]]] = {
@@ -77,8 +79,8 @@ _METHODS: Final[dict[type, frozenset[str]]] = {
 }
 
 
-def fits(value: Any, method: str | None) -> bool:
-    """Tell if a value can have caused the error: it lacks the method, or cannot be iterated."""
+def can_cause_error(value: Any, method: str | None) -> bool:
+    """Return True if a value lacks a method or, for None, cannot be iterated."""
     if value is UNDEFINED or value is None:
         return method is None
     kind: type = list if isinstance(value, Loose) and value.elements is not None else type(value)
@@ -88,12 +90,13 @@ def fits(value: Any, method: str | None) -> bool:
 
 
 def described(name: str, value: Any) -> str:
+    """Describe the value of an expression, as in `r is an object with: content`."""
     if isinstance(value, Promised):
         return f"{name} is a promise: await it"
     unwrapped = unwrap_value(value) if _is_result(value) else UNDEFINED
     unwrap = f"unwrap({name.removeprefix('await ') if name.count('(') == 0 else '...'})"
     more = "" if unwrapped is UNDEFINED else f"; {unwrap} is {_kind(unwrapped)}"
-    return f"{name or 'what it was read of'} is {_kind(value)}{more}"
+    return f"{name or 'the object'} is {_kind(value)}{more}"
 
 
 def _kind(value: Any) -> str:
@@ -132,7 +135,7 @@ def _names(value: dict[str, Any]) -> str:
 
 
 def member(value: Any, key: str) -> Any:
-    """Return a member, or UNDEFINED; raises LookupError where that cannot be told."""
+    """Return a member of a value, or UNDEFINED. Raises `LookupError` if it is unknown."""
     match value:
         case dict():
             return value.get(key, UNDEFINED)
@@ -148,12 +151,12 @@ def member(value: Any, key: str) -> Any:
 
 
 def is_index(key: str) -> bool:
-    """Tell if a key is the number of an element; Python refuses to read thousands of digits."""
+    """Return True if a key is an index. Python does not parse thousands of digits."""
     return key.isdecimal() and len(key) < 10
 
 
 def _is_result(value: Any) -> bool:
-    """Tell if a value is the result of a call, as MCP has it."""
+    """Return True if a value is a result of MCP's `tools/call`."""
     return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= _OF_RESULTS
 
 
@@ -161,7 +164,7 @@ _OF_RESULTS: Final = words("content structuredContent isError _meta resultType")
 
 
 def unwrap_value(value: Any) -> Any:
-    """Return what `unwrap` gives for a result; UNDEFINED where it throws."""
+    """Return the value of `unwrap` for a result; UNDEFINED if it throws."""
     if not isinstance(value, dict) or value.get("isError") is True:
         return UNDEFINED
     if value.get("structuredContent") is not None:
@@ -184,6 +187,7 @@ def unwrap_value(value: Any) -> Any:
 
 
 def elements(value: Any) -> Sequence[Any]:
+    """Return some elements of an array; none for other values."""
     if isinstance(value, Loose):
         return value.elements or ()
     return value[:MAX_CANDIDATES] if isinstance(value, list) else ()
@@ -197,6 +201,7 @@ def is_missing(value: Any, key: str) -> bool:
 
 
 def parsed(value: Any) -> list[Any]:
+    """Return the value of `JSON.parse` in a list, which is empty if it throws."""
     try:
         return [json.loads(value)] if isinstance(value, str) else []
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""Locations of errors in a program, of which the engine reports only a part. Pure.
+"""Locations of errors at run time, which the engine reports only roughly. Pure.
 
-The engine notes the line of a syntax error but no column. At run time it notes positions at calls, operators and
-statements that are expressions, so that an error of its own, such as reading a property of undefined in a declaration,
-is placed at whatever it noted before, or at the start of the function. From there on, in the same function and up to
-the next place it would have noted, the syntax tree shows what the message can be about.
+The engine records positions at calls, operators and expression statements. The position of one of its own errors, such
+as reading a property of undefined in a declaration, is therefore the last one that it recorded, or the start of the
+function. This module searches the syntax tree from there, in the same function and up to the next recorded position,
+for nodes that the message can be about.
 """
 
 from __future__ import annotations
@@ -12,107 +12,28 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Lines, Span, parse, span_of, utf16_units, words
+from codemode_mcp.program.syntax import FUNCTIONS, Lines, Span, parse, span_of, text_of, utf16_units, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tree_sitter import Node
 
-__all__ = ["Fault", "fault_column", "find_fault", "regex_offsets", "stray_await"]
+__all__ = ["Fault", "find_fault"]
 
 _MAX_CHARACTERS = 50_000
-"""Characters of programs in which an error is looked for, which takes 0.2 s then."""
-
-
-# --- Syntax errors ---------------------------------------------------------------------------------------------------
-
-
-def fault_column(source: str, line: int, message: str) -> int:
-    """Return where on `line` a syntax error lies, of which the engine tells the line but no column. Both count from 1.
-
-    A guess, good for pointing at: the token that the message quotes, from where the parser stumbles on.
-    """
-    units = utf16_units(source)
-    ends = [found.end() for found in LINE_END.finditer(units)]
-    start = ends[line - 2] if line > 1 else 0
-    text = units[start : ends[line - 1] if line <= len(ends) else len(units)]
-    stumbles = [span for span in _stumbles(units) if start <= span.start <= start + len(text)]
-    first = min(stumbles, default=Span(start, start))
-    odd = _ODD_CHARACTER.search(text) if message == "unexpected character" else None
-    if odd is not None:
-        return odd.start() + 1
-    quoted = _QUOTED_TOKEN.search(message)
-    if quoted is not None:
-        at = text.find(quoted[1], first.start - start)
-        at = text.find(quoted[1]) if at < 0 else at
-    else:
-        after = max(first.end - start, 0)
-        at = len(text) - len(text[after:].lstrip()) if text[after:].strip() else after
-    return min(max(at, 0), len(text.rstrip("\r\n\u2028\u2029"))) + 1
-
-
-_ODD_CHARACTER = re.compile(r"[^\x00-\x7f\w]")
-_QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
-
-
-def _stumbles(units: str) -> Iterator[Span]:
-    """Yield what the parser could not make sense of, or missed."""
-    tree = parse(units)
-    left = [] if tree is None else [tree.root_node]
-    while left:
-        node = left.pop()
-        if node.is_error or node.is_missing:
-            yield span_of(node)
-        elif node.has_error:
-            left.extend(node.children)
-
-
-def stray_await(source: str, line: int) -> int | None:
-    """Return the column of an `await` on `line`, in a function that is not async; None when there is none."""
-    units = utf16_units(source)
-    tree = parse(units)
-    lines = Lines(units)
-    left = [] if tree is None else [(tree.root_node, True)]
-    found = []
-    while left:
-        node, may_wait = left.pop()
-        if node.type in FUNCTIONS:
-            may_wait = any(child.type == "async" for child in node.children)
-        if node.type == "await" and not may_wait:
-            row, column = lines.position(span_of(node).start)
-            if row == line:
-                found.append(column)
-        left.extend((child, may_wait) for child in node.children)
-    return min(found, default=None)
-
-
-def regex_offsets(source: str) -> list[int]:
-    """Return where regular expressions stand, in UTF-16 units: of a mistake in one, the engine tells no place at
-    all."""
-    tree = parse(utf16_units(source))
-    left = [] if tree is None else [tree.root_node]
-    found = []
-    while left:
-        node = left.pop()
-        if node.type == "regex":
-            found.append(span_of(node).start)
-        left.extend(node.named_children)
-    return found
-
-
-# --- Errors at run time ----------------------------------------------------------------------------------------------
+"""Maximum number of characters of a program that is searched, which takes 0.2 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Facts from the program's text about an error of the engine's own.
+    """Facts from the program's text about an error of the engine.
 
     Attributes:
-        positions: where it arose, lines and columns from 1, best first, one a line; several when it may have arisen at
-            each of them, none when the engine's position is the best there is.
-        message: the engine's, with the names that it leaves out.
-        about: the expression whose value was not what the program took it for.
+        positions: 1-based lines and columns at which the error may have occurred, best first and one for each line;
+            empty if the engine's position is the best.
+        message: the engine's message, with names that it leaves out.
+        about: the expression whose value caused the error.
     """
 
     positions: tuple[tuple[int, int], ...]
@@ -121,35 +42,34 @@ class Fault:
 
 
 def find_fault(code: str, line: int, column: int, function: str | None, message: str) -> Fault:
-    """Look an error of the engine's own up in the program.
+    """Search the program for the expression that an error of the engine is about.
 
     Args:
-        code: what the engine ran.
-        line, column: the position it gives; a line before the first stands for nothing noted.
-        function: the name of the function that it names; `None` for the top level, empty for one without a name.
-        message: of the error.
+        code: the program that the engine ran.
+        line: the engine's line; less than 1 if it recorded no position.
+        column: the engine's column.
+        function: the function that the engine names; None for the top level, empty for a function without a name.
+        message: the engine's message.
     """
-    untold = Fault((), message)
-    if len(code) > _MAX_CHARACTERS:
-        return untold
     units = utf16_units(code)
-    tree = parse(units)
+    tree = parse(units) if len(code) <= _MAX_CHARACTERS else None
     if tree is None:
-        return untold
+        return Fault((), message)
     lines = Lines(units)
     start = lines.offset(line, column) if line >= 1 else 0
-    look_for = _look_for(message)
-    if look_for.kinds == _CALLS:
+    target = _target_of(message)
+    if target.kinds == _CALLS:
         return _call_fault(tree.root_node, units, lines, start, message)
-    places = list(_walk(tree.root_node, units, look_for, lines.offset(line, 1) if line >= 1 else 0))
-    inside = _inside(places, lines, line, start, function)
-    places = sorted((place for place in places if place.function in inside), key=lambda place: (place.at, place.notes))
-    made = [place for place in places if place.raises and place.at <= start < place.end]
+    places = list(_walk(tree.root_node, units, target, lines.offset(line, 1) if line >= 1 else 0))
+    functions = _functions_of_frame(places, lines, line, start, function)
+    places = [place for place in places if place.function in functions]
+    places.sort(key=lambda place: (place.at, place.recorded))
+    thrown = [place for place in places if place.raises and place.at <= start < place.end]
     found: dict[int, _Place] = {}
     for place in places:
-        if place.at < start or (made and place.at >= made[-1].end):
+        if place.at < start or (thrown and place.at >= thrown[-1].end):
             continue
-        if place.notes and place.at > start and found:
+        if place.recorded and place.at > start and found:
             break
         if place.suspect:
             row = lines.position(place.at)[0]
@@ -159,20 +79,20 @@ def find_fault(code: str, line: int, column: int, function: str | None, message:
     if len(found) == 1:
         place = next(iter(found.values()))
         about = place.owner
-        message += _owner(place, units, message)
-    if made and not found:
-        # The program's own; the engine noted an operator in its arguments.
-        return Fault((lines.position(made[-1].at),), message)
+        message += _describe_owner(place, units, message)
+    if thrown and not found:
+        # The program throws this error itself; the engine recorded an operator in its arguments.
+        return Fault((lines.position(thrown[-1].at),), message)
     return Fault(tuple(lines.position(place.at) for place in found.values()), message, about)
 
 
 @dataclass(frozen=True, slots=True)
-class _LookFor:
-    """Nodes that a message can be about.
+class _Target:
+    """The nodes that a message can be about.
 
     Attributes:
-        kinds: of nodes.
-        name: what they are named; None for whatever they are.
+        kinds: their types.
+        name: their name; None if the message has no name.
     """
 
     kinds: frozenset[str]
@@ -183,7 +103,7 @@ _MEMBERS = words("member_expression subscript_expression object_pattern")
 _NAMES = words("identifier shorthand_property_identifier")
 _TARGETS = words("assignment_expression augmented_assignment_expression update_expression for_in_statement")
 _FIELDS = words("public_field_definition field_definition")
-"""Fields whose value is a function of its own for the engine, without positions."""
+"""Fields, whose value is a function without recorded positions for the engine."""
 _ITERATIONS = words("for_in_statement spread_element array_pattern yield_expression")
 
 _CALLS = frozenset(("call_expression",))
@@ -200,34 +120,36 @@ _MESSAGES = (
 )
 
 
-def _look_for(message: str) -> _LookFor:
+def _target_of(message: str) -> _Target:
     for pattern, kinds in _MESSAGES:
         match = pattern.fullmatch(message)
         if match is not None:
-            return _LookFor(kinds, match[1] if pattern.groups else None)
-    return _LookFor(frozenset())
+            return _Target(kinds, match[1] if pattern.groups else None)
+    return _Target(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A node of interest.
+    """A node that helps to locate the error.
 
     Attributes:
-        at: where an error in it would be shown.
-        function: the span of the function it is in; None at the top level.
-        suspect: the message can be about it.
-        notes: the engine notes its position.
-        raises: it makes an error by itself.
-        name: of a function.
-        owner: what a property is read of.
-        computed: the name of the property is only known when it runs.
+        at: the offset of an error in the node.
+        end: the end of the node.
+        function: the span of the function that contains the node; None at the top level.
+        suspect: whether the message can be about the node.
+        recorded: whether the engine records its position.
+        raises: whether it creates an error object.
+        is_function: whether it is a function.
+        name: the name of a function.
+        owner: the expression whose property is read.
+        computed: whether the name of the property is known only at run time.
     """
 
     at: int
     end: int
     function: Span | None
     suspect: bool = False
-    notes: bool = False
+    recorded: bool = False
     raises: bool = False
     is_function: bool = False
     name: str = ""
@@ -238,43 +160,42 @@ class _Place:
 _ERASED = words("type_annotation type_alias_declaration interface_declaration type_arguments comment string regex")
 
 
-def _walk(root: Node, units: str, look_for: _LookFor, after: int) -> Iterator[_Place]:
-    """Yield what is of interest from offset `after` on. No recursion: source may be nested deeper than Python's
-    stack."""
+def _walk(root: Node, units: str, target: _Target, after: int) -> Iterator[_Place]:
+    """Yield the relevant nodes after an offset. There is no recursion, since source may be nested too deeply for it."""
     left: list[tuple[Node, Node | None, Span | None]] = [(root, None, None)]
     while left:
         node, parent, function = left.pop()
         span = span_of(node)
         if span.end <= after or node.type in _ERASED:
             continue
-        yield from _places(node, parent, span, function, units, look_for)
+        yield from _places(node, parent, span, function, units, target)
         inner = span if node.type in FUNCTIONS or node.type in _FIELDS else function
         left.extend((child, node, inner) for child in node.named_children)
 
 
 def _places(
-    node: Node, parent: Node | None, span: Span, function: Span | None, units: str, look_for: _LookFor
+    node: Node, parent: Node | None, span: Span, function: Span | None, units: str, target: _Target
 ) -> Iterator[_Place]:
     kind = node.type
     if kind in FUNCTIONS or kind in _FIELDS:
         yield _Place(span.start, span.end, span, is_function=True, name=_function_name(node, parent, units))
     elif kind == "expression_statement":
-        yield _Place(span.start, span.end, function, notes=True)
+        yield _Place(span.start, span.end, function, recorded=True)
     elif kind in ("call_expression", "new_expression"):
         callee = node.child_by_field_name("function") or node.child_by_field_name("constructor")
         if callee is not None:
             last = callee.child_by_field_name("property") or callee
-            raises = _text(callee, units).endswith("Error")
-            # Noted once the callee is known, before the arguments are.
+            raises = text_of(units, callee).endswith("Error")
+            # The position is recorded after the callee is evaluated, and before the arguments are.
             at = span.start if kind == "new_expression" else span_of(last).start
-            yield _Place(at, span.end, function, notes=True, raises=raises)
-    if kind in look_for.kinds:
+            yield _Place(at, span.end, function, recorded=True, raises=raises)
+    if kind in target.kinds:
         owner = node.child_by_field_name("object") or node.child_by_field_name("right")
         if kind == "spread_element":
             owner = node.named_child(0)
         elif kind in ("array_pattern", "object_pattern") and parent is not None:
             owner = parent.child_by_field_name("value")
-        for at in _suspects(node, parent, kind, units, look_for.name):
+        for at in _suspects(node, parent, kind, units, target.name):
             index = node.child_by_field_name("index")
             computed = index is not None and index.type not in ("string", "number")
             yield _Place(
@@ -283,7 +204,7 @@ def _places(
 
 
 def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str | None) -> Iterator[int]:
-    """Yield where in this node the error would be."""
+    """Yield the offsets at which the error can be in a node."""
     match kind:
         case "member_expression" | "subscript_expression":
             if any(child.type == "optional_chain" for child in node.children):
@@ -299,7 +220,7 @@ def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str 
                 if name is not None and _is_named(key, units, name):
                     yield span_of(key).start
         case "identifier" | "shorthand_property_identifier":
-            if _text(node, units) == name and not _is_harmless(node, parent):
+            if text_of(units, node) == name and not _is_harmless(node, parent):
                 yield span_of(node).start
         case "assignment_expression" | "augmented_assignment_expression" | "update_expression":
             target = node.child_by_field_name("left") or node.child_by_field_name("argument")
@@ -310,17 +231,17 @@ def _suspects(node: Node, parent: Node | None, kind: str, units: str, name: str 
             if name is None:
                 value = node.child_by_field_name("right")
                 yield span_of(value or node).start
-            elif target is not None and _text(target, units) == name:
+            elif target is not None and text_of(units, target) == name:
                 yield span_of(target).start
         case "private_property_identifier":
-            if _text(node, units) == name:
+            if text_of(units, node) == name:
                 yield span_of(node).start
         case _:
             yield span_of(node).start
 
 
 def _is_harmless(name: Node, parent: Node | None) -> bool:
-    """Return True if a name is only asked about, or declared."""
+    """Return True if a name is only an operand of `typeof`, or is declared."""
     if parent is None:
         return False
     if parent.type == "unary_expression":
@@ -330,8 +251,8 @@ def _is_harmless(name: Node, parent: Node | None) -> bool:
 
 
 def _is_named(key: Node, units: str, name: str | None) -> bool:
-    """Return True if a key is, or can turn out to be, this name."""
-    text = _text(key, units)
+    """Return True if a key is, or may have been, this name."""
+    text = text_of(units, key)
     if key.type in ("string", "number"):
         return text.strip("'\"") == name
     if key.type in ("property_identifier", "shorthand_property_identifier_pattern"):
@@ -340,12 +261,12 @@ def _is_named(key: Node, units: str, name: str | None) -> bool:
 
 
 def _assigns(target: Node, units: str, name: str) -> bool:
-    text = _text(target, units)[:1000]
+    text = text_of(units, target)[:1000]
     return text == name or text.endswith("." + name) or re.search(rf"[\[{{,]\s*{re.escape(name)}\b", text) is not None
 
 
 def _function_name(node: Node, parent: Node | None, units: str) -> str:
-    """Return what the engine calls a function: its own name, or that of what it is the value of."""
+    """Return the name that the engine gives to a function: its own, or that of the variable or property."""
     name = node.child_by_field_name("name")
     if name is None and parent is not None:
         match parent.type:
@@ -355,11 +276,13 @@ def _function_name(node: Node, parent: Node | None, units: str) -> str:
                 name = parent.child_by_field_name("key")
             case "assignment_expression":
                 name = parent.child_by_field_name("left")
-    return "" if name is None else _text(name, units)
+    return "" if name is None else text_of(units, name)
 
 
-def _inside(places: list[_Place], lines: Lines, line: int, start: int, name: str | None) -> set[Span | None]:
-    """Return which functions a frame can be of: one that starts on its line, or has its position inside."""
+def _functions_of_frame(
+    places: list[_Place], lines: Lines, line: int, start: int, name: str | None
+) -> set[Span | None]:
+    """Return the functions that a frame can belong to: those that start on its line or contain its position."""
     if name is None:
         return {None}
     if line < 1:
@@ -377,30 +300,30 @@ def _inside(places: list[_Place], lines: Lines, line: int, start: int, name: str
     return {place.function for place in around if place.at == inner or lines.position(place.at)[0] == line}
 
 
-def _owner(place: _Place, units: str, message: str) -> str:
-    """Return what it was that has no properties, for the end of the message."""
+def _describe_owner(place: _Place, units: str, message: str) -> str:
+    """Name the expression that was undefined, null or not iterable, for the end of the message."""
     what = re.search(r" of (undefined|null)$|value is (not iterable)$", message)
     text = "" if place.owner is None else _short(units, place.owner)
     if what is None or text in ("", "undefined", "null"):
         return ""
-    return f" ({text} is {what[1] or what[2]}{_promised(text, units)})"
+    return f" ({text} is {what[1] or what[2]}{_promise_advice(text, units)})"
 
 
-def _promised(expression: str, units: str) -> str:
-    """Advice for one that starts with a call, or with a variable set to one, that was not awaited."""
+def _promise_advice(expression: str, units: str) -> str:
+    """Return advice for an expression that begins with a call that was not awaited, or with a variable set to one."""
     root = re.match(r"[\w$]+", expression)
     if root is None:
         return ""
     if re.match(r"(?:(?:MCP|API|tools)\.[\w$.]+|load)\(", expression):
-        return "; a call gives a promise: await it"
+        return "; a call returns a promise: await it"
     if re.search(rf"\b{re.escape(root[0])}\s*=\s*(?:(?:MCP|API|tools)\s*[.\[]|load\()", units):
         return f"; {root[0]} is a promise: await the call"
     return ""
 
 
 def _call_fault(root: Node, units: str, lines: Lines, start: int, message: str) -> Fault:
-    """Return the fault with the name of the called function. The call is unknown when one is an argument of another."""
-    untold = Fault((), message)
+    """Return the fault with the name of the called function. It is unknown if one call is an argument of another."""
+    unknown = Fault((), message)
     calls: list[Node] = []
     node: Node | None = root
     while node is not None:
@@ -410,15 +333,15 @@ def _call_fault(root: Node, units: str, lines: Lines, start: int, message: str) 
             calls.append(node)
         node = next((child for child in node.named_children if _contains(child, start)), None)
     if not calls or any(_contains(call.child_by_field_name("arguments"), start) for call in calls[:-1]):
-        return untold
+        return unknown
     callee = calls[-1].child_by_field_name("function")
     name = "" if callee is None else _short(units, span_of(callee))
     if callee is None or not name:
-        return untold
+        return unknown
     at = span_of(callee.child_by_field_name("property") or callee).start
     owner = callee.child_by_field_name("object")
     about = None if owner is None else span_of(owner)
-    return Fault((lines.position(at),), f"{name} is {message}{_promised(name, units)}", about)
+    return Fault((lines.position(at),), f"{name} is {message}{_promise_advice(name, units)}", about)
 
 
 def _contains(node: Node | None, at: int) -> bool:
@@ -429,13 +352,8 @@ _SHORT = 60
 
 
 def _short(units: str, span: Span) -> str:
-    """Return a piece of code on one line; nothing when it is too long to be read in a message."""
+    """Return a piece of code on one line; empty if it is too long for a message."""
     if span.end - span.start > 4 * _SHORT:
         return ""
     line = re.sub(r"\s*\n\s*", "", units[span.start : span.end])
     return line if len(line) <= _SHORT and "\n" not in line else ""
-
-
-def _text(node: Node, units: str) -> str:
-    start, end = span_of(node)
-    return units[start:end]

@@ -1,6 +1,6 @@
-"""The esbuild that this product uses, and its source: npm's platform package, pinned by its integrity hash.
+"""The pinned esbuild, fetched from npm's platform package and checked by its integrity hash.
 
-Standard library only and nothing of ours: the build hook loads this file by path, where no dependency is installed.
+This module imports the standard library only: the build hook loads it by its path, before dependencies are installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTEGRITY: dict[str, str] = {
     "win32-x64": "5ebpxr3nWMzrL/rnUI755Jkuee0bHL/Gq0WTF9lvcpv73wAp5eu8MfBUgWK9bhWvZjj7yX8etf/8tI8Ney695g==",
     "win32-arm64": "PIhhEkE9uPBleRBrQEJpUn7MBnibZzbGzYWPmY3x+YoVg/95zbjB4CxPPOQ8l5tYYM4mMaCthF8/1DIfBQQyWQ==",
 }
-"""sha512 of the package of each platform, as npm publishes it."""
+"""SHA-512 of the package of each platform, as npm publishes it."""
 
 EXECUTABLE_SHA256: dict[str, str] = {
     "linux-x64": "e1698a3d5c6c0798fee4fd3b5cc816651f460c63d390a7a26ea4beb0b1884100",
@@ -36,7 +36,7 @@ EXECUTABLE_SHA256: dict[str, str] = {
     "win32-x64": "c7bee37877d0aa6a046e52783fa0a2cf1a9ce5579d68bb3083bda99d4bff18ef",
     "win32-arm64": "530fb3933af14eefe85dfd06502f826e6ef60fdf4e75228ea67c696db312ecb1",
 }
-"""SHA-256 of the one executable in each of these packages, by which a copy in a cache is known again."""
+"""SHA-256 of the executable in each package, by which a cached copy is checked."""
 
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 _NPM_SECONDS = 120
@@ -44,34 +44,35 @@ _MAX_BINARY_BYTES = 64 << 20
 
 
 class EsbuildFetchError(Exception):
-    """The binary could not be fetched. The message is for the operator."""
+    """The binary could not be fetched. The message tells the operator why."""
 
 
 def executable_name(system: str = sys.platform) -> str:
-    """Return the file name of esbuild, by a name of `sys.platform` or in `INTEGRITY`."""
+    """Return the file name of esbuild for a value of `sys.platform` or a key of `INTEGRITY`."""
     return "esbuild.exe" if system.startswith("win32") else "esbuild"
 
 
 def platform_key() -> str | None:
-    """Return this machine's name in `INTEGRITY`; `None` where there is no package."""
+    """Return the key of this machine in `INTEGRITY`; None if it has no package."""
     system = "linux" if sys.platform.startswith("linux") else sys.platform
     key = f"{system}-{_ARCHITECTURES.get(platform.machine().lower(), '?')}"
     return key if key in INTEGRITY else None
 
 
 def fetch(target: Path, *, registry: str | None = None, platform_name: str | None = None) -> Path:
-    """Put esbuild at `target`, whole or not at all.
+    """Write the pinned esbuild to `target`, atomically.
 
-    Runs `npm pack`, so that the user's own npm settings (registry, proxy, credentials) apply; no script of the package
-    is run, and nothing but the one executable leaves the archive.
+    This runs `npm pack`, so that the user's npm settings (registry, proxy, credentials) apply. No script of the package
+    runs, and only the executable is extracted.
 
     Args:
-        target: the file to write; its directory is made.
-        registry: instead of the one npm is configured for.
-        platform_name: for which of `INTEGRITY`; default: this machine.
+        target: the file to write; its folder is created.
+        registry: a registry in place of the configured one.
+        platform_name: a key of `INTEGRITY`; None for this machine.
 
     Raises:
-        EsbuildFetchError: no package for this platform, no npm, offline, or not the pinned content.
+        EsbuildFetchError: npm is missing or offline, there is no package for this platform, or its content is not the
+            pinned one.
     """
     key = platform_name or platform_key()
     if key is None:
@@ -99,18 +100,18 @@ def _pack(package: str, directory: Path, registry: str | None) -> Path:
     if registry is not None:
         command += ["--registry", registry]
     try:
-        # In a directory of its own: a project's .npmrc must not decide where this comes from.
+        # An empty working directory, so that a project's .npmrc does not choose the registry.
         done = subprocess.run(
             command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_NPM_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise EsbuildFetchError(f"npm gave no answer for {package} in {_NPM_SECONDS} s.") from error
+        raise EsbuildFetchError(f"npm did not answer for {package} within {_NPM_SECONDS} s.") from error
     except OSError as error:
         raise EsbuildFetchError(f"npm cannot be run: {error.strerror}.") from error
     archives = list(directory.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = next((line for line in said if "code E" in line), said[-1] if said else f"exit {done.returncode}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = next((line for line in lines if "code E" in line), lines[-1] if lines else f"exit {done.returncode}")
         raise EsbuildFetchError(f"npm cannot get {package} ({reason[:200]}). Is this machine offline?")
     return archives[0]
 
@@ -124,13 +125,13 @@ def _executable(archive: Path, package: str, name: str) -> bytes:
             if content is not None:
                 return content.read()
     except (tarfile.TarError, KeyError, OSError) as error:
-        raise EsbuildFetchError(f"{package} holds no {member}.") from error
-    raise EsbuildFetchError(f"{member} of {package} is no ordinary file.")
+        raise EsbuildFetchError(f"{package} does not contain {member}.") from error
+    raise EsbuildFetchError(f"{member} of {package} is not a regular file.")
 
 
 def _write_atomically(target: Path, content: bytes) -> None:
     for folder in reversed(target.parents):
-        # One by one: with `parents=True` those above would get the mode of the umask.
+        # One by one, since with `parents=True` the upper folders would get the mode of the umask.
         folder.mkdir(mode=0o700, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
     try:

@@ -1,4 +1,4 @@
-"""Hints for programs that use missing globals and modules. Pure."""
+"""Hints for programs with mistakes that models often make. Pure."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _HINTS = {
     **dict.fromkeys(("global", "self"), _GLOBAL),
     **dict.fromkeys(("len", "range", "str", "dict"), _PYTHON_NAME),
     **{name: f"write {written}" for name, written in (("None", "null"), ("True", "true"), ("False", "false"))},
-    "Intl": "there is none here; write dates with toISOString() and numbers with toFixed()",
+    "Intl": "it is not available; write dates with toISOString() and numbers with toFixed()",
     "Buffer": "use atob(text) and btoa(text) for base64, new TextEncoder() and new TextDecoder() for bytes",
-    "Temporal": "there is none here; use Date",
+    "Temporal": "it is not available; use Date",
     "mcp": "the servers are in MCP, in capitals",
     "Mcp": "the servers are in MCP, in capitals",
     "api": "the declaration files are in API, in capitals",
 }
 
-_EARLY = "used before its declaration is over: is a semicolon missing before a line that starts with ` ( or [ ?"
+_EARLY = "used before its declaration ends: is a semicolon missing before a line that starts with ` ( or [ ?"
 
 _WORDINGS = {
     "this is not initialized": "call super(...) first",
@@ -53,7 +53,7 @@ _WORDINGS = {
     "cannot convert BigInt to number": "convert one of the two, with Number(n) or BigInt(n)",
     "BigInt are forbidden in JSON.stringify": "pass String(n) or Number(n)",
 }
-"""The engine's, at the end of a message."""
+"""Hints by the end of the engine's message."""
 
 _NO_FUNCTION = re.compile(r"tools\.[\w$]+ is not a function")
 _NO_TOOL = (
@@ -62,9 +62,9 @@ _NO_TOOL = (
 )
 
 NO_TOOL = f" ({_NO_TOOL})"
-"""The hint for a missing function of `tools`, where nothing better is known."""
+"""The default hint for a missing function of `tools`."""
 
-_NO_JSON = "unwrap(result) gives data where a call returned JSON, and else its text as it is"
+_NO_JSON = "unwrap(result) returns data if a call returned JSON, and otherwise its text"
 
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
 
@@ -76,7 +76,7 @@ def mistaken_names(thrown: Thrown, message: str) -> list[str]:
     """Return the names that a program may have taken for a tool or a server, the likeliest first.
 
     Args:
-        message: the error as it is described, which may say more than the engine does.
+        message: the described error, which may say more than the engine's message.
     """
     match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
     if match is not None:
@@ -86,8 +86,7 @@ def mistaken_names(thrown: Thrown, message: str) -> list[str]:
 
 
 def hint(thrown: Thrown) -> str:
-    """Return what to write instead, for a name that is not there or a wording that says too little; empty when nothing
-    is known."""
+    """Return advice for an unknown name or a vague message of the engine, in parentheses; empty if there is none."""
     match = _UNDEFINED.match(thrown.message) if thrown.name == "ReferenceError" else None
     if match is not None:
         found = _HINTS.get(match[1])
@@ -113,17 +112,17 @@ _RESERVED = words(
 
 
 def looks_like_python(source: str) -> bool:
-    """Judged by whole lines that are no JavaScript."""
+    """Return True if a whole line of a program is Python and cannot be JavaScript."""
     return _PYTHON.search(source) is not None
 
 
 _PROGRAM_MEMBERS = ("code", "command", "script", "source", "program", "javascript", "js", "typescript", "ts")
-"""Members of JSON that hold a program."""
+"""Members of JSON that contain a program."""
 _QUOTES = "\u2018\u2019\u201c\u201d\u2032\u2033"
 
 
 def _declared_twice(text: str, before: str) -> str:
-    """Name the variable that a line declares for the second time; empty where it is not one."""
+    """Return the variable that a line declares for the second time; empty if it is not exactly one."""
     names = Counter(_DECLARED.findall(text))
     earlier = set(_DECLARED.findall(before))
     found = {name for name, count in names.items() if count > 1 or name in earlier}
@@ -136,18 +135,19 @@ _DECLARED = re.compile(r"\b(?:let|const|class|var|function)\s+([\w$]+)")
 
 
 def syntax_hint(source: str, line: int, column: int, message: str) -> str:
-    """Return what a program with a syntax error is mistaken about; empty when nothing is known.
+    """Return advice for a program with a syntax error, in parentheses; empty if there is none.
 
     Args:
-        line, column: where the engine stumbles, from 1.
-        message: the engine's.
+        line: the 1-based line of the error.
+        column: the 1-based column.
+        message: the engine's message.
     """
     try:
-        given = json.loads(source)
+        parsed = json.loads(source)
     except (ValueError, RecursionError):
         pass
     else:
-        names = [name for name in _PROGRAM_MEMBERS if isinstance(given, dict) and isinstance(given.get(name), str)]
+        names = [name for name in _PROGRAM_MEMBERS if isinstance(parsed, dict) and isinstance(parsed.get(name), str)]
         if names:
             return f" (this is JSON; send the text of {names[0]} alone)"
         return " (this is JSON, not a program; write return (...) around it)"
@@ -161,9 +161,7 @@ def syntax_hint(source: str, line: int, column: int, message: str) -> str:
         return f" ({text[column - 1]} is U+{ord(text[column - 1]):04X}{straight})"
     if message.startswith("invalid redefinition"):
         twice = _declared_twice(text, "\n".join(lines[max(0, line - 1000) : line - 1]))
-        return (
-            f" ({twice} is declared twice; leave the second declaration out, or give it another name)" if twice else ""
-        )
+        return f" ({twice} is declared twice; remove the second declaration, or rename it)" if twice else ""
     if message == "variable name expected" and word is not None and word[0] in _RESERVED:
         return f" ({word[0]} is a reserved word)"
     if word is not None and word[0] == "await":

@@ -1,4 +1,4 @@
-"""The implicit return: the last expression of a program is its value. Pure."""
+"""The implicit return, by which the last expression of a program is its value. Pure."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NO_STATEMENT = words("comment html_comment empty_statement")
 
 
 _NO_EXPRESSION = re.compile(r"\{|(?:async\s+)?function(?![\w$])|class(?![\w$])|let\s*\[")
-"""Starts that JavaScript reads as a block or declaration, though the tolerant parser sees an expression."""
+"""Beginnings of blocks and declarations, which the tolerant parser may take for expressions."""
 
 
 _DIRECTIVE = re.compile(r"['\"]use \w+['\"]")
 
 
 _KEYWORD_AS_NAME = re.compile(r"using|interface|abstract")
-"""Words that the tolerant parser rejects as a whole statement."""
+"""Valid names that the tolerant parser rejects as a statement."""
 
 
 def returned_span(units: str, root: Node) -> Span | None:
-    """Return the expression that the last top-level statement is."""
+    """Return the span of the last top-level statement if it is an expression."""
     children = [child for child in root.children if child.type not in _NO_STATEMENT] if root.type == "program" else []
     if not children or (len(children) > 1 and _is_unfinished(units, children[-2])):
         return None
@@ -58,12 +58,12 @@ def returned_span(units: str, root: Node) -> Span | None:
     if _DIRECTIVE.fullmatch(units, *span) and all(_is_string(child) for child in children):
         return None
     if span.start and re.match(r"[\w$]", units[span.start - 1]):
-        return None  # f"text": two tokens, which `return` would make one
+        return None  # f"text": `return` would join the two tokens
     return None if _NO_EXPRESSION.match(units, *span) else span
 
 
 def _is_unfinished(units: str, statement: Node) -> bool:
-    """Return True if what follows belongs to it: names after a line with only `let`, too, are declared."""
+    """Return True if the next statement belongs to this one, as the names after a line with only `let` do."""
     return statement.type == "ERROR" or units[slice(*span_of(statement))] == "let"
 
 
@@ -72,9 +72,11 @@ def _is_string(statement: Node) -> bool:
 
 
 def _after_arrow_function(units: str, statement: Node) -> Span | None:
-    """Return what follows `f = () => {...}` on a new line without a semicolon. The tolerant parser takes `(` or `[`
-    there for a call or an index, which an arrow function with a block cannot have: JavaScript ends the statement before
-    it."""
+    """Return the expression on a new line after `f = () => {...}` without a semicolon.
+
+    The tolerant parser takes `(` or `[` there for a call or an index. JavaScript ends the statement before it, since an
+    arrow function with a block can have neither.
+    """
     last = next(_code_backwards(statement), None)
     while last is not None:
         node, parent = last, None
@@ -90,7 +92,7 @@ def _after_arrow_function(units: str, statement: Node) -> Span | None:
 
 
 def _end_of_code(node: Node) -> int:
-    """Return where a node ends without the comments that the parser counts among a function's last parts."""
+    """Return the end of a node without trailing comments, which the parser includes in functions."""
     last: Node | None = node
     while last is not None:
         node, last = last, next(_code_backwards(last), None)

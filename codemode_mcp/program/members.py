@@ -1,4 +1,4 @@
-"""Members of `MCP` that a program uses, against those that exist, with the nearest names. Pure."""
+"""Checks of the members of `MCP` that a program uses, with the nearest names for missing ones. Pure."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _MAX_LISTED = 12
 
 
 def check_members(found: Preflight, members: Mapping[str, Collection[str] | None], language: Language) -> None:
-    """Refuse direct uses of servers and members that do not exist, so that a typo costs no side effect.
+    """Refuse a program that uses servers or members that do not exist, before it has side effects.
 
     Args:
-        found: what `inspect` gave.
-        members: every known server, by identifier and by alias, with its member names, among them `resources` and
-            `resources.read` where it has them; `None` while they are unknown.
-        language: for the positions.
+        found: the result of `inspect`.
+        members: the member names of every known server, by identifier and by alias; None for unknown ones. They
+            include `resources` and names such as `resources.read`.
+        language: the language, for the file name in positions.
 
     Raises:
-        ProgramError: `invalid_input`, one line per distinct mistake (at most five), with the nearest names.
+        ProgramError: `invalid_input` with a line for each distinct mistake (at most five) and the nearest names.
     """
     mistakes: dict[tuple[str, ...], str] = {}
     key: tuple[str, ...]
@@ -65,19 +65,19 @@ OBJECT_PROTOTYPE = words(
 )
 
 
-_ALWAYS_THERE = OBJECT_PROTOTYPE | {"$api"}
-"""Members that are ours or the language's, never a tool."""
+_BUILT_IN = OBJECT_PROTOTYPE | {"$api"}
+"""Members of every server that are not tools."""
 
 
 GROUPS = frozenset(("resources", "prompts"))
-"""Members that have members, on servers that have them."""
+"""Members of servers that have members of their own."""
 
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 
 
 def _is_unknown(member: str, names: Collection[str] | None) -> bool:
-    return names is not None and member.rpartition(".")[2] not in _ALWAYS_THERE and member not in names
+    return names is not None and member.rpartition(".")[2] not in _BUILT_IN and member not in names
 
 
 def _unknown_server(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
@@ -107,16 +107,16 @@ def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | No
 
 
 _CALLERS = words("call callTool call_tool execute invoke request run tool")
-"""Functions by which other systems call any tool."""
+"""Names of functions by which other systems call any tool."""
 
 
 def _tools(names: Collection[str]) -> list[str]:
-    """Return the names of a server's tools, each in one spelling."""
+    """Return the names of a server's tools, in one spelling each."""
     return [name for name in _once(names) if name not in GROUPS and "." not in name]
 
 
 def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> list[str]:
-    """Return the calls that a program means which takes a tool, or a function that calls any, for a server."""
+    """Return calls of tools for a name that is a tool, or a function that calls any tool, and not a server."""
     servers = [(server, _tools(members[server] or ())) for server in _once(members)]
     if name in _CALLERS:
         return [f"{_expression(server, tools[0])}({{...}})" for server, tools in servers if tools][:1]
@@ -125,7 +125,7 @@ def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> li
 
 
 def _once(names: Collection[str]) -> list[str]:
-    """Return names in order; of those that differ in case and punctuation alone, the identifier."""
+    """Return sorted names. Of names that differ only in case and punctuation, only the identifier is kept."""
     by_spelling: dict[str, str] = {}
     for name in _ordered(names):
         by_spelling.setdefault(plain(name), name)
@@ -138,13 +138,13 @@ def _ordered(names: Collection[str]) -> list[str]:
 
 def _unknown_operation(call: MemberCall, members: Mapping[str, Collection[str] | None], position: str) -> str:
     group, operation = call.member or "", call.operation or ""
-    there = [name.removeprefix(f"{group}.") for name in members[call.server] or () if name.startswith(f"{group}.")]
+    existing = [name.removeprefix(f"{group}.") for name in members[call.server] or () if name.startswith(f"{group}.")]
     text = f"{_expression(call.server, group, operation)} does not exist ({position})."
-    return f"{text} {_suggest(operation, there, 'There is')} {_reading(call.server)}"
+    return f"{text} {_suggest(operation, existing, 'There is')} {_reading(call.server)}"
 
 
 def _reading(server: str) -> str:
-    # Aliases are no file names; the index leads to the right file.
+    # Aliases are not file names; the index leads to the right file.
     file = server if re.fullmatch(r"[a-z][A-Za-z0-9]*", server) else "index"
     return f'Read API.read("mcp/{file}.d.ts").'
 
@@ -171,5 +171,5 @@ def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
 
 
 def _nearest(wanted: str, names: Collection[str]) -> list[str]:
-    """Return the closest names, best first; of a name and its alias only the identifier."""
+    """Return the nearest names, best first. Of a name and its alias, only the identifier is returned."""
     return [_cut(name) for name in nearest(wanted, _ordered(names), count=_MAX_NEAREST)]

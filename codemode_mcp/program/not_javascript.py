@@ -1,4 +1,4 @@
-"""Texts that are no JavaScript: shell commands, with guidance. Pure."""
+"""Detection of shell commands in place of a program. Pure."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _SHELL_LINE = re.compile(
 
 
 def looks_like_shell(source: str) -> str | None:
-    """Guidance when the code is a shell command instead of a program, else `None`.
+    """Return an error message if a program is a shell command, or else None.
 
-    Judged by the first line of code. A JavaScript statement of the same letters would need a variable named like the
-    command, which nothing before the first line can have declared.
+    Only the first line of code counts. A JavaScript statement with the same text would need a variable with the name of
+    the command, which cannot be declared before the first line.
     """
     for line in source[:10_000].removeprefix("\ufeff").splitlines():
         text = line.strip()

@@ -1,4 +1,4 @@
-"""Positions in the author's own text, from engine stacks, which speak of the wrapped or transformed program. Pure."""
+"""Positions in the author's text, from engine stacks of the wrapped or transformed program. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
 
 WRAPPER_LINES = 2
-"""Lines the engine puts before the body of a function made from text."""
+"""Number of lines that the engine puts before the body of a function created from text."""
 
 MAX_FRAMES = 10
+"""Maximum number of frames that are shown."""
 MAX_FRAMES_READ = 64
-MAX_PLACES = 3
+"""Maximum number of frames of the engine that are read."""
+MAX_POSITIONS = 3
+"""Maximum number of positions of one frame."""
 
 _FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})\)?\s*$")
 _lines = functools.lru_cache(maxsize=2)(LINE_END.split)
-"""Lines of the program whose error is being described."""
+"""Splits a program into lines; cached while its error is described."""
 
 _HIDDEN_NAMES = {"anonymous", "<anonymous>", "__cell__", ""}
 
@@ -39,10 +42,10 @@ class Positions:
     """Map from positions in the program that ran to positions in the author's text.
 
     Attributes:
-        lines: how many lines the author's text has; frames outside it are ours.
-        code: the program that ran; positions that the engine does not report are found in it.
-        transformed: from the JavaScript that TypeScript became back to what it was made from.
-        rewritten: from the text with the implicit return back to the author's.
+        lines: the number of lines of the author's text. Frames outside it are not shown.
+        code: the program that ran, in which positions are searched that the engine does not report.
+        transformed: the map from JavaScript to the TypeScript that it was made from.
+        rewritten: the map from the text with the implicit return to the author's.
     """
 
     language: Language
@@ -56,7 +59,7 @@ class Positions:
         return "cell.ts" if self.language == "typescript" else "cell.js"
 
     def author(self, line: int, column: int) -> tuple[int, int] | None:
-        """Return the author's line and column, both from 1, for a position in `code`; None when it is not theirs."""
+        """Map a position in `code` to the author's 1-based line and column; None if it is outside their text."""
         if line < 1:
             return None
         if self.transformed is not None:
@@ -66,16 +69,16 @@ class Positions:
         return (line, column) if 1 <= line <= self.lines else None
 
     def frames(self, thrown: Thrown) -> list[str]:
-        """Return the author's frames as `at name (cell.js:3:9)`, innermost first, as the engine reports them."""
+        """Return the author's frames that the engine reports, innermost first, as `at name (cell.js:3:9)`."""
         return self._frames(thrown, ())
 
     def describe(self, thrown: Thrown, *, search: bool = True, results: Sequence[Result] = ()) -> str:
-        """`Name: message`, then the frames, a line each.
+        """Describe an error as `Name: message`, with a line for each frame.
 
         Args:
-            search: look in the program for what the engine does not say, which takes time (see `error_location`). If
-                several places fit, all are named: `at cell.js:3:9 or 5:2`.
-            results: the latest of the program's calls, to say what the value in question was.
+            search: whether to search the program for the exact position, which takes time (see `error_location`). If
+                several positions are possible, all are named: `at cell.js:3:9 or 5:2`.
+            results: the latest results of the program's calls, to describe the value that caused the error.
         """
         fault = self._fault(thrown) if search else None
         message = thrown.message if fault is None else self._with_value(fault, results)
@@ -84,12 +87,16 @@ class Positions:
         return "\n".join([headline, *(f"    {frame}" for frame in self._frames(thrown, positions))])
 
     def _frames(self, thrown: Thrown, positions: Sequence[tuple[int, int]]) -> list[str]:
-        """Return the frames; `positions`: where the innermost one may be, if the engine does not say."""
+        """Return the frames.
+
+        Args:
+            positions: better positions of the innermost frame in `code`, if any.
+        """
         frames = list(islice(self._engine_frames(thrown.stack), MAX_FRAMES_READ))
         found = []
         for number, (name, line, column) in enumerate(frames):
             if name == "anonymous" and any(outer == "anonymous" for outer, _, _ in frames[number + 1 :]):
-                continue  # made from a text by the program; its lines are not the cell's
+                continue  # a function that the program created from text, with lines of its own
             places = [self.author(*at) for at in positions] if number == 0 else []
             known = [at for at in places or [self.author(line, column)] if at is not None]
             if known:
@@ -100,7 +107,7 @@ class Positions:
         return found
 
     def _engine_frames(self, stack: str) -> Iterator[tuple[str, int, int]]:
-        """Name, line and column, as what was run counts them, of each frame in the program."""
+        """Yield the name, line and column in `code` of each frame."""
         for text in stack.splitlines():
             match = _FRAME.match(text)
             if match is not None:
@@ -108,7 +115,7 @@ class Positions:
                 yield match["name"] or "", line, self._units(line, int(match["column"]))
 
     def _units(self, line: int, column: int) -> int:
-        """Return the engine counts columns in bytes of UTF-8; everybody else in UTF-16 units."""
+        """Convert a column of the engine, in bytes of UTF-8, to UTF-16 units."""
         if self.code.isascii():
             return column
         lines = _lines(self.code)
@@ -118,8 +125,8 @@ class Positions:
         return len(before.encode("utf-16-le")) // 2 + 1
 
     def _fault(self, thrown: Thrown) -> Fault | None:
-        """Return what the text tells of an error that arose in the program itself."""
-        from codemode_mcp.program.error_location import find_fault  # for programs that fail: a server starts without it
+        """Search the program for an error that occurred in it; None if it occurred elsewhere."""
+        from codemode_mcp.program.error_location import find_fault  # a server starts without it
 
         innermost = thrown.stack.partition("\n")[0]
         frame = next(self._engine_frames(innermost), None)
@@ -130,22 +137,22 @@ class Positions:
         return find_fault(self.code, line, column, function, thrown.message)
 
     def _with_value(self, fault: Fault, results: Sequence[Result]) -> str:
-        """Return the message, with what the value was that the error is about, where that can be told."""
+        """Return the message with a description of the value that caused the error, if it is known."""
         message = fault.message
         if fault.about is None or not results or " is a promise" in message:
             return message
         from codemode_mcp.program.expression_values import advice  # as above
 
-        told = advice(utf16_units(self.code), fault.about, message, results)
-        if not told:
+        value = advice(utf16_units(self.code), fault.about, message, results)
+        if not value:
             return message
-        return f"{message[:-1]}; {told})" if message.endswith(")") else f"{message} ({told})"
+        return f"{message[:-1]}; {value})" if message.endswith(")") else f"{message} ({value})"
 
     def _place(self, places: list[tuple[int, int]]) -> str:
-        first, *others = (f"{line}:{column}" for line, column in places[:MAX_PLACES])
+        first, *others = (f"{line}:{column}" for line, column in places[:MAX_POSITIONS])
         return f"{self.file}:{first}{' or ' if others else ''}{', '.join(others)}"
 
 
 def _hint(thrown: Thrown, message: str) -> str:
-    """Return a hint by the engine's wording, else by what the search has made of it: `tools.x is not a function`."""
+    """Return a hint for the engine's message, or else for the described one, such as `tools.x is not a function`."""
     return hint(thrown) or (hint(replace(thrown, message=message)) if message != thrown.message else "")

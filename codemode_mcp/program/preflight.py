@@ -1,11 +1,11 @@
-"""Findings about a program before it runs: module access, the `MCP` members it uses, its implicit `return`.
+"""The inspection of a program before it runs: module access, uses of `MCP`, and the implicit `return`. Pure.
 
-Pure: text in, findings out. tree-sitter is used to *find* things, never to judge syntax, for it refuses some valid
-code; a syntax error is the engine's or esbuild's verdict. Its TypeScript grammar reads both languages. Nothing here
-is a security boundary: what the parser cannot make sense of is let through, and the sandbox refuses it at run time.
+tree-sitter serves to find things, never to judge syntax, since it rejects some valid code; the engine or esbuild
+reports syntax errors. Nothing here is a security boundary: text that does not parse is let through, and the sandbox
+refuses access at run time.
 
-Roads not taken: queries with `Node.parent` (each step up starts at the root again, so hostile nesting makes them
-quadratic); UTF-8 offsets (JavaScript counts UTF-16 units, so the parser is given UTF-16 and nothing is converted).
+Alternatives that were rejected: queries with `Node.parent`, where each step up starts at the root again, so that
+hostile nesting makes them quadratic; UTF-8 offsets, which would have to be converted to JavaScript's UTF-16 units.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _ODD_SPACE = re.compile("[\v\f\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\ufeff]")
 _LONE_RETURN = re.compile("\r(?!\n)")
-"""White space of JavaScript that the parser does not know. What stands for it here is as long."""
+"""White space of JavaScript that the parser does not know. Its replacement has the same length."""
 
 
 def inspect(source: str, language: Language) -> Preflight:
-    """Parse the program once and collect everything.
+    """Parse a program, and return all findings about it.
 
     Raises:
-        ProgramError: `module_access_denied`, with the first position, for any module-loader pattern.
+        ProgramError: `module_access_denied` with the position of the first access to a module.
     """
     units = utf16_units(source)
     tree = parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
@@ -65,7 +65,7 @@ def inspect(source: str, language: Language) -> Preflight:
 
 
 def _called(units: str, root: Node, finder: Finder) -> Called | None:
-    """Return the program with a call of its only function, or None if it is an ordinary program."""
+    """Return the program with a call of the function that it is or ends with, or None for an ordinary program."""
     found = None if finder.returns else whole_function(units, root)
     if found is None or (found.exported is not None and not finder.permit(found.statement, found.exported)):
         return None
@@ -76,18 +76,3 @@ def _called(units: str, root: Node, finder: Finder) -> Called | None:
         inserted=Grown(*finder.position(found.value.start), len(CALL)),
         note=found.note,
     )
-
-
-# --- Messages --------------------------------------------------------------------------------------------------------
-
-
-# --- Scopes ----------------------------------------------------------------------------------------------------------
-
-
-# --- What is looked for ----------------------------------------------------------------------------------------------
-
-
-# --- Implicit return -------------------------------------------------------------------------------------------------
-
-
-# --- Shell commands --------------------------------------------------------------------------------------------------

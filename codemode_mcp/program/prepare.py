@@ -1,4 +1,4 @@
-"""The one door for a program's text: checks that need no sandbox, hooks of plugins, and compilation."""
+"""The preparation of every program: checks that need no sandbox, hooks of plugins, and compilation."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     """Return the members of `MCP` that a program sees, by the servers that its preflight found."""
 
 MAX_SOURCE = 1_100_000
-"""Characters of one program."""
+"""Maximum number of characters of one program."""
 
 _LARGE_SOURCE = 20_000
-"""Characters from which on a program is inspected in a thread instead of the event loop."""
+"""Characters above which a program is inspected in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Cell:
     """The text of one `exec`.
 
     Attributes:
-        language: None if the client named none.
-        caller: of an unknown caller, the run belongs to the holder of its id and does not outlive the process.
-        request: the id of its request in events.
+        language: the language that the client named; None if it named none.
+        caller: the caller. The run of an unknown caller belongs to the holder of its id, and ends with the process.
+        request: the id of the request in events.
         args: the value of `args` in the program.
     """
 
@@ -74,7 +74,7 @@ class Prepared:
 
 
 class Preparer:
-    """The compiler of cells, with all checks before it.
+    """Checks and compiles cells.
 
     Args:
         clock: monotonic seconds.
@@ -97,8 +97,8 @@ class Preparer:
         """Check and compile a program.
 
         Args:
-            hook: None if no plugin looks at programs.
-            deadline: of hooks and of the transform of TypeScript, by the clock.
+            hook: calls the hooks of plugins; None if no plugin sees programs.
+            deadline: the time by the clock at which hooks and the transform of TypeScript must have ended.
 
         Raises:
             CodeModeError: the program cannot run. Nothing of it has run.
@@ -129,7 +129,7 @@ class Preparer:
         """Compile a program as TypeScript that the engine refused as JavaScript and whose client named no language.
 
         Returns:
-            The program, the error of a transform that refused it, or None if it cannot be tried in time.
+            The program, the error of the transform that refused it, or None if the time was too short.
 
         Raises:
             CodeModeError: a hook refuses the program as TypeScript, or would change it.
@@ -144,7 +144,7 @@ class Preparer:
             except ProgramError as error:
                 return error
         if second is not None and hook is not None and await hook(cell.source, "typescript", note) != cell.source:
-            # Hooks saw it as JavaScript before.
+            # Hooks have approved it as JavaScript.
             raise ProgramError("invalid_input", 'a hook changes this program; send it with language: "typescript"')
         return second
 
@@ -153,26 +153,26 @@ class Preparer:
 
         Args:
             thrown: the error of the engine.
-            refused: the error of the transform, if it was tried.
+            refused: the error of the transform, if the program was tried as TypeScript.
         """
         positions, found = prepared.program.positions, prepared.preflight
         if len(found.source) > _LARGE_SOURCE:
             error = await anyio.to_thread.run_sync(_syntax_error, thrown, positions, found, limiter=self._inspecting)
         else:
             error = _syntax_error(thrown, positions, found)
-        # It is TypeScript with a mistake if esbuild gets further than the engine.
+        # If esbuild gets further than the engine, the program is TypeScript with a mistake.
         return refused if refused is not None and 0 < _line_of(error) < _line_of(refused) else error
 
     async def _admit(self, cell: Cell, hook: Hook, note: Note, deadline: float) -> Cell:
         if cell.language is None and await self._is_typescript(cell.source):
-            cell = replace(cell, language="typescript")  # it runs in the language that the hooks were given
+            cell = replace(cell, language="typescript")  # the program runs in the language that hooks have seen
         with anyio.move_on_after(deadline - self._clock()):
             source = await hook(cell.source, cell.language or "javascript", note)
             if source == cell.source:
                 return cell
             _check_size(source)
             return replace(cell, source=source)
-        raise ProgramError("timeout", "plugins took too long to look at the program; nothing of it has run")
+        raise ProgramError("timeout", "hooks of plugins took too long to check the program; nothing of it has run")
 
     async def _is_typescript(self, source: str) -> bool:
         if "typescript" not in self._settings.languages:
@@ -231,26 +231,23 @@ def _check_size(source: str) -> None:
 
 
 def _syntax_error(error: Thrown, positions: Positions, found: Preflight) -> ProgramError:
-    from codemode_mcp.program.error_location import (  # a server starts without it
-        fault_column,
-        regex_offsets,
-        stray_await,
-    )
+    # Imported late, since a server starts without it.
+    from codemode_mcp.program.syntax_errors import regex_offsets, stray_await, syntax_error_column
 
     source = found.source
     frames = positions.frames(error)
     message = f"{error.name}: {error.message}"
     if error.name != "SyntaxError":
-        return ProgramError("invalid_input", message)  # the engine's stack overflowed, at no one position
+        return ProgramError("invalid_input", message)  # the engine's stack overflowed, without a position
     if frames:
         line = int(frames[0].split(":")[1])
-        column = stray_await(source, line) or fault_column(source, line, error.message)
+        column = stray_await(source, line) or syntax_error_column(source, line, error.message)
     elif found.broken:
-        # The engine stopped after the end of the program, so something was not closed.
+        # The engine stopped after the end of the program, so a bracket or string is not closed.
         line = positions.lines
         column = len(LINE_END.split(source)[-1]) + 1
         if "string" not in error.message and "comment" not in error.message:
-            # The engine names its own text there, which the author has not written.
+            # The engine quotes the wrapper there, which the author has not written.
             message = "SyntaxError: the program ends before everything in it is closed: a }, ) or ] is missing"
         else:
             message += ", at the end of the program"
@@ -272,7 +269,7 @@ def _line_of(error: ProgramError) -> int:
 
 
 def excerpt(source: str, line: int, column: int) -> str:
-    """Return a line of the source with a mark under a column. Both count from 1."""
+    """Return a line of the source with a mark under a column. Both are 1-based."""
     lines = LINE_END.split(source)
     if not 1 <= line <= len(lines):
         return ""

@@ -1,10 +1,10 @@
-"""Programs in other people's form: in a Markdown fence, or as one function that its reader is expected to call.
+"""Programs in a Markdown fence, and programs that are one function. Pure.
 
-Models carry habits over from other systems: a fenced block, `async () => {...}`, `export default async function`.
-This module recognises these forms and gives the program that was meant. Pure.
+Models keep habits of other systems: a fenced block, `async () => {...}`, `export default async function`. This module
+recognises these forms and returns the intended program.
 
-What is left out becomes spaces of the same length, so that every position in the program stays what it was. What is
-added stands in one place of one line, which `Grown` undoes, and after the last line.
+Removed text is replaced by spaces of the same length, so that positions stay the same. Text is inserted at one place of
+one line, which `Grown` undoes, and after the last line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.hints import PYTHON
-from codemode_mcp.program.syntax import Span, parse, span_of, utf16_units, words
+from codemode_mcp.program.syntax import TRANSPARENT, Span, parameters, parse, span_of, text_of, utf16_units, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -35,7 +35,7 @@ def _blank(text: str) -> str:
 
 _FENCE = re.compile(r"^\ufeff?[ \t]*+(?P<ticks>`{3,})[ \t]*+(?P<info>[^`\n]*+)$", re.MULTILINE)
 _LABEL = re.compile(r"\{?\.?(?P<label>[A-Za-z][\w+#.-]*+)?+[ \t]*+(?:\{.*|\}|[\w-]+=.*)?")
-"""The language, and what some renderers take besides: `js {1,3}`, `{.js}`, `ts title="main.ts"`."""
+"""The language, with attributes that some renderers take: `js {1,3}`, `{.js}`, `ts title="main.ts"`."""
 _TYPESCRIPT = words("ts typescript tsx mts cts")
 _PYTHON = words("py python python3")
 _SHELL = words("bash sh shell zsh console powershell")
@@ -50,9 +50,9 @@ class Fenced:
     """The program in a fence.
 
     Attributes:
-        source: the code, at the lines and columns where it stood.
-        language: from the label of the fence; None where it says nothing or JavaScript.
-        note: for the reader of the result.
+        source: the code at its original lines and columns.
+        language: the language in the label of the fence; None for JavaScript and without a label.
+        note: a sentence for the reader of the result.
     """
 
     source: str
@@ -61,10 +61,10 @@ class Fenced:
 
 
 def take_fence(source: str) -> Fenced | None:
-    """Return the code of the one fence in a text, or None where the text is a program already.
+    """Return the code of the only fence in a text, or None if the text is a program.
 
     Raises:
-        ProgramError: `invalid_input`, for several fences and for a fence of another language.
+        ProgramError: `invalid_input` for several fences, or for a fence with another language.
     """
     if "```" not in source:
         return None
@@ -101,7 +101,7 @@ def _closes(opening: re.Match[str], fence: re.Match[str]) -> bool:
 
 
 def _is_prose(source: str, at: int) -> bool:
-    """Tell if a fence can begin at `at`, and is not part of a comment, a string or a template of a program."""
+    """Return True if a fence at `at` is not part of a comment, a string or a template of a program."""
     if source[:at].replace("\\`", "").count("`") % 2:
         return False
     tree = parse(utf16_units(source))
@@ -133,11 +133,10 @@ def _language(info: str) -> Language | None:
 # --- Functions -------------------------------------------------------------------------------------------------------
 
 CALL = "return ("
-"""Stands before the function in the text that is run."""
+"""The text before the function in the program that is run."""
 
 _GLOBALS = "globalThis"
 _FUNCTION_VALUES = words("arrow_function function_expression")
-_AROUND = words("parenthesized_expression as_expression satisfies_expression non_null_expression")
 _NO_CODE = words("comment html_comment empty_statement hash_bang_line")
 _TYPES = words("type_alias_declaration interface_declaration ambient_declaration function_signature")
 _EXPORTS = re.compile(r"(?:module\s*\.\s*exports|exports\s*\.\s*default|module\s*\.\s*exports\s*\.\s*default)")
@@ -153,11 +152,11 @@ class WholeFunction:
     """The function that a program is, or ends with.
 
     Attributes:
-        statement: where its statement begins, `export default` and `module.exports =` included.
-        value: what is called.
-        node: the function, for its parameters.
-        exported: the name that the export reads, `module` or `exports`; empty for `export default`.
-        note: for the reader of the result.
+        statement: the offset of its statement, with `export default` or `module.exports =`.
+        value: the expression that is called.
+        node: the function.
+        exported: the name that the export reads: `module` or `exports`, empty for `export default`; None without one.
+        note: a sentence for the reader of the result.
     """
 
     statement: int
@@ -167,12 +166,11 @@ class WholeFunction:
     note: str
 
     def plain(self, units: str) -> str:
-        """Return the program without the words of the export."""
+        """Return the program without the keywords of the export."""
         return f"{units[: self.statement]}{_blank(units[self.statement : self.value.start])}{units[self.value.start :]}"
 
     def called(self, units: str) -> str:
-        """Return the program that calls it. What is after the function stands on a line that the author does not
-        have."""
+        """Return the program with a call of the function. The end of the call is on a new last line."""
         start, end = self.value
         before = f"{units[: self.statement]}{_blank(units[self.statement : start])}"
         argument = _GLOBALS if parameters(self.node) else ""
@@ -180,11 +178,11 @@ class WholeFunction:
 
 
 def whole_function(units: str, root: Node) -> WholeFunction | None:
-    """Return the function that the program leaves to its reader to call, or None.
+    """Return the function that the program expects its reader to call, or None.
 
     Args:
-        units: the program, as `utf16_units` gives it.
-        root: of its tree.
+        units: the program, as `utf16_units` returns it.
+        root: the root of its tree.
     """
     statements = [child for child in root.children if child.type not in _NO_CODE]
     if root.type != "program" or not statements or any(child.type == "ERROR" for child in statements):
@@ -204,10 +202,10 @@ def _of_expression(units: str, before: list[Node], statement: Node) -> WholeFunc
     expression = statement.children[0]
     if expression.type == "assignment_expression":
         left, right = expression.child_by_field_name("left"), expression.child_by_field_name("right")
-        if left is None or right is None or _EXPORTS.fullmatch(_text(units, left)) is None:
+        if left is None or right is None or _EXPORTS.fullmatch(text_of(units, left)) is None:
             return None
         function = _function(units, before, right)
-        name = "module" if _text(units, left).startswith("module") else "exports"
+        name = "module" if text_of(units, left).startswith("module") else "exports"
         return None if function is None else _found(statement, right, function, name, _EXPORTED)
     function = _function(units, [], expression)
     note = _CALLED if _declares_only_types(before) else _LAST
@@ -232,8 +230,8 @@ def _found(statement: Node, value: Node, function: Node, exported: str | None, n
 
 
 def _function(units: str, before: list[Node], value: Node) -> Node | None:
-    """Return the function that an expression is, or names if one of the statements `before` declares it."""
-    while value.type in _AROUND and value.named_children:
+    """Return the function that an expression is, or that it names and a statement in `before` declares."""
+    while value.type in TRANSPARENT and value.named_children:
         inside = next((child for child in value.named_children if child.type not in _NO_CODE), None)
         if inside is None:
             return None
@@ -242,11 +240,13 @@ def _function(units: str, before: list[Node], value: Node) -> Node | None:
         return value
     if value.type != "identifier":
         return None
-    return next((made for name, made in _functions(before) if _text(units, name) == _text(units, value)), None)
+    return next(
+        (function for name, function in _functions(before) if text_of(units, name) == text_of(units, value)), None
+    )
 
 
 def _functions(statements: list[Node]) -> list[tuple[Node, Node]]:
-    """Return the functions that statements declare, by name."""
+    """Return the names and functions that statements declare."""
     found = []
     for statement in statements:
         declarators = statement.named_children if statement.type == "lexical_declaration" else [statement]
@@ -258,23 +258,9 @@ def _functions(statements: list[Node]) -> list[tuple[Node, Node]]:
     return found
 
 
-def parameters(function: Node) -> list[Node]:
-    """Return the patterns of a function's parameters."""
-    single, several = function.child_by_field_name("parameter"), function.child_by_field_name("parameters")
-    if single is not None:
-        return [single]
-    patterns = [] if several is None else [part.child_by_field_name("pattern") for part in several.named_children]
-    return [pattern for pattern in patterns if pattern is not None and pattern.type != "this"]
-
-
 def _declares_only_types(statements: list[Node]) -> bool:
     return all(
         statement.type in _TYPES
         or (statement.type == "expression_statement" and statement.children[0].type == "string")
         for statement in statements
     )
-
-
-def _text(units: str, node: Node) -> str:
-    start, end = span_of(node)
-    return units[start:end]

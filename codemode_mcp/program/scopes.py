@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Context of a node from the nodes around it."""
+    """The context of a node.
+
+    Attributes:
+        function: the nearest function around it; None at the top level.
+        block: the span in which a `let` would be visible.
+        caught: whether it is inside a `try` that has a `catch`.
+        namespace: whether it is inside a TypeScript namespace, whose `export` is not module syntax.
+        declares: the span in which a name that is declared here is visible; None if no name is declared.
+    """
 
     function: Span | None
-    """The nearest function; `None` at the top level."""
     block: Span
-    """Span in which a `let` would be visible."""
     caught: bool = False
-    """Inside a `try` that has a `catch`."""
     namespace: bool = False
-    """Inside a TypeScript namespace, whose `export` is no module syntax."""
     declares: Span | None = None
-    """Span in which a name declared here becomes visible."""
 
 
 _BLOCKS = words("statement_block for_statement for_in_statement catch_clause switch_statement")
@@ -43,7 +46,7 @@ _ERASED = words(
     "ambient_declaration type_query nested_type_identifier function_type constructor_type implements_clause "
     "index_signature"
 )
-"""Types and ambient declarations: gone before the program runs."""
+"""Types and ambient declarations, which are removed before the program runs."""
 
 
 _SKIPPED = _ERASED | {"comment", "html_comment", "string", "regex"}
@@ -64,11 +67,8 @@ _NAMED_DECLARATIONS = words(
 _NAMED_EXPRESSIONS = words("function_expression generator_function class")
 
 
-MEMBER_ACCESS = frozenset(("member_expression", "subscript_expression"))
-
-
 def _scope_of(node: Node, field: str | None, path: list[Node], scopes: list[Scope]) -> Scope:
-    """Return the scope of `node`, which is about to be entered below `path[-1]`."""
+    """Return the scope of a child of `path[-1]`."""
     scope, kind = scopes[-1], node.type
     declares = _declared_span(kind, field, path, scopes)
     if declares is not scope.declares:
@@ -108,10 +108,13 @@ def _declared_span(kind: str, field: str | None, path: list[Node], scopes: list[
 
 
 def leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], Scope]]:
-    """Yield the path from the root to every leaf that holds a hit, with its scope; both lists are reused.
+    """Yield the path from the root to every leaf that contains a hit, and its scope. The lists are reused.
 
-    Subtrees without a hit are passed over, so the cost follows the words looked for, not the size of the source.
-    No recursion: source may be nested deeper than Python's stack.
+    Subtrees without a hit are skipped, so the cost depends on the number of hits, not on the size of the source. There
+    is no recursion, since source may be nested more deeply than Python's stack.
+
+    Args:
+        hits: sorted offsets in UTF-16 units.
     """
     path, scopes = [root], [Scope(function=None, block=span_of(root))]
     cursor = root.walk()
@@ -119,7 +122,7 @@ def leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], Scope]]:
         return
     while True:
         node = cursor.node
-        if node is not None and node.type not in _SKIPPED and _holds(hits, span_of(node)):
+        if node is not None and node.type not in _SKIPPED and _contains(hits, span_of(node)):
             scopes.append(_scope_of(node, cursor.field_name, path, scopes))
             path.append(node)
             if cursor.goto_first_child():
@@ -135,6 +138,6 @@ def leaves(root: Node, hits: list[int]) -> Iterator[tuple[list[Node], Scope]]:
             cursor.goto_parent()
 
 
-def _holds(hits: list[int], span: Span) -> bool:
+def _contains(hits: list[int], span: Span) -> bool:
     first = bisect_left(hits, span.start)
     return first < len(hits) and hits[first] < span.end

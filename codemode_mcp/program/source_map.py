@@ -1,4 +1,4 @@
-"""Maps from positions in compiled code back to its source: plain data that can be kept, and its reader. Pure."""
+"""Maps from positions in compiled code to its source, as plain data that can be stored. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _AFTER_ALL = 1 << 62
 _MAPPINGS = re.compile(r"[A-Za-z0-9+/,;]*")
 
 Segment = tuple[int, int, int, int]
-"""Line (1-based) and column (0-based) in the output, the same in the input."""
+"""Line (1-based) and column (0-based) in the output, then those in the input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """A place where the text was made longer, on one line."""
+    """An insertion within one line of a text."""
 
     line: int
     column: int
     growth: int
 
     def __call__(self, line: int, column: int) -> tuple[int, int]:
-        """Return the position in the text before, for one after."""
+        """Map a position after the insertion to the text before it."""
         if self.line == line and self.column < column:
             column = max(self.column, column - self.growth)
         return line, column
@@ -37,9 +37,9 @@ class Author:
     """The author's part of a text.
 
     Attributes:
-        lines: how many of them.
-        before: lines of ours before the first.
-        grown: in order of position.
+        lines: the number of the author's lines.
+        before: the number of our lines before them.
+        grown: the insertions in the order of their positions.
     """
 
     lines: int
@@ -47,7 +47,7 @@ class Author:
     grown: tuple[Grown, ...] = ()
 
     def __call__(self, line: int, column: int) -> tuple[int, int] | None:
-        """Return the author's position for a 1-based one; None outside the author's text."""
+        """Map a 1-based position to the author's; None if it is outside the author's text."""
         line -= self.before
         if not 1 <= line <= self.lines:
             return None
@@ -58,24 +58,24 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class SourceMap:
-    """A map from JavaScript to the TypeScript that it was made of.
+    """A map from JavaScript to the TypeScript that it was made from.
 
     Attributes:
-        mappings: of version 3, of a single source.
+        mappings: the `mappings` of a source map (ECMA-426, revision 3) with one source.
     """
 
     mappings: str = field(repr=False)
     author: Author
 
     def __call__(self, line: int, column: int) -> tuple[int, int]:
-        """Return the author's 1-based line and column (UTF-16 units); lines are exact, columns nearly.
+        """Map a position to the author's 1-based line and column (UTF-16 units). Columns are approximate.
 
-        Line 0 when that place is not the author's: the wrapper, or a helper of esbuild's.
+        The line is 0 for code that is not the author's: the wrapper, or a helper of esbuild.
         """
         segments = decode_mappings(self.mappings)
         index = bisect_right(segments, (line, column - 1, _AFTER_ALL, 0)) - 1
         if index + 1 < len(segments) and (index < 0 or segments[index][0] < line == segments[index + 1][0]):
-            index += 1  # before the first token of a line: not the line above
+            index += 1  # a position before the first token of its line
         if index < 0:
             return 0, 0
         _, _, source_line, source_column = segments[index]
@@ -83,13 +83,13 @@ class SourceMap:
 
 
 def are_mappings(text: object) -> TypeGuard[str]:
-    """Return True if `decode_mappings` can read it."""
+    """Return True if `decode_mappings` can decode a value."""
     return isinstance(text, str) and _MAPPINGS.fullmatch(text) is not None
 
 
 @functools.lru_cache(maxsize=4)
 def decode_mappings(mappings: str) -> tuple[Segment, ...]:
-    """`;` ends an output line, `,` a segment of relative base-64 VLQs."""
+    """Decode the `mappings` of a source map: `;` ends a line of output, `,` a segment of relative base-64 VLQs."""
     segments: list[Segment] = []
     source_line, source_column = 1, 0
     for line, row in enumerate(mappings.split(";"), start=1):

@@ -1,7 +1,7 @@
 """The syntax tree of a program. Pure.
 
-tree-sitter is used to *find* things, never to judge syntax, for it refuses some valid code. Its TypeScript grammar
-reads both languages. The parser is given UTF-16, as JavaScript counts, so that nothing has to be converted.
+tree-sitter serves to find things, never to judge syntax, since it rejects some valid code. Its TypeScript grammar reads
+both languages. It parses UTF-16, in which JavaScript counts, so that offsets need no conversion.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Point, Tree
 
 _PARSE_SECONDS = 1.0
-"""CPU time for a parse: 1 MB of real code takes 0.3 s, 1 MB of binary junk 3 s. A slower program has no tree.
+"""Maximum CPU time of a parse: 1 MB of real code takes 0.3 s, 1 MB of binary junk 3 s.
 
-A wall clock would refuse honest programs on a busy machine.
+Wall-clock time would refuse honest programs on a busy machine.
 """
 _CHUNK_BYTES = 1 << 16
 
 
 def words(text: str) -> frozenset[str]:
-    """Return a set of words, for tables of them."""
+    """Split a text into a set of words."""
     return frozenset(text.split())
 
 
@@ -40,7 +40,7 @@ def line_count(source: str) -> int:
 
 
 def utf16_units(source: str) -> str:
-    """Return the same text with one character per UTF-16 unit, so that indices here are JavaScript's."""
+    """Replace each character beyond U+FFFF by its surrogates, so that Python indices equal JavaScript's."""
     if source.isascii():
         return source
     return re.sub("[\U00010000-\U0010ffff]", _surrogate_pair, source)
@@ -52,7 +52,7 @@ def _surrogate_pair(match: re.Match[str]) -> str:
 
 
 def from_utf16_units(units: str) -> str:
-    """Return the text that `utf16_units` was given."""
+    """Undo `utf16_units`."""
     if units.isascii():
         return units
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -60,7 +60,7 @@ def from_utf16_units(units: str) -> str:
 
 @functools.cache
 def _parser_factory() -> Callable[[], Parser]:
-    # Imported at first use: the server's start-up time matters and `tools/list` needs no parser.
+    # Imported at first use to keep the start of the server short; `tools/list` needs no parser.
     import tree_sitter
     import tree_sitter_typescript
 
@@ -68,9 +68,9 @@ def _parser_factory() -> Callable[[], Parser]:
 
 
 def parse(units: str) -> Tree | None:
-    """Return the tree of a program, as `utf16_units` gives it; None when it takes too long to make."""
+    """Parse a text that `utf16_units` has returned; return None if that takes longer than `_PARSE_SECONDS`."""
     data = units.encode("utf-16-le", "surrogatepass")
-    # A parser of its own for each: large sources are inspected in threads, and a parser is no shared thing.
+    # A new parser each time: large sources are parsed in threads, and a parser is not thread-safe.
     parser = _parser_factory()()
     if len(data) <= _CHUNK_BYTES:
         return parser.parse(data, encoding="utf16le")
@@ -86,27 +86,32 @@ def parse(units: str) -> Tree | None:
 
     try:
         return parser.parse(read, encoding="utf16le", progress_callback=is_late)
-    except ValueError:  # how the binding reports a parse that was given up
+    except ValueError:  # the binding's error for a cancelled parse
         return None
     finally:
-        for chunk in chunks:  # the binding never lets go of them; this way they hold no text
+        for chunk in chunks:  # the binding keeps references to the chunks forever
             chunk.release()
 
 
 class Span(NamedTuple):
-    """Part of the source, in UTF-16 units."""
+    """A part of the source, in UTF-16 units."""
 
     start: int
     end: int
 
 
 def span_of(node: Node) -> Span:
-    """Return where a node is."""
+    """Return the span of a node."""
     return Span(node.start_byte // 2, node.end_byte // 2)
 
 
+def text_of(units: str, node: Node) -> str:
+    """Return the text of a node."""
+    return units[node.start_byte // 2 : node.end_byte // 2]
+
+
 class Lines:
-    """The lines of a program, to go between offsets (UTF-16 units) and positions (lines and columns from 1)."""
+    """Converts offsets (UTF-16 units) of a program to positions (1-based lines and columns) and back."""
 
     def __init__(self, units: str) -> None:
         self._starts = [0, *(match.end() for match in LINE_END.finditer(units))]
@@ -126,10 +131,22 @@ FUNCTIONS = words(
     "function_declaration function_expression arrow_function method_definition generator_function "
     "generator_function_declaration function_signature class_static_block"
 )
-"""Nodes with a body of their own."""
+"""Types of nodes that are functions."""
+
+TRANSPARENT = words("parenthesized_expression as_expression non_null_expression satisfies_expression")
+"""Types of nodes that have the value of the expression in them."""
 
 
 def covers(node: Node, span: Span) -> bool:
     """Return True if a span lies within a node."""
     own = span_of(node)
     return own.start <= span.start and span.end <= own.end
+
+
+def parameters(function: Node) -> list[Node]:
+    """Return the patterns of a function's parameters."""
+    single, several = function.child_by_field_name("parameter"), function.child_by_field_name("parameters")
+    if single is not None:
+        return [single]
+    patterns = [] if several is None else [part.child_by_field_name("pattern") for part in several.named_children]
+    return [pattern for pattern in patterns if pattern is not None and pattern.type != "this"]

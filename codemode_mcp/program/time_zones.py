@@ -1,7 +1,7 @@
-"""Offsets of the time zones that a program names, from the tables of this machine.
+"""Offsets of the time zones that a program names, from the time zone database of this machine.
 
-A program computes without asking its host, so it gets them when it starts. A zone counts as named when its whole name
-stands in the program's text.
+A program cannot query its host while it computes, so it receives the offsets when it starts. A zone is named if its
+whole name is a string in the program's text.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 MAX_ZONES: Final = 32
-"""Zones of one program."""
+"""Maximum number of zones of one program."""
 
 _NAME: Final = re.compile(r"[\"'`]([A-Z][A-Za-z_]{1,30}(?:/[A-Za-z0-9_+-]{1,30}){0,2})[\"'`]")
 _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 _STEP: Final = timedelta(days=12)
-"""No zone changes its offset twice within so short a time."""
+"""A time within which no zone changes its offset twice."""
 
 
 def named_zones(source: str) -> dict[str, tuple[int, ...]]:
-    """Return the offsets of all zones that a program names, by name."""
+    """Return the offsets of all zones that a program names, by name. See `_offsets`."""
     if "timeZone" not in source:
         return {}
     found: dict[str, tuple[int, ...]] = {}
@@ -39,8 +39,11 @@ def named_zones(source: str) -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=64)
 def _offsets(name: str) -> tuple[int, ...]:
-    """Return an offset, then each change and the offset after it, in seconds; nothing for an unknown zone."""
-    # Few programs name a zone, and the first one would wait 4 ms for this.
+    """Return the first offset, then the time of each change and the offset after it, in seconds.
+
+    The tuple is empty for an unknown zone.
+    """
+    # The import takes 4 ms, and few programs name a zone.
     from zoneinfo import ZoneInfo
 
     try:

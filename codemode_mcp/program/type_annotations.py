@@ -13,11 +13,11 @@ _TYPES = words(
     "implements_clause interface_declaration internal_module non_null_expression optional_parameter predefined_type "
     "satisfies_expression type_alias_declaration type_annotation type_parameters"
 )
-"""Nodes that TypeScript has and JavaScript has not. `a<b>(c)` is both, and counts only with a type such as `string`."""
+"""Types of nodes that only TypeScript has. `a<b>(c)` is valid in both, and counts only with a type such as `string`."""
 
 
 def has_types(source: str) -> bool:
-    """Return whether a program is TypeScript, by syntax that JavaScript has not."""
+    """Return True if a program contains syntax that only TypeScript has."""
     tree = parse(utf16_units(source))
     if tree is None:
         return False

@@ -399,8 +399,8 @@ def test_without_a_network_setup_says_what_works_all_the_same(monkeypatch: pytes
     def nowhere(*_: object, **__: object) -> Path:
         raise RuntimeUnavailable("Cannot fetch esbuild: npm cannot get it. Is this machine offline?")
 
-    monkeypatch.setattr("codemode_mcp.program.typescript.find_esbuild", nowhere)
-    monkeypatch.setattr("codemode_mcp.program.typescript.fetch_esbuild", nowhere)
+    monkeypatch.setattr("codemode_mcp.program.esbuild.find_esbuild", nowhere)
+    monkeypatch.setattr("codemode_mcp.program.esbuild.fetch_esbuild", nowhere)
     check = ahead._esbuild(Config())
     assert (check.status, "offline" in check.detail) == ("fail", True)
     assert "JavaScript programs work without esbuild" in check.advice

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.errors import ERROR_CODES, ProgramError
 from codemode_mcp.program import compile as programs
-from codemode_mcp.program.error_location import fault_column
 from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.syntax_errors import syntax_error_column
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.guest import COLLECT_SECONDS, EPOCH_GRACE_SECONDS, Guest
 from codemode_mcp.sandbox.messages import Completion, GuestError, decode_turn, deliver_message, start_message
@@ -251,7 +251,7 @@ class _Player:
         frames = self._positions.frames(report.error)
         if frames:
             line = int(frames[0].split(":")[1])
-            column = fault_column(self._case.source, line, report.error.message)
+            column = syntax_error_column(self._case.source, line, report.error.message)
             if column < 1:
                 self._play.violations.append(f"a column of {column}")
         if self._play.turns > 1:

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program import compile as programs
-from codemode_mcp.program.error_location import fault_column, find_fault
+from codemode_mcp.program.error_location import find_fault
 from codemode_mcp.program.members import check_members
 from codemode_mcp.program.not_javascript import looks_like_shell
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.program_form import take_fence
+from codemode_mcp.program.syntax import line_count
+from codemode_mcp.program.syntax_errors import syntax_error_column
 from codemode_mcp.sandbox.messages import Thrown
 from tests.fuzz.texts import ANY_TEXT, DEEP, PROGRAMS, within
 
@@ -122,7 +124,7 @@ def test_any_text_has_findings_or_is_refused_for_its_modules(source: str, langua
     if found is None:
         return
     assert found.source == source
-    lines = programs._line_count(source)
+    lines = line_count(source)
     for call in found.member_calls:
         assert 1 <= call.line <= lines
         assert call.column >= 1
@@ -174,9 +176,9 @@ def test_unknown_members_are_refused_with_five_lines_at_most(source: str, langua
     SOURCES, st.integers(1, 60), st.sampled_from(("unexpected token in expression: ')'", "expecting ';'")) | ANY_TEXT
 )
 def test_a_syntax_error_is_placed_on_its_line(source: str, line: int, message: str) -> None:
-    line = min(line, programs._line_count(source))
+    line = min(line, line_count(source))
     with within(SECONDS):
-        assert fault_column(source, line, message) >= 1
+        assert syntax_error_column(source, line, message) >= 1
 
 
 MESSAGES = st.sampled_from(
@@ -201,7 +203,7 @@ def test_an_error_of_the_engine_is_placed_inside_the_program(
 ) -> None:
     with within(SECONDS):
         places = find_fault(code, line, column, function, message).positions
-    lines = programs._line_count(code)
+    lines = line_count(code)
     assert all(1 <= line <= lines and column >= 1 for line, column in places)
 
 
@@ -264,4 +266,4 @@ def test_a_large_program_is_inspected_in_time(source: str) -> None:
     with within(10.0):
         found = inspected(source, "javascript")
         if found is not None:
-            fault_column(source, 1, "unexpected token: ')'")
+            syntax_error_column(source, 1, "unexpected token: ')'")

@@ -10,7 +10,7 @@ import pytest
 
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.program.typescript import find_esbuild
+from codemode_mcp.program.esbuild import find_esbuild
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -147,7 +147,7 @@ MESSAGES = {
     ),
     "const d = {};\nconst a = [...d];": "value is not iterable (d is not iterable)",
     "load('k').a.b": (
-        "cannot read property 'b' of undefined (load('k').a is undefined; a call gives a promise: await it)"
+        "cannot read property 'b' of undefined (load('k').a is undefined; a call returns a promise: await it)"
     ),
     "const f = 1;\nMath.max(f(1), 2);": "not a function",
     "const f = 1;\nf(Math.max(1, 2));": "not a function",

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.program import esbuild_pin, typescript
-from codemode_mcp.program.typescript import Transformed, fetch_esbuild, find_esbuild, transform
+from codemode_mcp.program import esbuild as esbuild_module
+from codemode_mcp.program import esbuild_pin
+from codemode_mcp.program.esbuild import fetch_esbuild, find_esbuild
+from codemode_mcp.program.typescript import Transformed, transform
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "cells" / "typescript.json"
 CELLS: list[dict[str, Any]] = json.loads(CORPUS.read_text("utf-8")) if CORPUS.is_file() else []
@@ -288,7 +290,7 @@ def fake_esbuild(path: Path, version: str = esbuild_pin.VERSION) -> Path:
 
 @pytest.fixture
 def nothing_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(typescript, "_BUNDLED", tmp_path / "bundled" / "esbuild")
+    monkeypatch.setattr(esbuild_module, "_BUNDLED", tmp_path / "bundled" / "esbuild")
     return tmp_path / "bundled" / "esbuild"
 
 

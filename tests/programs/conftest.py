@@ -15,7 +15,7 @@ from harness import quickstart, serve, write_config
 
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir
-from codemode_mcp.program.typescript import find_esbuild
+from codemode_mcp.program.esbuild import find_esbuild
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

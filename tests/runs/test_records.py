@@ -24,10 +24,11 @@ from codemode_mcp.errors import ProgramError, RuntimeUnavailable
 from codemode_mcp.plugins.api import namespace_tool
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.program import compile as program
+from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.source_map import Author, Grown, SourceMap
-from codemode_mcp.program.typescript import find_esbuild, transform
+from codemode_mcp.program.typescript import transform
 from codemode_mcp.runs import call_records, end_records, records
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.run import Run

@@ -46,7 +46,7 @@ async def make_ahead(config: Config, report: Report, *, servers: bool) -> None:
 
 
 def _esbuild(config: Config) -> Check:
-    from codemode_mcp.program.typescript import fetch_esbuild, find_esbuild, version_of
+    from codemode_mcp.program.esbuild import fetch_esbuild, find_esbuild, version_of
 
     configured = config.tools.esbuild
     if "typescript" not in config.tools.code_mode.languages:

@@ -107,8 +107,8 @@ async def esbuild(app: App, config: Config) -> Iterable[Check]:
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
     from codemode_mcp.paths import cache_dir
+    from codemode_mcp.program.esbuild import find_esbuild, version_of
     from codemode_mcp.program.esbuild_pin import VERSION
-    from codemode_mcp.program.typescript import find_esbuild, version_of
 
     configured = config.tools.esbuild
     fetch = "run codemode-mcp setup (npm fetches it), or name a binary in tools.esbuild; JavaScript works without it"
