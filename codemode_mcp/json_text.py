@@ -1,4 +1,4 @@
-"""JSON text for guests and from guests. Pure."""
+"""JSON text to and from guests, and text without lone surrogates. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def json_text(value: Any) -> str:
-    """JSON for the guest; numbers that JSON does not have become null."""
+    """Return a value as JSON for a guest. NaN and infinite numbers become null."""
     try:
         return _ENCODER.encode(value)
     except ValueError:
@@ -40,13 +40,13 @@ _LONE_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}")
 
 
 def whole_characters(text: str) -> str:
-    """JSON text of a guest with U+FFFD for halves of surrogate pairs."""
-    # JSON.stringify writes pairs as they are and escapes halves, in lower case; a half has no UTF-8 form.
+    """Return JSON text of a guest with U+FFFD for each lone surrogate, which has no UTF-8 form."""
+    # JSON.stringify writes pairs unescaped, and lone surrogates as escapes in lower case.
     return _LONE_SURROGATE.sub(r"\1" + "\\\\ufffd", text) if "\\ud" in text else text
 
 
 def joined_halves(text: str) -> str:
-    """Text as UTF-8 can hold it: halves of surrogate pairs become the pair they are, else U+FFFD."""
+    """Return a text that can be encoded as UTF-8: two surrogates of a pair are joined, others become U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""JSON that we have written ourselves is taken in its exact form, or not at all."""
+"""JSON of our own is accepted only in its exact form."""
 
 from __future__ import annotations
 

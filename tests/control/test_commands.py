@@ -64,7 +64,7 @@ def waiting(number: int, arguments: dict[str, Any], **more: Any) -> dict[str, An
 
 
 class Servers:
-    """The servers at the other end of the sockets."""
+    """The servers at the other ends of the sockets."""
 
     def __init__(self) -> None:
         self.runs: list[list[dict[str, Any]]] = [[run(ONE), run(TWO)], [run(OTHER)]]
@@ -128,7 +128,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
 
 @pytest.fixture
 def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return a person at a terminal, who types what is asked for; what was on the screen until then."""
+    """Have a person at a terminal type what is asked for. Return the list of what the screen showed before."""
     screens: list[str] = []
 
     class Terminal:
@@ -143,7 +143,7 @@ def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def refused(command: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what a command that does nothing says."""
+    """Return the messages of a command that does nothing."""
     with pytest.raises(typer.Exit) as ended:
         command()
     assert ended.value.exit_code
@@ -181,7 +181,7 @@ def test_what_is_too_short_or_no_run_is_refused(
 
 
 def sqlite(suspended: int, **more: Any) -> dict[str, Any]:
-    """Return what hears of a store."""
+    """Return the report on a store."""
     return {
         "kind": "sqlite",
         "name": "/s/runs.sqlite3",

@@ -1,4 +1,4 @@
-"""Nothing that a program makes up moves a cursor, hides, or begins a line of its own on a terminal."""
+"""No text of a program moves a cursor, hides, or begins its own line on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets are only made, and looked for, where no other can put one."""
+"""Sockets are made and searched only in folders where no other user can create one."""
 
 from __future__ import annotations
 

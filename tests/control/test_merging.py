@@ -1,4 +1,4 @@
-"""Tests of which process a run is of, where several tell of it."""
+"""Tests of the choice of a process for a run that several processes report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LADDER = {
     "could resume it": {**view("stored"), "adoptable": True},
     "sees it in its store": view("stored"),
 }
-"""Those that have the most to do with it first."""
+"""Reports by their distance from the run, the closest first."""
 
 
 @pytest.mark.parametrize("count", range(1, len(LADDER) + 1))

@@ -1,4 +1,4 @@
-"""Tests of what both sides of the control socket say."""
+"""Tests of the messages of both sides of the control socket."""
 
 from __future__ import annotations
 

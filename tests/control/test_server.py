@@ -1,4 +1,4 @@
-"""The control socket with real connections: who gets in, what is bounded, what is left behind."""
+"""The control socket with real connections: its admission, its limits, and its cleanup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = [False, True] if sys.platform != "win32" else [True]
 """True for a port of loopback: the way of Windows, which works everywhere."""
 
 BOUND = 30.0
-"""Seconds in which everything here ends many times over."""
+"""Timeout in seconds, far longer than any step takes."""
 
 
 def call_view(number: int, text: str | None = '{"secret": "hunter2"}') -> CallView:
@@ -45,7 +45,7 @@ def call_view(number: int, text: str | None = '{"secret": "hunter2"}') -> CallVi
 
 
 class FakeRuns:
-    """Runs that are as a test says."""
+    """Runs that a test sets up."""
 
     def __init__(self) -> None:
         self.runs: dict[str, RunView] = {"run_one": RunView("run_one", "waiting", "stdio", "me", 5)}
@@ -106,7 +106,7 @@ class FakeRuns:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield whose path leaves room for a socket's name."""
+    """Yield a folder whose path leaves room for the name of a socket."""
     with tempfile.TemporaryDirectory(dir=None if sys.platform == "win32" else "/tmp") as made:
         found = Path(made) / "control"
         found.mkdir(mode=0o700)
@@ -123,7 +123,7 @@ def opened_up(folder: Path) -> None:
 
 
 def closed_off(folder: Path) -> None:
-    """Nothing can be made in it any more, not by root either."""
+    """Replace the folder by a file, so that not even root can create something in it."""
     folder.rmdir()
     folder.write_text("not a folder", "utf-8")
 
@@ -153,7 +153,7 @@ async def connected(place: Endpoint) -> AsyncIterator[anyio.abc.SocketStream]:
 
 
 async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
-    """Return all that still comes."""
+    """Return the remaining bytes."""
     found = b""
     try:
         async for chunk in stream:
@@ -164,7 +164,7 @@ async def rest_of(stream: anyio.abc.SocketStream) -> bytes:
 
 
 async def answers_again(place: Endpoint) -> None:
-    """Return once there is room for a connection: nothing else tells that another has ended."""
+    """Wait until there is room for a connection, which is the only sign that another one has ended."""
     while True:
         try:
             assert (await ask(place, Request("list")))["ok"]

@@ -48,13 +48,13 @@ CATALOG = build([], policy=None)  # type: ignore[arg-type]  # nothing is decided
 CALLER = Caller("owner", "http", "ann", frozenset({"b", "a"}))
 NOW, WALL = 1000.25, 1_800_000_000.5
 LATER, LATER_WALL = 7.5, 1_800_000_100.5
-"""Restore a run as another process does 100 s later."""
+"""The clocks of another process, 100 s later."""
 
 PRINTED = (
     r'[{"type":"text","text":"a\ud800\u00fc"}]',
     '[{"type":"json","value":{"x":[1.5,null,1152921504606846976]}}]',
 )
-"""Return the outputs of `full_run` in pieces, as they are stored."""
+"""The outputs of `full_run` in pieces, as they are stored."""
 
 POSITIONS = Positions(
     "typescript", 3, "await 1\nx\n", SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Grown(2, 3, 4),))), Grown(1, 1, 8)
@@ -71,7 +71,7 @@ def live(call: ToolCall, **known: Any) -> LiveCall:
 
 
 def full_run() -> Run:
-    """A run that has something of everything."""
+    """Return a run with some of everything."""
     run = Run(context(), "{}", NOW - 50, memory_limit=5_000_000)
     counts = run.context.counts
     counts.search, counts.describe, counts.call, counts.by_id = 1, 2, 3, 4
@@ -574,7 +574,7 @@ def test_no_member_may_be_missing_or_too_many(kind: str) -> None:
 
 
 def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Every container with a key or an index into it."""
+    """Return every container with a key or an index into it."""
     for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         found.append((value, key))
         places(value[key], found)

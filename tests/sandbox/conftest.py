@@ -1,4 +1,4 @@
-"""Guests that are closed when their test is over."""
+"""Guests that are closed after their test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunCode(Protocol):
 
 @pytest.fixture
 def cell(engine: Engine) -> Iterator[OpenCell]:
-    """`cell(...)` opens a guest."""
+    """Yield a function that opens guests."""
     opened: list[Cell] = []
 
     def open_cell(**options: Any) -> Cell:
@@ -39,7 +39,7 @@ def cell(engine: Engine) -> Iterator[OpenCell]:
 
 @pytest.fixture
 def run(cell: OpenCell) -> RunCode:
-    """`run(code)`: the first turn of a program in a fresh guest."""
+    """Return a function that returns the first turn of a program in a new guest."""
 
     def run_code(code: str, *, memory_limit: int = 64 * 1024 * 1024, **options: Any) -> Told:
         return cell(memory_limit=memory_limit).start(code, **options)

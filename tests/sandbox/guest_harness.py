@@ -1,4 +1,4 @@
-"""Guests without a driver: what one turn brings, read back."""
+"""Guests without a driver: one turn at a time, decoded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ REMOVE = "mcp:my-files:remove"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One turn; `report` is None when the guest could no longer say anything."""
+    """One turn. `report` is None if the guest could no longer make one."""
 
     turn: Turn
     report: TurnReport | None
@@ -97,7 +97,7 @@ class Told:
 
 
 class Cell:
-    """A program in a guest of its own."""
+    """A program in its own guest."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Cell:
         )
 
     def on_thread(self, work: Callable[[], Any]) -> Any:
-        """`work()` on a thread of the engine."""
+        """Return the result of `work()` on a thread of the engine."""
         return self._engine.threads.submit(work).result(timeout=30)
 
     def start(
@@ -156,7 +156,7 @@ class Cell:
 
 
 def ok(request: int, value: Any = None) -> Completion:
-    """Return the good end of a request."""
+    """Return the successful completion of a request."""
     return Completion(request, json.dumps(value))
 
 

@@ -51,7 +51,7 @@ PROGRAMS = st.lists(st.sampled_from(STEPS), min_size=1, max_size=8)
 
 
 def answers(told: Told, reverse: bool) -> list[Completion]:
-    """Return what every request of a turn is answered with: what it gave, an error, or that its time has come."""
+    """Return the completions of all requests of a turn: an echo of the arguments, an error, or a fired timer."""
     ends = []
     for request in told.requests:
         if isinstance(request, ToolCall):
@@ -64,7 +64,7 @@ def answers(told: Told, reverse: bool) -> list[Completion]:
 
 
 def turns(guest: Cell, program: str, reverse: bool) -> Iterator[tuple[Told, list[Completion]]]:
-    """Yield each turn of a program, and what comes next, which is delivered when the next one is asked for."""
+    """Yield each turn of a program with the completions that the next turn will get."""
     told = guest.start(program, seed=bytes(range(32)))
     while told.report is not None and told.report.state == "pending":
         batch = answers(told, reverse)
@@ -82,7 +82,7 @@ def memory(data: bytes, image: Image) -> bytes:
 
 
 def differing(a: bytes, b: bytes) -> int:
-    """Return how many words differ."""
+    """Return the number of words that differ."""
     assert len(a) == len(b)
     blocks = [at for at in range(0, len(a), 4096) if a[at : at + 4096] != b[at : at + 4096]]
     return sum(a[at : at + 8] != b[at : at + 8] for block in blocks for at in range(block, block + 4096, 8))
@@ -169,7 +169,7 @@ def test_what_was_printed_before_a_snapshot_is_told_once(cell: OpenCell) -> None
 
 
 def test_a_snapshot_does_not_hold_the_last_message(cell: OpenCell, engine: Engine) -> None:
-    """A message would hold values that the program has let go of."""
+    """Check that no message keeps values that the program has dropped."""
     guest = cell()
     guest.start("for (;;) await MCP.files.readFile({})")
     image = engine.threads.submit(engine.image, MANIFEST).result()

@@ -185,7 +185,7 @@ def test_no_more_guests_compute_together_than_there_are_threads() -> None:
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows for every engine module that is compiled, not read from disk."""
+    """Return a list that grows with each engine module that is compiled and not read from disk."""
     made: list[int] = []
     real = compiled.wasmtime.Module
 
@@ -200,7 +200,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def opened_digest(cache: Path | None) -> str:
-    """Open the engine, let it compute something, and tell which base image it has."""
+    """Return the digest of the base image of an engine that has computed something."""
     with open_engine(cache, max_threads=1) as opened:
         cell = Cell(opened)
         try:
@@ -211,7 +211,7 @@ def opened_digest(cache: Path | None) -> str:
 
 
 def copy_of(cache: Path, folder: Path) -> Path:
-    """Return the compiled form in a directory of its own; the file's path."""
+    """Return the path of the compiled form, in a new folder."""
     [file] = cache.glob("engine-*.cwasm")
     folder.mkdir(mode=0o700, exist_ok=True)
     copy = folder / file.name

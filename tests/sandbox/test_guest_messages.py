@@ -1,4 +1,4 @@
-"""Messages between host and guest: written and read again, and nothing else is read."""
+"""Messages between host and guest: they are read as they were written, and all others are rejected."""
 
 from __future__ import annotations
 

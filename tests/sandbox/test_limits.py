@@ -19,7 +19,7 @@ IN_TIME = 5.0
 
 
 def ends_in_time(run: RunCode, code: str) -> Told:
-    """Return the end of a program that was given 50 ms; another guest works afterwards."""
+    """Return the end of a program that had 50 ms. Check that another guest works afterwards."""
     began = time.monotonic()
     told = run(f'text("before"); {code}', seconds=0.05)
     assert time.monotonic() - began < IN_TIME
@@ -401,7 +401,7 @@ def test_some_recursion_of_the_engine_ends_with_another_error(run: RunCode, code
 
 
 def test_functions_bound_without_end_end_with_the_memory(run: RunCode) -> None:
-    """Each has a longer name than the one before. What is left decides if the engine can still make an error of it."""
+    """Use up the memory with ever longer names. The rest decides whether the engine can still make an error."""
     told = run("let f = () => 1; for (let i = 0; i < 1e5; i++) f = f.bind(null); f()", memory_limit=64 * MIB)
     assert told.out_of_memory
 

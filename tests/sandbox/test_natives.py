@@ -27,7 +27,7 @@ SEED = bytes(range(32))
 
 
 def key_stream(seed: bytes, size: int) -> bytes:
-    """Return what ChaCha20 with this key begins with, counter and nonce from zero."""
+    """Return the first bytes of ChaCha20 with a key, with counter and nonce from zero."""
     cipher = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None)
     return cipher.encryptor().update(bytes(size))
 
@@ -134,7 +134,7 @@ def test_natives_of_other_kinds_cannot_be_reached_by_what_programs_overwrite(run
 
 @pytest.fixture(scope="module")
 def told_by_guest(engine: Engine) -> Any:
-    """`told_by_guest(code, value)`: the turn of a program that has the value as `given`."""
+    """Return a function that returns the turn of a program, which has a value as `given`."""
 
     def run_with(code: str, value: Any) -> Told:
         cell = Cell(engine, memory_limit=64 * MIB)
@@ -148,7 +148,7 @@ def told_by_guest(engine: Engine) -> Any:
 
 @pytest.fixture(scope="module")
 def in_guest(told_by_guest: Any) -> Any:
-    """`in_guest(code, value)`: what a program returns that has the value as `given`."""
+    """Return a function that returns the result of a program, which has a value as `given`."""
     return lambda code, value: told_by_guest(code, value).value
 
 

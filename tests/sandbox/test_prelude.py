@@ -36,7 +36,7 @@ PRELUDE = Path(__file__).parents[2] / "codemode_mcp" / "sandbox" / "prelude"
 
 @pytest.mark.parametrize("file", sorted(PRELUDE.glob("[0-9]*.js")), ids=lambda file: file.name)
 def test_the_numbered_files_have_no_template_literals_with_substitutions(file: Path) -> None:
-    """They would call String.prototype.concat, which a guest can replace."""
+    """Check that none calls String.prototype.concat, which a guest can replace."""
     source = re.sub(r"(?m)^\s*//.*$", "", file.read_text("utf-8"))
     assert "`" not in source
 

@@ -1,4 +1,4 @@
-"""Programs that versions of the past, and this one, have left suspended: resumed, or refused by name.
+"""Programs that earlier versions and this one have suspended: resumed, or refused by name.
 
 `snapshots` has a folder for each version; its README says what is in them.
 """
@@ -33,7 +33,7 @@ def recording(folder: Path) -> Any:
 
 
 def resumed(engine: Engine, folder: Path, name: str) -> list[Any]:
-    """Return what each delivery of the recording brings."""
+    """Return the turn after each delivery of the recording."""
     noted = recording(folder)
     data = (folder / f"{name}.bin").read_bytes()
     with Guest(engine, engine.image(noted["catalog"]), memory_limit=MEMORY, suspended=data) as guest:
@@ -41,7 +41,7 @@ def resumed(engine: Engine, folder: Path, name: str) -> list[Any]:
 
 
 def judge(engine: Engine, folder: Path, name: str) -> str:
-    """Resume a recorded program. Returns why it is refused, which is as it has to be, or nothing."""
+    """Resume a recorded program. Return the message if it is refused, as it has to be, and else an empty text."""
     noted = recording(folder)
     data = (folder / f"{name}.bin").read_bytes()
     ours = (snapshot.FORMAT, DIGEST, engine.base.prelude)

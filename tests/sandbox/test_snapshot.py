@@ -70,12 +70,12 @@ def image(engine: Engine) -> Image:
 
 
 def resigned(data: bytes) -> bytes:
-    """`data` with a digest that fits it."""
+    """Return `data` with a valid digest."""
     return data[:4] + hashlib.sha256(data[36:]).digest() + data[36:]
 
 
 def sealed(image: Image, pages: int, body: bytes) -> bytes:
-    """Return a snapshot with a head that fits `image`."""
+    """Return a snapshot with a valid head for `image`."""
     head = b"".join(bytes.fromhex(each) for each in (DIGEST, image.prelude, image.digest))
     return resigned(snapshot.MAGIC + bytes(32) + head + struct.pack("<I", pages) + body)
 

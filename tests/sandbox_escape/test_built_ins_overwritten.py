@@ -71,7 +71,7 @@ VALUE = {
 
 
 def turns(engine: Engine, image: Image, code: str) -> list[Any]:
-    """Return all turns of a program, as the guest tells them; on a thread of the engine."""
+    """Return the texts of all turns of a program, computed on a thread of the engine."""
     seed = bytes(32)
     start = start_message(code=code, fallback=None, seed=seed, output_limit=MIB, call_limit=100, elapsed_ms=0)
     with Guest(engine, image, memory_limit=64 * MIB) as guest:
@@ -91,7 +91,7 @@ def all_turns(engine: Engine, programs: dict[str, str]) -> dict[str, list[Any]]:
 
 
 def different_turns(engine: Engine, innocent: list[Any], attacks: dict[str, str]) -> dict[str, list[Any]]:
-    """Return the turns of the programs that were not like the innocent one's."""
+    """Return the turns of programs that differ from those of the innocent program."""
     told = all_turns(engine, {name: TAKE + attack + ACT for name, attack in attacks.items()})
     return {name: got for name, got in told.items() if got != innocent}
 
@@ -145,7 +145,7 @@ return places;
 
 @pytest.fixture(scope="module")
 def places(engine: Engine) -> list[tuple[list[str], str]]:
-    """Return every property that a program can change, where it is and its name."""
+    """Return the object and name of every property that a program can change."""
     [first, *_] = next(iter(all_turns(engine, {"places": PLACES}).values()))
     found: list[tuple[list[str], str]] = first["value"]
     assert len(found) > 700

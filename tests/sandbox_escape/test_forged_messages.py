@@ -185,7 +185,7 @@ def test_numbers_that_json_does_not_have_are_refused(number: str) -> None:
 
 
 def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
-    """Let guests say these turns, one after the other. The completions that were delivered, as they come."""
+    """Let guests report these turns, one after the other. Return the list of delivered completions, which grows."""
     said = list(texts)
     delivered: list[list[Any]] = []
 
@@ -211,7 +211,7 @@ def puppet(monkeypatch: pytest.MonkeyPatch, *texts: str) -> list[list[Any]]:
 
 
 async def outcome_of(engine: Engine, monkeypatch: pytest.MonkeyPatch, *texts: str) -> Any:
-    """Return how a run ends whose guest says these turns, and what was delivered to it."""
+    """Return the end of a run whose guest reports these turns, and what was delivered to it."""
     delivered = puppet(monkeypatch, *texts)
     async with bench(engine, ScriptedSource("s", {"work": text_result("done")})) as it:
         return await it.execute("return 1"), delivered

@@ -43,7 +43,7 @@ TOOLS = {
 
 
 def source(name: str = "s", tools: Any = TOOLS) -> ScriptedSource:
-    """Return every tool answers with its own name."""
+    """Return a source of tools that answer with their own names."""
     return ScriptedSource(name, {tool: text_result(tool) for tool in tools}, tools=[Tool(tool) for tool in tools])
 
 

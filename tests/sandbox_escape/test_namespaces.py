@@ -195,7 +195,7 @@ def test_looking_at_namespaces_calls_nothing(cell: OpenCell, kind: str) -> None:
 
 
 def test_no_more_can_be_reached_than_the_namespaces_themselves(cell: OpenCell) -> None:
-    """All functions but those of the scope are reached without namespaces too, in MCP, or belong to the language."""
+    """Check that all functions but those of the scope are in MCP or belong to the language."""
     code = (
         WALK
         + "const ours = [];"
@@ -278,7 +278,7 @@ async def test_no_program_calls_what_its_namespaces_do_not_have(engine: Engine) 
 
 @pytest.mark.anyio
 async def test_data_of_a_scope_cannot_pass_for_a_function(engine: Engine) -> None:
-    """Nothing in the data says what is a function: the host does, beside it."""
+    """Check that data cannot pass for a function: the host lists the functions apart from the data."""
     marked = {"name": "list", "input_mapper": None, "functions": [["x"]], "$tool": "list", "reason": None, "id": "x"}
     plugins = FakePlugins()
     plugins.add_tools("tracker", "list")

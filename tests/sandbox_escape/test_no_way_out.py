@@ -104,7 +104,7 @@ def test_code_made_from_text_runs_in_the_same_sandbox(run: RunCode, road: str) -
 
 
 def test_a_program_that_closes_its_own_function_is_still_in_the_sandbox(run: RunCode) -> None:
-    """The engine makes a function of any text that fits between its brackets."""
+    """Try texts that close the function into which the engine puts them."""
     names = "[typeof start, typeof deliver, typeof settle, typeof pending, typeof message]"
     told = run(f"}}); globalThis.outside = {names}; (async function () {{ return [outside, {names}]")
     assert told.value == [["undefined"] * 5] * 2

@@ -50,7 +50,7 @@ def suspended(cell: OpenCell) -> bytes:
 
 
 def refusals(engine: Engine, image: Image, forms: list[bytes]) -> list[str]:
-    """Return what opening a guest from each of these is refused with; a form that is taken has no place in the list."""
+    """Return the messages with which these forms are refused; a form that is accepted has none."""
 
     def work() -> list[str]:
         said = []
@@ -67,7 +67,7 @@ def refusals(engine: Engine, image: Image, forms: list[bytes]) -> list[str]:
 
 
 def test_a_thousand_flipped_bits_are_a_thousand_refusals(engine: Engine, image: Image, suspended: bytes) -> None:
-    """The digest is over the whole stored form, so that none of them can go unnoticed."""
+    """Check that each change is noticed, since the digest covers the whole stored form."""
     rng = random.Random(4711)
     forms = []
     for _ in range(1000):
@@ -121,7 +121,7 @@ def resigned(data: bytes) -> bytes:
 def test_a_snapshot_that_an_attacker_wrote_with_a_right_digest_stays_in_its_own_memory(
     cell: OpenCell, engine: Engine, image: Image, suspended: bytes
 ) -> None:
-    """An attacker who can write snapshots decides about their guest, and nothing else: it is a guest still."""
+    """Check that an attacker who can write snapshots controls only their guest."""
     patches = snapshot.decode(suspended, image, max_bytes=72 * MIB)
     memory = bytearray(image.memory) + bytes(max(0, patches.pages * 65536 - len(image.memory)))
     for at, block in patches.blocks:
@@ -232,7 +232,7 @@ async def test_a_snapshot_holds_no_random_numbers_of_another_run(engine: Engine)
 
 @pytest.mark.anyio
 async def test_a_snapshot_does_not_leave_the_server(engine: Engine, tmp_path: Path, monkeypatch: Any) -> None:
-    """It is in no answer, whole or in part, and in no file."""
+    """Check that no answer and no file has any part of it."""
     monkeypatch.chdir(tmp_path)
     async with bench(engine) as it:
         suspended = await it.execute("await yield_control(); return 1")

@@ -13,13 +13,13 @@ from node_harness import NODE_CACHE, OLDEST_NODE, Node
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
-    """Return one guest for all tests that leave the globals as they are."""
+    """Return a guest for all tests that do not change the globals."""
     return Engine()
 
 
 @pytest.fixture
 def fresh_engine() -> Engine:
-    """Return a guest of its own, for a test that breaks built-ins."""
+    """Return a new guest, for a test that breaks built-ins."""
     return Engine()
 
 

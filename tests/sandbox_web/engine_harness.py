@@ -96,7 +96,7 @@ class Engine:
         return json.loads(self.eval(f"JSON.stringify(({function})(JSON.parse({literal})))"))
 
     def break_prototypes(self, *classes: str) -> None:
-        """Make every method of these classes throw, as a careless or hostile guest can."""
+        """Make every method of these classes throw, as a guest can."""
         self.eval(f"""{{
             const define = Object.defineProperty, targets = [];
             for (const C of [{", ".join(classes)}]) {{

@@ -45,7 +45,7 @@ def _data(name: str) -> Any:
 
 
 def _cases(name: str) -> list[dict[str, Any]]:
-    """Return what is not a comment."""
+    """Return the cases without comments."""
     return [case for case in _data(name) if isinstance(case, dict)]
 
 
