@@ -195,7 +195,7 @@ async def test_another_owner_cannot_end_or_disturb_a_run(engine: Engine) -> None
 
 
 async def test_a_stored_run_that_says_another_owner_is_not_given(engine: Engine) -> None:
-    """Check that the store itself compares the owner, whoever asks."""
+    """Check that the store itself compares the owner, for every caller."""
     async with bench(engine) as it:
         suspended = await it.execute("await yield_control(); return 1")
         kept = await it.store.claim(suspended.run_id, OWNER)
