@@ -140,8 +140,7 @@ class Instance:
     def limit(self, seconds: float) -> None:
         """Let later calls trap after so long.
 
-        This stops code that does not ask the glue for its deadline. The deadline is checked every few ticks of the
-        engine's epoch, and only while that advances.
+        This stops code that does not ask the glue. The deadline is checked while the engine's epoch advances.
         """
         self._alarm.deadline = time.monotonic() + seconds
         self._store.set_epoch_deadline(_LOOK_EVERY)
