@@ -18,8 +18,8 @@ A type is wider than its schema where TypeScript cannot express a keyword, or no
   that a declared property matches are given, an undeclared property is of any of the types.
 * Beside declared properties, an index signature covers their types too; a long one is `unknown`.
 * `unevaluatedProperties` and `unevaluatedItems` beside `allOf`, `anyOf`, `oneOf` or `$ref`.
-* That an object has no other properties, within a union or an intersection: TypeScript takes whatever one of the
-  branches declares, and closed members of `allOf` are joined.
+* That an object has no other properties, within a union or an intersection: TypeScript takes everything that one
+  of the branches declares, and closed members of `allOf` are joined.
 * Within an intersection, an object type without required properties takes arrays and scalars.
 
 `tests/declarations/schemas_and_values.py` holds this list in a form that is compared with a validator and a compiler.

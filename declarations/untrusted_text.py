@@ -81,8 +81,8 @@ def escape_misleading(
 def _is_right_to_left(character: str) -> bool:
     """Decide if a character has text around it reordered (Unicode Standard Annex 9, classes R, AL and AN).
 
-    A display reverses what stands between two letters of Hebrew or Arabic. Quotes, commas, brackets and numbers of JSON
-    are included, so `["A",90,10,"B"]` could be read as `["B",90,10,"A"]`.
+    A display reverses all text between two letters of Hebrew or Arabic, including quotes, commas, brackets and numbers
+    of JSON, so `["A",90,10,"B"]` could be read as `["B",90,10,"A"]`.
     """
     return unicodedata.bidirectional(character) in ("R", "AL", "AN")
 

@@ -1,7 +1,7 @@
 """The tool lists of all callers in pass-through mode, and their changes.
 
-Callers with the same rules share a list. Tools of plugins are loaded later than those of servers, so a list without
-them is kept too: changes are announced by comparing that one.
+Callers with the same rules share a list. Plugins load later than servers, so there is also a list without their tools.
+Changes are found by comparing that list and the registered plugin tools.
 """
 
 from __future__ import annotations

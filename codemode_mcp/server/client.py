@@ -118,20 +118,12 @@ class McpClient:
 
     def supports(self, question: Question | ApprovalQuestion) -> bool:
         """Return True if the client has declared that it answers such questions."""
-        declared = self._session.capabilities
-        if declared is None:
-            return False
-        match question.method:
-            case "elicitation/create":
-                if question.params.get("mode") == "url":
-                    return (declared.get("elicitation") or {}).get("url") is not None
-                return _fills_forms(declared)
-            case "sampling/createMessage":
-                sampling = declared.get("sampling")
-                with_tools = question.params.keys() & {"tools", "toolChoice"}
-                return sampling is not None and (not with_tools or sampling.get("tools") is not None)
-            case "roots/list":
-                return declared.get("roots") is not None
+        declared = self._session.capabilities or {}
+        if question.method == "elicitation/create" and question.params.get("mode") == "url":
+            return (declared.get("elicitation") or {}).get("url") is not None
+        if question.method == "sampling/createMessage" and question.params.keys() & {"tools", "toolChoice"}:
+            return (declared.get("sampling") or {}).get("tools") is not None
+        return question.method in self.supported
 
 
 def supported(declared: Mapping[str, Any] | None) -> frozenset[QuestionMethod]:

@@ -88,7 +88,7 @@ class Runs(Protocol):
         """Return the topics of all callers, to be compared and never shown."""
 
     async def ready_to_list(self) -> None:
-        """Wait, for a bounded time, for what the tool list shows."""
+        """Wait, for a bounded time, until the content of the tool list is known."""
 
     def configured(self) -> Sequence[str]:
         """Return the servers of all callers, to be compared and never shown."""
@@ -122,7 +122,7 @@ class Runs(Protocol):
 
 
 class Surface:
-    """Answers to `tools/list` and `tools/call`, whatever carries the requests.
+    """Answers to `tools/list` and `tools/call`, for any transport.
 
     Args:
         user: the caller of all requests; None if they come from several.

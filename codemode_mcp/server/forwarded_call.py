@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.server")
 
 MAX_CALLS: Final = 4096
-"""Calls in flight, those included whose clients have questions to answer."""
+"""Most calls in flight, including those that wait for a client's answer to a question."""
 
 MAX_OWN_CALLS: Final = 1024
-"""Calls in flight of one of several callers."""
+"""Most calls in flight of one of several callers."""
 
 _ASKED: Final = {
     "elicitation/create": ("the user a question", "elicitation"),

@@ -112,7 +112,7 @@ class BodyBudget:
 
     @staticmethod
     def for_bodies_of(largest: int) -> BodyBudget:
-        """Return a budget for bodies of up to so many bytes. One body of the largest size fits into a share."""
+        """Return a budget for bodies of up to `largest` bytes, so that one of them fits into a share."""
         total = max(MIN_BUDGET, 4 * largest)
         return BodyBudget(total, total // 4)
 

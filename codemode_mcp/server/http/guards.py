@@ -1,4 +1,4 @@
-"""Limits on requests before they are served: hosts, origins, rates, and whose address counts. Time is an argument."""
+"""Limits on requests before they are served: hosts, origins, rates and trusted proxies. Time is an argument."""
 
 from __future__ import annotations
 

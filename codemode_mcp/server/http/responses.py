@@ -38,7 +38,7 @@ class Refusal(Exception):
 
 
 def too_many_requests(wait: float) -> Refusal:
-    """Return the refusal of a caller who has to wait for so many seconds."""
+    """Return the refusal of a caller that has to wait for `wait` seconds."""
     return Refusal(429, "too many requests; slow down", {"retry-after": str(math.ceil(wait))})
 
 
