@@ -242,7 +242,7 @@ def _usable(document: Mapping[str, Any]) -> list[tuple[jwt.PyJWK, str | None]]:
         with suppress(jwt.PyJWTError, ValueError, TypeError):  # an invalid key does not affect the others
             key = jwt.PyJWK(entry)
             if key.key_type == "RSA" and key.key.key_size < MIN_RSA_BITS:
-                log.warning("an RSA key of %d bits is ignored: %d are required", key.key.key_size, MIN_RSA_BITS)
+                log.warning("an RSA key of %d bits in the key set is ignored: use %d", key.key.key_size, MIN_RSA_BITS)
                 continue
             found.append((key, entry.get("alg")))
     if not found:
