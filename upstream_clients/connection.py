@@ -1,28 +1,30 @@
 """The life of one upstream: one task opens it, agrees on a protocol, lists its tools, serves, and opens it again.
 
 Why one task: transports and sessions hold cancel scopes, which only the task that entered them may leave. One cancel
-scope lies round each whole connection; it has a deadline while connecting and while closing, and none in between. The
-state that others need is put into `Upstream`, which callers see.
+scope encloses each connection. It has a deadline while connecting and while closing, and none in between. The state
+that others need is reported to `Upstream`, which callers see.
 
-Layers below, from top to bottom: `live_connection` sends raw requests and stamps them as the protocol era wants;
-`dispatcher` sends them over any transport and takes answers, questions and notifications, all as dicts; `direct` and
-`streamable` send common calls past the dispatcher and read their answers from bytes. No result is modelled: a model
-would refuse a sloppy server, and cost each result twice. Over stdio the MCP SDK is not imported.
+Layers below, from top to bottom: `live_connection` sends raw requests in the form of the protocol era; `list_changed`
+lists the tools again when they change; `dispatcher` sends messages over any transport and takes answers, questions and
+notifications, all as dicts; `direct` and `streamable` send common calls past the dispatcher and read their answers from
+bytes. Results are not modelled: a model would refuse a sloppy server, and read each result twice. Over stdio the MCP
+SDK is not imported.
 
 Invariants:
 
-- A call that may have reached a lost server is not repeated here. It fails with what is known, and its caller decides.
+- A call that may have reached a lost server is not repeated here. It fails with a message that says so, and its caller
+  decides.
 - The server's token goes to that server alone (`http`). No secret reaches a message, a log or a program.
-- A list kept from an earlier time serves look-ups only. A call is judged by the tool as its server lists it right
-  before the call is sent.
-- A server is hung only when it does not answer a probe either (`liveness`). Silence alone says little: many servers do
-  one thing at a time.
-- A question of a server belongs to a call in flight, or is refused (`questions`). A person is never asked on behalf of
-  another user.
+- A list of an earlier process serves look-ups only. A call is judged by the tool as its server lists it right before
+  the call is sent.
+- A server counts as hung only if it does not answer a probe either (`liveness`). Silence alone proves little: many
+  servers do one thing at a time.
+- A question of a server belongs to a call in flight, or is refused (`question_routing`). A person is never asked on
+  behalf of another user.
 
-Attempts: `backoff` has the delays. The first loss of a connection is tried again immediately, since most servers that
-die in mid-call come back; a server that keeps dying waits like one that fails. A missing command counts as several
-failures. A server without a login waits for one, from any process.
+Attempts: `backoff` has the delays. After the first loss of a connection, the next attempt is made immediately, since
+most servers that die in mid-call come back; a server that keeps dying waits like one that fails. A missing command
+counts as several failures. A server without a login waits for one, from any process.
 
 Tried and dropped: the SDK's client session, which models every result; the SDK's transport for stdio, which leaves
 children of a server behind and reads lines without a limit; the SDK's `OAuthClientProvider`, which holds a lock while a
@@ -35,7 +37,6 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 import anyio
@@ -43,12 +44,12 @@ import anyio.to_thread
 
 from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
-from upstream_clients.dispatcher import Dispatcher, Subscription
+from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.http_failures import HttpWatch
-from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from upstream_clients.list_changed import ListChanges
 from upstream_clients.listing import Listing
-from upstream_clients.live_connection import Link
+from upstream_clients.live_connection import LiveConnection
 from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.negotiate import negotiate
 from upstream_clients.question_routing import ConnectionQuestions
@@ -69,45 +70,42 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_GRACE = 1.0
-"""Seconds that an orderly goodbye (ending an HTTP session) may take. Ending a process has bounds of its own."""
+"""Seconds to end an HTTP session. Ending a process has limits of its own (`process`)."""
 
 LAST_ANSWERS = 0.5
-"""Seconds for the answers to open requests, once the server does not know the session any more."""
-
-RELIST_INTERVAL = 1.0
-"""Least seconds between two listings. They double while a server announces changes without end."""
-
-RELIST_LONGEST = 30.0
-"""Longest pause in seconds. After so long without a change, the next one is followed immediately again."""
+"""Seconds for the answers to open requests, after the server has lost the session."""
 
 NUDGE_INTERVAL = 1.0
-"""Least seconds between a failed attempt and the next one when callers ask for it."""
+"""Seconds after a failed attempt before a call can start the next one."""
 
-LOGIN_POLL = 1.0
+LOGIN_POLL_INTERVAL = 1.0
 """Seconds between two checks for a new login, of one file each."""
 
 LOGIN_PATIENCE = 900.0
-"""Seconds after which a server that wants a login is asked once more without one."""
+"""Seconds after which a server that requires a login is connected once more without a new one."""
 
 LISTEN_WAIT = 2.0
 """Seconds that the first listing waits for a modern server to acknowledge the stream of changes."""
 
-WARNINGS = 10
-"""Reasons of one outage that are warned of. A reason may quote a server, which may say something else every time."""
+MAX_WARNINGS = 10
+"""Reasons of one outage that are logged as warnings. A reason may quote a server, which may vary its words."""
 
-HOPELESS = 4
-"""Failures that a missing command counts as."""
+MISSING_COMMAND_FAILURES = 4
+"""Failures that a missing command counts as, since a person has to change something first."""
 
 _SSE_FALLBACK = (400, 404, 405)
-"""Answers to a first POST by which the specification recognises a server of the older HTTP+SSE transport."""
+"""HTTP statuses of the first POST that point to the older HTTP+SSE transport (MCP 2025-11-25, Transports)."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
-    """The end of one connection; `lived` is its time of service in seconds, `None` when it never was ready.
+class _End:
+    """The end of one connection.
 
-    `logged_out`: another login than `login` is needed before there is any use in another attempt. `needs_hand`: another
-    attempt succeeds only after a person has changed something.
+    Attributes:
+        lived: seconds for which the connection was ready; None if it never was.
+        try_sse: another attempt over the older HTTP+SSE transport may succeed.
+        logged_out: a login other than `login` is needed before the next attempt.
+        needs_person: an attempt succeeds only after a person has changed something.
     """
 
     reason: str
@@ -115,11 +113,11 @@ class _Ended:
     try_sse: bool = False
     logged_out: bool = False
     login: Stamp = None
-    needs_hand: bool = False
+    needs_person: bool = False
 
 
 class Connection:
-    """Runs one `Upstream`. `run` is its one task; `stop` ends that from another task."""
+    """The connections of one `Upstream`, one after the other. `run` is its one task; another task calls `stop`."""
 
     def __init__(
         self,
@@ -134,56 +132,58 @@ class Connection:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`started` is the server's process, for the first connection; `run` ends it. `sleep` waits between attempts
-        and `clock` measures how long a connection lived; both in seconds."""
+        """Prepare to connect.
+
+        Args:
+            started: the server's process for the first connection; `run` ends it.
+            sleep, clock: in seconds; for the pauses between attempts, and the lifetime of connections.
+        """
         self._upstream = upstream
         self._roots = roots
         self._spec = upstream.spec
         self._client_info = {"name": client_name, "version": client_version}
         self._backoff = backoff or Backoff()
         self._cache = cache
-        self._remembering = anyio.Lock()
+        self._saving = anyio.Lock()
         self._sleep = sleep
         self._clock = clock
         # The mutable state.
         self._started = started
         self._stopping = anyio.Event()
         self._scope = anyio.CancelScope()
-        """Round the present connection, or the pause between two."""
+        """Encloses the current connection, or the pause between two."""
         self._ready_at: float | None = None
-        """Time at which the present connection became ready."""
+        """Time at which the current connection became ready."""
         self._over = anyio.Event()
-        """The present connection has no future."""
-        self._stale = anyio.Event()
-        """The tools are to be listed again."""
+        """Set when the current connection cannot be used any more."""
         self._lost = False
-        """Its transport has said so."""
+        """True if its transport has reported that."""
         self._warned: set[str] = set()
-        """Reasons for failed starts since it was ready last."""
+        """Reasons for failed starts since the last ready connection."""
 
     async def run(self) -> None:
         """Connect and stay connected until `stop`."""
         try:
             while not self._stopping.is_set():
-                ended = await self._live()
+                end = await self._live()
                 if self._stopping.is_set():
                     break
                 if self._upstream.view().state == "idle":
                     await self._until_wanted()
                     continue
-                if ended.logged_out:
-                    self._tell(ended.reason, ended.reason)
-                    self._upstream.down(ended.reason, login_required=True)
-                    await self._until_login(ended.login)
+                if end.logged_out:
+                    self._log_failed_start(end.reason, end.reason)
+                    self._upstream.down(end.reason, login_required=True)
+                    await self._until_login(end.login)
                     continue
-                if ended.lived is None:
-                    delay = self._backoff.after_failure(HOPELESS if ended.needs_hand else 1)
-                    self._tell(ended.reason, f"{ended.reason}; next attempt in {delay:.1f} s")
+                if end.lived is None:
+                    delay = self._backoff.after_failure(MISSING_COMMAND_FAILURES if end.needs_person else 1)
+                    self._log_failed_start(end.reason, f"{end.reason}; next attempt in {delay:.1f} s")
                 else:
-                    delay = self._backoff.after_loss(ended.lived)
-                    logger.info("%s; next attempt in %.1f s", ended.reason, delay)
+                    delay = self._backoff.after_loss(end.lived)
+                    logger.info("%s; next attempt in %.1f s", end.reason, delay)
                 if delay > 0:
-                    self._upstream.down(ended.reason)
+                    self._upstream.down(end.reason)
                     await self._pause(delay)
                 else:
                     self._upstream.connecting()
@@ -192,15 +192,15 @@ class Connection:
             if self._started is not None:
                 await self._started.close()
 
-    def _tell(self, reason: str, line: str) -> None:
-        """Log a failed start; what was told before, in a lower voice."""
-        told = reason in self._warned or len(self._warned) >= WARNINGS
-        logger.log(logging.INFO if told else logging.WARNING, "%s", line)
-        if not told:
+    def _log_failed_start(self, reason: str, line: str) -> None:
+        """Log a failed start: as a warning if its reason is new, else as information."""
+        known = reason in self._warned or len(self._warned) >= MAX_WARNINGS
+        logger.log(logging.INFO if known else logging.WARNING, "%s", line)
+        if not known:
             self._warned.add(reason)
 
     def stop(self) -> None:
-        """End `run` soon: with an orderly goodbye when connected, immediately when not."""
+        """End `run` soon: after `CLOSE_GRACE` at most when connected, immediately when not."""
         self._stopping.set()
         if self._ready_at is None:
             self._scope.cancel()
@@ -222,11 +222,11 @@ class Connection:
                 if store.stamp() != known:
                     self._upstream.connecting()
                     return
-                await self._sleep(LOGIN_POLL)
-                waited += LOGIN_POLL
+                await self._sleep(LOGIN_POLL_INTERVAL)
+                waited += LOGIN_POLL_INTERVAL
 
     async def _pause(self, delay: float) -> None:
-        """Wait `delay` seconds, or less when the server is called meanwhile."""
+        """Wait `delay` seconds, or less if the server is called meanwhile."""
 
         async def until_wanted() -> None:
             await self._sleep(NUDGE_INTERVAL)
@@ -239,18 +239,19 @@ class Connection:
             await self._sleep(delay)
             pausing.cancel_scope.cancel()
 
-    async def _live(self) -> _Ended:
-        """Return one connection, by the first transport that the server accepts."""
+    async def _live(self) -> _End:
+        """Run one connection, over the first transport that the server accepts, and return its end."""
         deadline = anyio.current_time() + self._spec.connect_timeout
         kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
-        ended = await self._live_over(kind, deadline)
-        if ended.try_sse and not self._stopping.is_set():
+        end = await self._live_over(kind, deadline)
+        if end.try_sse and not self._stopping.is_set():
             older = await self._live_over("sse", deadline)
-            return ended if older.lived is None else older
-        return ended
+            return end if older.lived is None else older
+        return end
 
-    async def _live_over(self, kind: Kind, deadline: float) -> _Ended:
-        self._over, self._stale, self._lost = anyio.Event(), anyio.Event(), False
+    async def _live_over(self, kind: Kind, deadline: float) -> _End:
+        self._over, self._lost = anyio.Event(), False
+        changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
         watch = HttpWatch(on_lost=self._lose)
         started, self._started = self._started, None
         stderr = StderrTail(self._spec.name, self._spec.redact) if started is None else started.stderr
@@ -263,62 +264,59 @@ class Connection:
                         opened.transport,
                         over=self._over,
                         questions=ConnectionQuestions(roots=self._roots),
-                        on_list_changed=self._list_again,
+                        on_list_changed=changes.announce,
                         direct=opened.direct,
                     )
                     opened.bind(dispatcher.tell_cancelled)
                     try:
                         async with dispatcher.running():
                             agreement = await negotiate(dispatcher, self._client_info)
-                            link = Link(
+                            link = LiveConnection(
                                 self._spec,
                                 dispatcher,
                                 agreement,
                                 self._client_info,
                                 over=self._over,
-                                on_stale=self._list_again,
+                                on_stale=changes.announce,
                             )
-                            await self._serve(dispatcher, agreement, link)
+                            await self._serve(dispatcher, agreement, link, changes)
                     finally:
-                        # Whatever ended it, closing takes a bounded time.
+                        # Closing takes a bounded time, for any reason.
                         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + CLOSE_GRACE)
             except Exception as error:
                 logger.debug("connection to %s ended", self._spec.name, exc_info=True)
                 failure = error
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
-            return _Ended(error_mapping.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
+            return _End(error_mapping.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
         if watch.logged_out:
-            return _Ended(error_mapping.login_needed(self._spec), logged_out=True, login=watch.login)
+            return _End(error_mapping.login_needed(self._spec), logged_out=True, login=watch.login)
         if failure is None and self._over.is_set() and watch.failure is not None:
-            return _Ended(error_mapping.not_started(self._spec, watch.failure))
+            return _End(error_mapping.not_started(self._spec, watch.failure))
         if failure is None:
-            return _Ended(error_mapping.connect_timeout(self._spec, stderr.telling_line, stderr.stray_line))
-        return _Ended(
+            return _End(error_mapping.connect_timeout(self._spec, stderr.telling_line, stderr.stray_line))
+        return _End(
             error_mapping.start_failure(self._spec, failure, stderr.telling_line, stderr.exit_code, stderr.stray_line),
             try_sse=kind == "http" and watch.refused_status in _SSE_FALLBACK,
-            needs_hand=error_mapping.is_not_there(self._spec, failure),
+            needs_person=error_mapping.is_command_missing(self._spec, failure),
         )
 
-    def _list_again(self) -> None:
-        self._upstream.list_changes += 1
-        self._stale.set()
-
     def _lose(self) -> None:
-        """The transport says that the connection has no future."""
+        """End the connection, since its transport has reported that it cannot be used any more."""
         self._lost = True
         self._over.set()
         if self._ready_at is None:
             self._scope.cancel()
 
-    async def _serve(self, dispatcher: Dispatcher, agreement: Agreement, link: Link) -> None:
-        """List the tools, then be there until the connection has no future."""
+    async def _serve(
+        self, dispatcher: Dispatcher, agreement: Agreement, link: LiveConnection, changes: ListChanges
+    ) -> None:
+        """List the tools, then serve calls until the connection cannot be used any more."""
         async with anyio.create_task_group() as serving:
             if link.modern and (agreement.capabilities.get("tools") or {}).get("listChanged"):
-                # Before the first listing, so that no change falls between the two; but a server that does not
-                # answer to it is no reason to wait.
+                # Before the first listing, so that no change is missed between the two.
                 opened = anyio.Event()
-                serving.start_soon(self._listen, dispatcher, link, opened)
+                serving.start_soon(changes.listen, link, opened)
                 with anyio.move_on_after(LISTEN_WAIT):
                     await opened.wait()
             listing = await _first_listing(link, agreement)
@@ -338,26 +336,26 @@ class Connection:
                 tools=listing.tools,
                 problems=listing.problems,
             )
-            serving.start_soon(self._relist, link)
-            serving.start_soon(self._remember)
+            serving.start_soon(changes.relist, link)
+            serving.start_soon(self._save_listing)
             serving.start_soon(self._close_when_idle)
             serving.start_soon(self._close_when_hung, link)
             await self._over.wait()
             if self._lost:
-                # Requests that are being refused hear why; the others are given up below.
+                # Requests that the server refuses get its reason; all others are given up below.
                 with anyio.move_on_after(LAST_ANSWERS):
                     await dispatcher.settled()
             serving.cancel_scope.cancel()
 
-    async def _remember(self) -> None:
-        """Keep what is known for the next process."""
+    async def _save_listing(self) -> None:
+        """Save the listing for the next process."""
         if self._cache is not None:
-            # Also when the connection ends just now: it takes milliseconds, and spares the next process the server.
+            # Shielded: it takes milliseconds, and then the next process need not start the server.
             with anyio.CancelScope(shield=True):
-                async with self._remembering:  # or an older list that takes longer would be the one that stays
+                async with self._saving:  # otherwise an older list could overwrite a newer one
                     await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
 
-    async def _close_when_hung(self, link: Link) -> None:
+    async def _close_when_hung(self, link: LiveConnection) -> None:
         silent = await LivenessMonitor(self._upstream.calls, link).until_hung()
         why = (
             f"server {self._spec.name!r} has not said anything for {silent:.0f} s, not even to a ping; "
@@ -368,7 +366,7 @@ class Connection:
         self._over.set()
 
     async def _close_when_idle(self) -> None:
-        """End the connection after a long time without calls. A stream of changes is no call."""
+        """End the connection after a long time without calls. An open stream of changes does not count."""
         limit = self._spec.idle_after
         if limit == math.inf:
             return
@@ -384,98 +382,9 @@ class Connection:
                 return
             await anyio.sleep(left)
 
-    async def _relist(self, link: Link) -> None:
-        """Follow the server's announcements. A listing that fails leaves the tools as they were."""
-        interval = RELIST_INTERVAL
-        while True:
-            with anyio.move_on_after(RELIST_LONGEST) as calm:
-                await self._stale.wait()
-            if calm.cancelled_caught:
-                interval = RELIST_INTERVAL
-                await self._stale.wait()
-            self._stale, self._upstream.relist_wanted = anyio.Event(), anyio.Event()
-            announced = self._upstream.list_changes
-            try:
-                with anyio.fail_after(self._spec.connect_timeout):
-                    listing = await link.list_tools()
-            except (UpstreamCallError, TimeoutError) as error:
-                logger.warning("server %r: tools could not be listed again: %s", self._spec.name, error)
-                self._upstream.relisted(announced)
-            else:
-                self._upstream.listed(listing.tools, listing.problems)
-                self._upstream.relisted(announced)
-                await self._remember()
-            with anyio.move_on_after(interval):
-                await self._upstream.relist_wanted.wait()
-            interval = min(2 * interval, RELIST_LONGEST)
 
-    async def _listen(self, dispatcher: Dispatcher, link: Link, opened: anyio.Event) -> None:
-        """Keep a modern server's stream of changes open.
-
-        Its events reach the dispatcher like a legacy server's notifications do. What is done here is to open the
-        stream again, and to list again for what was missed meanwhile.
-        """
-        retry = Backoff(base=1.0)
-        try:
-            while True:
-                delay = await self._listen_once(dispatcher, link, opened, retry)
-                if delay is None:
-                    return
-                await self._sleep(delay)
-                self._list_again()
-        finally:
-            opened.set()
-
-    async def _listen_once(
-        self, dispatcher: Dispatcher, link: Link, opened: anyio.Event, retry: Backoff
-    ) -> float | None:
-        """Open one stream and wait for its end.
-
-        Returns:
-            The seconds to wait before the next; None when there is no use in one.
-        """
-        request_id, subscription = f"listen-{next(_LISTENS)}", Subscription()
-        refusal: JsonRpcError | None = None
-
-        async def drive() -> None:
-            nonlocal refusal
-            try:
-                await link.listen(request_id)
-                subscription.end(lost=False)
-            except JsonRpcError as error:
-                refusal = error
-                subscription.end(lost=True)
-
-        dispatcher.subscriptions[request_id] = subscription
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(drive)
-                await subscription.acknowledged.wait()
-                since = self._clock()
-                if subscription.honored is not None:
-                    opened.set()
-                    if subscription.honored.get("toolsListChanged") is not True:
-                        tasks.cancel_scope.cancel()
-                        return None
-                    await subscription.over.wait()
-                tasks.cancel_scope.cancel()
-        finally:
-            del dispatcher.subscriptions[request_id]
-        if subscription.honored is None and refusal is not None:
-            if error_mapping.is_transport_failure(refusal):
-                self._over.set()
-                return None
-            return None if refusal.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else retry.after_failure()
-        if subscription.honored is None and not subscription.lost:
-            return None  # ended before it had begun: this server has nothing to tell
-        return retry.after_failure() if subscription.lost else retry.after_loss(self._clock() - since)
-
-
-_LISTENS = count()
-
-
-async def _first_listing(link: Link, agreement: Agreement) -> Listing:
-    """Return the tools at the start; none of a server that neither claims nor answers to have any."""
+async def _first_listing(link: LiveConnection, agreement: Agreement) -> Listing:
+    """Return the first listing. It is empty if the server declares no tools and answers `tools/list` with an error."""
     try:
         return await link.list_tools()
     except UpstreamCallError as error:

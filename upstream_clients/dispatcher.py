@@ -1,12 +1,11 @@
 """Requests to one server and their answers, and the server's own requests and notifications, over any transport.
 
-Messages are dicts, and no result is modelled: programs get what the server has sent.
+Messages are dicts. Results are not modelled: programs get what the server has sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,9 +24,10 @@ from upstream_clients.jsonrpc import (
     form_of,
     is_id,
     key_of,
+    sendable,
 )
 from upstream_clients.large_results import text_of
-from upstream_clients.line_messages import ReadingAllowance, whole
+from upstream_clients.line_messages import ReadingAllowance
 from upstream_clients.questions import CURRENT, METHODS
 from upstream_clients.tracing import span_of
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
+    from upstream_clients.list_changed import Subscription
     from upstream_clients.question_routing import ConnectionQuestions
     from upstream_clients.tools import JsonObject, ProgressFn
 
 logger = logging.getLogger(__name__)
 
 CANCEL_TIMEOUT = 5.0
-"""Seconds for the transport to take the word that a request was given up."""
+"""Seconds for the transport to take the cancellation of a request."""
 
 CANCEL_WAIT = 0.2
 """Seconds of these that the caller waits too."""
 
-
-SETTLED_LOOK = 0.01
-"""Seconds between two looks whether requests are open, when the connection is about to end."""
+SETTLED_POLL_INTERVAL = 0.01
+"""Seconds between two checks for open requests, when the connection is about to end."""
 
 
 class Transport(Protocol):
@@ -61,11 +61,11 @@ class Transport(Protocol):
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context in which the message that was received last was asked for; None if that is not known."""
+        """The context of the request that the last message came back for; None if that is not known."""
         ...
 
     async def receive(self) -> Incoming:
-        """Return the next message, or what came in the place of one.
+        """Return the next message, or the reason why it cannot be read.
 
         Raises:
             anyio.EndOfStream: the connection has ended.
@@ -76,7 +76,7 @@ class Transport(Protocol):
         """Send a message.
 
         Args:
-            headers: of its request, over HTTP.
+            headers: headers of its HTTP request.
 
         Raises:
             anyio.BrokenResourceError, anyio.ClosedResourceError: the connection has ended.
@@ -84,33 +84,13 @@ class Transport(Protocol):
         ...
 
 
-class Subscription:
-    """A stream of changes that a modern server was asked for (`subscriptions/listen`)."""
-
-    def __init__(self) -> None:
-        self.acknowledged = anyio.Event()
-        """Set when the server has taken it up, and when it is over."""
-        self.honored: JsonObject | None = None
-        """The changes that the server will report, as JSON; None before it has said so."""
-        self.over = anyio.Event()
-        self.lost = False
-        """True if it ended without the server's answer."""
-
-    def end(self, *, lost: bool) -> None:
-        """Note that it is over. The first time counts."""
-        if not self.over.is_set():
-            self.lost = lost
-            self.over.set()
-            self.acknowledged.set()
-
-
 class Dispatcher:
-    """One connection. `running` runs it; then requests can be sent.
+    """One connection. Requests can be sent inside `running`.
 
     Args:
         over: set when the connection has ended.
-        on_list_changed: called when the server announces other tools, before anything that comes after it.
-        direct: requests that do not come by way of this, where there are such; their odd answers do.
+        on_list_changed: called when the server announces changed tools, before any later message is handled.
+        direct: requests that are sent past the dispatcher. Only unusual answers to them come through it.
     """
 
     def __init__(
@@ -130,10 +110,10 @@ class Dispatcher:
         self._transport = transport
         self._allowance = ReadingAllowance()
         self._count = 0
-        self._number = 0
+        self._last_id = 0
         self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
         self._progress: dict[RequestId, ProgressFn] = {}
-        self._asked: dict[RequestId, anyio.CancelScope] = {}
+        self._server_requests: dict[RequestId, anyio.CancelScope] = {}
         self._group: TaskGroup | None = None
         self._closed = False
 
@@ -144,7 +124,7 @@ class Dispatcher:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Read messages for the time inside. Leaving gives up what is open."""
+        """Read messages for the duration of the context. Leaving it cancels open requests."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run)
             try:
@@ -181,10 +161,10 @@ class Dispatcher:
 
     async def settled(self) -> None:
         """Wait until no request is open."""
-        while self._waiting or (self.direct is not None and len(self.direct)):  # noqa: ASYNC110 - for half a second
-            await anyio.sleep(SETTLED_LOOK)
+        while self._waiting or self.direct:  # noqa: ASYNC110 - for half a second
+            await anyio.sleep(SETTLED_POLL_INTERVAL)
 
-    # to the server
+    # Messages to the server.
 
     async def request(
         self,
@@ -199,15 +179,15 @@ class Dispatcher:
         """Send a request and return its result.
 
         Args:
-            request_id: for who has to know it before; it must not be in use.
-            tell_given_up: whether the server is told if this is cancelled.
+            request_id: an unused id, if the caller has to know it in advance.
+            tell_given_up: tell the server if this is cancelled.
 
         Raises:
             JsonRpcError: the server answered with an error, or the connection has ended.
         """
         if request_id is None:
-            self._number += 1
-            request_id = self._number
+            self._last_id += 1
+            request_id = self._last_id
         if self._closed:
             raise JsonRpcError(CONNECTION_CLOSED, "Connection closed")
         key = key_of(request_id)
@@ -235,7 +215,7 @@ class Dispatcher:
                 self._waiting.pop(key, None)
                 self._progress.pop(key, None)
                 if answered.done() and not answered.cancelled():
-                    answered.exception()  # marked as seen, also without a waiting caller
+                    answered.exception()  # mark it as retrieved, even if no caller waits
             if "error" in answer:
                 error = answer["error"]
                 raise JsonRpcError(error["code"], error["message"], error.get("data"))
@@ -245,7 +225,7 @@ class Dispatcher:
     async def notify(
         self, method: str, params: JsonObject | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a notification; nothing happens where the connection has ended."""
+        """Send a notification. Do nothing if the connection has ended."""
         message: Message = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
@@ -258,13 +238,13 @@ class Dispatcher:
             logger.debug("dropped a message: the connection has ended")
 
     def tell_cancelled(self, request_id: RequestId) -> None:
-        """Tell the server that a request past this was given up, without waiting for that."""
+        """Tell the server that a direct request was given up, without waiting."""
         if self._group is not None:
             self._group.start_soon(self._tell_cancelled, anyio.Event(), request_id, None)
 
     async def _tell_given_up(self, request_id: RequestId, headers: Mapping[str, str] | None) -> None:
-        # The caller does not wait for a transport that takes nothing. Mostly it takes this immediately, and
-        # then the server hears of it before it hears of the next call.
+        # The caller does not wait long for a transport that is stuck. Usually the transport takes this immediately, so
+        # the server reads it before the next call.
         if self._group is not None and not self._closed:
             taken = anyio.Event()
             self._group.start_soon(self._tell_cancelled, taken, request_id, headers)
@@ -279,11 +259,11 @@ class Dispatcher:
             await self.notify("notifications/cancelled", params, headers)
         taken.set()
 
-    # from the server
+    # Messages from the server.
 
     async def _take(self, item: Incoming) -> None:
         if isinstance(item, Exception):
-            logger.debug("the server sent what is no MCP message: %s", type(item).__name__)
+            logger.debug("the server sent a line that is not an MCP message: %s", type(item).__name__)
             pause = self._allowance.spend(item)
         else:
             form = form_of(item)
@@ -298,7 +278,7 @@ class Dispatcher:
             await anyio.sleep(pause)
 
     def _take_answer(self, message: Message) -> bool:
-        """Give an answer to its request; False where no request waits for it."""
+        """Give an answer to its request. Return False if no request waits for it."""
         request_id = message.get("id")
         if request_id is None:
             return False
@@ -310,7 +290,7 @@ class Dispatcher:
                 error = message["error"]
                 self.direct.resolve(key, Refusal(error["code"], error["message"], error.get("data")))
             return True
-        # Answers to requests that were given up are reported nowhere else.
+        # Also for requests that were given up, whose answers are dropped below.
         self.questions.answered(key)
         answered = self._waiting.get(key)
         if answered is None or answered.done():
@@ -330,7 +310,7 @@ class Dispatcher:
                 request_id = params["requestId"]
                 if (subscription := self.subscriptions.get(request_id)) is not None:
                     subscription.end(lost=True)
-                if (scope := self._asked.get(key_of(request_id))) is not None:
+                if (scope := self._server_requests.get(key_of(request_id))) is not None:
                     scope.cancel()
             case "notifications/subscriptions/acknowledged":
                 meta, honored = params.get("_meta"), params.get("notifications")
@@ -351,14 +331,13 @@ class Dispatcher:
         if on_progress is None:
             return
         message = params.get("message")
-        self._spawn(
-            _tell, on_progress, progress, _number(params.get("total")), message if isinstance(message, str) else None
-        )
+        text = message if isinstance(message, str) else None
+        self._spawn(_report_progress, on_progress, progress, _number(params.get("total")), text)
 
     async def _answer(self, message: Message) -> None:
-        """Answer a request of the server, unless it cancels it."""
+        """Answer a request of the server, unless the server cancels it."""
         request_id, key = message["id"], key_of(message["id"])
-        scope = self._asked[key] = anyio.CancelScope()
+        scope = self._server_requests[key] = anyio.CancelScope()
         answer: Message | None = None
         try:
             with scope:
@@ -370,8 +349,8 @@ class Dispatcher:
                     logger.exception("a request of a server could not be answered")
                     answer = {"error": JsonRpcError(INTERNAL_ERROR, "Internal error").as_json()}
         finally:
-            if self._asked.get(key) is scope:
-                del self._asked[key]
+            if self._server_requests.get(key) is scope:
+                del self._server_requests[key]
         if answer is not None and not scope.cancel_called:
             await self._send({"jsonrpc": "2.0", "id": request_id, **answer})
 
@@ -381,7 +360,7 @@ class Dispatcher:
         if method not in METHODS:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
         asker = CURRENT.get()
-        # What the client does to answer is no part of the call.
+        # The client's work on the answer is not part of the call.
         CURRENT.set(None)
         try:
             return dict(sendable(await self.questions.answer(method, params, asker)))
@@ -398,30 +377,18 @@ class Dispatcher:
             context.run(self._group.start_soon, work, *arguments)
 
 
-async def _tell(on_progress: ProgressFn, progress: float, total: float | None, message: str | None) -> None:
+async def _report_progress(on_progress: ProgressFn, progress: float, total: float | None, message: str | None) -> None:
     try:
         await on_progress(progress, total, message)
     except Exception:
-        logger.exception("progress could not be told")
+        logger.exception("progress could not be reported")
 
 
 def _number(value: object) -> float | None:
-    """Return a number of a server; None for what is none, or is too large."""
+    """Return a JSON number as a float; None for any other value and for numbers that are too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return float(value)
     except OverflowError:
         return None
-
-
-def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the value with U+FFFD for halves of surrogate pairs, which strings may hold and UTF-8 cannot."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        mended: dict[str, Any] = whole(dict(value))
-        return mended
-    except (TypeError, ValueError, RecursionError):
-        pass  # sending it says so
-    return value

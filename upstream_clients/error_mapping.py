@@ -155,7 +155,7 @@ def start_failure(
     return not_started(spec, reason) + _quote(said, stray)
 
 
-def is_not_there(spec: UpstreamSpec, cause: BaseException) -> bool:
+def is_command_missing(spec: UpstreamSpec, cause: BaseException) -> bool:
     """Return True if there is no such command, or none that may be executed."""
     return spec.url is None and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
 

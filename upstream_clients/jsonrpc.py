@@ -1,26 +1,31 @@
-"""JSON-RPC 2.0 messages as dicts, and the names that MCP gives to what is in them. Pure.
+"""JSON-RPC 2.0 messages as dicts, and the keys, error codes and protocol versions of MCP. Pure.
 
 Sources: https://www.jsonrpc.org/specification; the schemas of MCP 2025-11-25 and 2026-07-28.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeGuard
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RequestId = int | str
 
 Message = dict[str, Any]
-"""A message whose form `form_of` knows."""
+"""A message for which `form_of` returns a form."""
 
 Form = Literal["request", "notification", "result", "error"]
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Revisions of MCP that begin with `initialize`, the latest last."""
 MODERN_VERSIONS: Final = ("2026-07-28",)
-"""Revisions in which each request carries what `initialize` told before, the latest last."""
+"""Revisions in which each request has the version, the client and its capabilities in `_meta`, the latest last."""
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-"""Key in `_meta` of each modern request, with the next two."""
+"""Key in `_meta` of each modern request, like the next two."""
 CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
@@ -39,10 +44,10 @@ URL_ELICITATION_REQUIRED: Final = -32042
 
 
 class JsonRpcError(Exception):
-    """A request was answered with an error.
+    """An error in the answer to a request.
 
     Attributes:
-        data: what the answer has beside code and message.
+        data: the member `data` of the error; None without one.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -58,7 +63,7 @@ class JsonRpcError(Exception):
 
 
 def form_of(value: Any) -> Form | None:
-    """Return what a message is; None for what is none."""
+    """Return the form of a message; None for a value that is not a message."""
     if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
         return None
     if isinstance(value.get("method"), str):
@@ -74,7 +79,7 @@ def form_of(value: Any) -> Form | None:
 
 
 def is_id(value: object) -> TypeGuard[RequestId]:
-    """Tell whether a value can be the id of a request."""
+    """Return True if a value can be the id of a request."""
     return isinstance(value, str) or _is_integer(value)
 
 
@@ -83,7 +88,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def key_of(request_id: RequestId) -> RequestId:
-    """Return the id that a request is known by: some peers answer and cancel `7` as `"7"`."""
+    """Return an id in the form that requests are found by: some peers answer and cancel `7` as `"7"`."""
     if isinstance(request_id, str):
         try:
             return int(request_id)
@@ -93,6 +98,33 @@ def key_of(request_id: RequestId) -> RequestId:
 
 
 def has_envelope(params: Any) -> bool:
-    """Tell whether the params of a request are those of a modern revision."""
+    """Return True if the params of a request are those of a modern revision."""
     meta = params.get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and PROTOCOL_VERSION in meta
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a JSON object that UTF-8 can encode, see `without_surrogates`. Other objects are returned unchanged."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        repaired: dict[str, Any] = without_surrogates(dict(value))
+        return repaired
+    except (TypeError, ValueError, RecursionError):
+        pass  # sending it fails with the reason
+    return value
+
+
+def without_surrogates(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for halves of surrogate pairs, which strings can have and UTF-8 cannot."""
+    match value:
+        case str():
+            return _SURROGATE.sub("\ufffd", value)
+        case dict():
+            return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+        case list():
+            return [without_surrogates(item) for item in value]
+    return value

@@ -1,4 +1,4 @@
-"""One live connection: raw requests to the server, stamped as its protocol era wants it."""
+"""One live connection: raw requests to the server, in the form of its protocol era."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.direct import Answer, Refusal
-from upstream_clients.dispatcher import sendable
 from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.jsonrpc import (
@@ -18,6 +17,7 @@ from upstream_clients.jsonrpc import (
     PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
     JsonRpcError,
+    sendable,
 )
 from upstream_clients.listing import Listing, list_tools
 from upstream_clients.negotiate import CAPABILITIES, METHOD_HEADER, VERSION_HEADER
@@ -30,23 +30,26 @@ if TYPE_CHECKING:
     import anyio
 
     from upstream_clients.dispatcher import Dispatcher
+    from upstream_clients.list_changed import Subscription
     from upstream_clients.negotiate import Agreement
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, ProgressFn
 
 _FIRST_ID = 1 << 20
-"""Ids of calls to legacy servers, where it matters later which of them was answered. Other requests count from 1."""
+"""First id of calls to legacy servers, whose answers count also after the call. Other requests count from 1."""
+
+_SUBSCRIPTIONS = count()
 
 _HEADER_NAME: Final = "x-mcp-header"
 """Key of a schema's property whose value is also sent as a header (2026-07-28)."""
 
 
-class Link:
-    """Satisfies `upstream.Link`.
+class LiveConnection:
+    """One live connection. Satisfies `call.Link`, whose methods have their docstrings there.
 
     Args:
-        over: the connection has no future; set here too.
-        on_stale: called when a tool is not what it was when it was listed.
+        over: set when the connection cannot be used any more, here too.
+        on_stale: called when a tool has changed since it was listed.
     """
 
     def __init__(
@@ -79,14 +82,12 @@ class Link:
         return self._dispatcher.message_count
 
     async def probe(self) -> None:
-        """Ask for any answer. Raises `UpstreamCallError`."""
+        """Send a request that any server answers. Raises `UpstreamCallError`."""
         await self.send("server/discover" if self.modern else "ping", {})
 
     @asynccontextmanager
     async def turn(self, call: CallQuestions) -> AsyncIterator[None]:
-        """Round the `send` of a call. Raises `UpstreamCallError` when the connection ended before its turn came."""
-        if self.modern:
-            # Such a server asks in its results alone.
+        if self.modern:  # asks its questions in results, which name their call
             yield
             return
         questions = self._dispatcher.questions
@@ -110,18 +111,12 @@ class Link:
         on_progress: ProgressFn | None = None,
         call: CallQuestions | None = None,
     ) -> JsonObject:
-        """Return the raw result of one request. No timeout of its own. `call`: whose questions the server may ask
-        meanwhile.
-
-        Raises:
-            UrlElicitationRequired: the user has to open a URL first.
-            UpstreamCallError: any other end.
-        """
+        """Return the raw result of one request, as `call.Link.send`. Without a `call` the server can ask nothing."""
         params = sendable(params)
         headers = self._headers(method, params)
         request_id: int | None = None
         if self.modern:
-            params = self._stamped(params, call)
+            params = self._with_envelope(params, call)
         elif call is not None:
             call.request_id = request_id = next(self._ids)
         self._in_flight += 1
@@ -141,27 +136,36 @@ class Link:
             CURRENT.reset(before)
             self._in_flight -= 1
 
-    def _stamped(self, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
-        """Return params with what a modern server wants to know with each request."""
+    def _with_envelope(self, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
+        """Return params with the `_meta` that a modern server requires in each request."""
         askable = call is not None and call.asking is not None
         envelope = {**self._envelope, CLIENT_CAPABILITIES: CAPABILITIES if askable else {}}
         return {**params, "_meta": {**params.get("_meta", {}), **envelope}}
 
-    async def listen(self, request_id: str) -> None:
-        """Ask a modern server to tell of other tools; returns when it ends that.
-
-        Args:
-            request_id: of the subscription in `Dispatcher.subscriptions`.
+    async def listen(self, subscription: Subscription) -> None:
+        """Subscribe to a modern server's announcements of changed tools. Return when the server ends the stream.
 
         Raises:
-            JsonRpcError: it was refused, or the connection has ended.
+            JsonRpcError: the server has refused, or the stream or the connection has ended.
         """
-        method, params = "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+        request_id = f"listen-{next(_SUBSCRIPTIONS)}"
+        method = "subscriptions/listen"
+        params = self._with_envelope({"notifications": {"toolsListChanged": True}}, None)
         headers = self._headers(method, params)
-        await self._dispatcher.request(method, self._stamped(params, None), headers=headers, request_id=request_id)
+        self._dispatcher.subscriptions[request_id] = subscription
+        try:
+            await self._dispatcher.request(method, params, headers=headers, request_id=request_id)
+            subscription.end(lost=False)
+        except JsonRpcError as error:
+            subscription.end(lost=True)
+            if subscription.honored is None and is_transport_failure(error):
+                self._over.set()
+            raise
+        finally:
+            del self._dispatcher.subscriptions[request_id]
 
     def _call_error(self, method: str, error: JsonRpcError) -> UpstreamCallError:
-        """Return what the error of a request means to its caller, and note what it says of the connection."""
+        """Return the error of a request for its caller, and end the connection or list again if the error says so."""
         # An unreachable server ends the connection, unless another request may still get its answer.
         broken = is_transport_failure(error) or is_logged_out(error)
         if is_session_lost(error) or (broken and self._in_flight == 1):
@@ -175,17 +179,14 @@ class Link:
         return raised
 
     def try_turn(self, call: CallQuestions) -> bool:
-        """Enter `turn` without waiting; False where it would have to wait. `leave` leaves it."""
         return self.modern or self._dispatcher.questions.try_enter(call)
 
     def leave(self, call: CallQuestions) -> None:
-        """Leave the turn of a call that `try_turn` has entered."""
         if not self.modern:
             self._dispatcher.questions.leave(call)
 
     @property
     def is_direct(self) -> bool:
-        """Tell whether `try_send` can send at all."""
         return self._dispatcher.direct is not None
 
     def try_send(
@@ -196,14 +197,9 @@ class Link:
         on_progress: ProgressFn | None,
         call: CallQuestions,
     ) -> Callable[[], None] | None:
-        """Send a request without waiting, as `send` does.
-
-        Returns:
-            A function that gives the request up; None where it could not be sent so.
-        """
         direct = self._dispatcher.direct
         if direct is None or traced({}):
-            return None  # servers get the span that a request belongs to
+            return None  # a traced request has its span in `params`, which `Dispatcher.request` adds
 
         def answered(answer: Answer | Refusal | None) -> None:
             call.request_id = None
@@ -226,16 +222,12 @@ class Link:
 
         headers = self._headers(method, params)
         if self.modern:
-            params = self._stamped(params, call)
-        if self._spec.url is None:
-            request_id = direct.send(method, params, answered, on_progress)
-        else:
-            # What comes back on the call's own stream knows the call by this.
-            before = CURRENT.set(call)
-            try:
-                request_id = direct.send(method, params, answered, on_progress, headers)
-            finally:
-                CURRENT.reset(before)
+            params = self._with_envelope(params, call)
+        before = CURRENT.set(call)  # for messages that come back on the call's own HTTP stream
+        try:
+            request_id = direct.send(method, params, answered, on_progress, headers)
+        finally:
+            CURRENT.reset(before)
         if request_id is None:
             return None
         self._in_flight += 1
@@ -270,7 +262,7 @@ class Link:
         return Listing(tools, listing.problems + problems)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers of a request; a process gets none."""
+        """Return the headers of a request; none for a process."""
         if self._spec.url is None:
             return {}
         headers = {VERSION_HEADER: self.protocol_version}
@@ -289,7 +281,7 @@ class Link:
 
 
 def _is_marked(schema: object) -> bool:
-    """Tell whether a schema says anywhere that a value is also sent as a header."""
+    """Return True if a schema declares anywhere that a value is also sent as a header."""
     left = [schema]
     while left:
         match left.pop():

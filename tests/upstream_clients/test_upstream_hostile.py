@@ -370,8 +370,8 @@ async def test_a_server_that_gives_another_reason_every_time_is_not_warned_of_fo
     caplog.set_level(logging.INFO, "upstream_clients.connection")
     owner = Connection(Upstream(UpstreamSpec("srv", command="x")), client_name="test", client_version="0")
     for number in range(100):
-        owner._tell(str(number), str(number))
-    assert [record.levelno for record in caplog.records].count(logging.WARNING) == connection.WARNINGS
+        owner._log_failed_start(str(number), str(number))
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == connection.MAX_WARNINGS
 
 
 async def test_a_command_that_is_not_there_is_not_tried_again_in_a_hurry() -> None:
