@@ -137,7 +137,7 @@ FAILING: Final[list[tuple[str, Any, list[str]]]] = [
     (
         "text on stdout",
         python("import time; print('ready to serve', flush=True); time.sleep(30)", connectTimeoutMs=1500),
-        ["its stdout, which is for MCP alone, has this line: ready to serve"],
+        ["its stdout, which must have MCP messages only, has this line: ready to serve"],
     ),
     (
         "no answer",

@@ -1,14 +1,21 @@
 """Connections to upstream MCP servers. Knows nothing of sandboxes, runs or declarations.
 
-General layout: `tools` has the nouns and the Protocol that every source of tools satisfies, `spec` defines a server,
-and `errors` has its errors. `pool` keeps all connections; `upstream` is one of them as its callers see it, and
-`connection` is the task that owns it. Under that: `negotiate` and `live_connection` speak the protocol over the SDK's
-dispatcher, `transports`, `http`, `stdio`, `sse`, `stderr` and `line_messages` open and guard transports, `backoff` has
-the delays before new attempts, `liveness` tells hung servers from busy ones, `fair_limiter` and `fair_queue` order
-waiting calls, `listing_cache` keeps listings, `error_mapping` reads foreign exceptions, `questions` brings a server's
-question to the call that it belongs to. Logins: `bearer` uses and renews one, `oauth` and `fetch` make it,
-`token_store` and `keychain` keep it. Pure: `tool_list_repair` (tool lists), `results` (tool results), `schemas`
-(untrusted JSON Schemas), `challenge`, `loopback`. `testing` has the fakes.
+General layout, from top to bottom:
+
+- Values: `tools` (tools, options of calls, the Protocol of every source of tools), `spec` (the definition of a server),
+  `errors`. `testing` has fakes.
+- Owners: `pool` has all upstreams. `upstream` is one of them as its callers see it, on its `reported_state` and its
+  calls in flight (`call`); `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that owns it,
+  with `backoff`, `liveness` and `list_changed`.
+- Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
+  the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
+- Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
+- Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `http_failures`,
+  `sse`, `events`, `sdk_streams`. `handshake` only starts a server and ends it.
+- Logins: `bearer` uses and renews one, `oauth_discovery`, `challenge`, `oauth` and `fetch` take one, `token_store` and
+  `keychain` store it. `address_guard` and `loopback` judge addresses.
+- Untrusted input: `tool_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`, `redaction`.
+- On disk: `listing_cache`, `private_files`, `file_lock`.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """

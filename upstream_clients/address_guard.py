@@ -1,10 +1,10 @@
-"""The addresses that a document of another party may lead us to, and a client that connects to no others.
+"""The network addresses that a document of another party may name, and an HTTP client that connects to no others.
 
-A server names addresses for logins, an issuer names one for its keys. A name or an unusual notation of a number
-(`0xC0A80101`, `10.1`) may stand for an address of this machine or of its network. So a decision is always about the
-resolved addresses, and the connection goes to an address that was decided about: a second look-up could give another.
+A server names addresses for logins, an issuer names one for its keys. A host name or an unusual notation of a number
+(`0xC0A80101`, `10.1`) may lead to this machine or its network. So the decision is always about resolved addresses, and
+the connection uses an address that was checked: a second look-up could give another one.
 
-A server on a private network may name its like there. A server on this machine may name any address.
+A server on a private network may name private addresses. A server on this machine may name any address.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _COMPATIBLE = ipaddress.ip_network("::/96")
 
 
 class NotPublic(httpx2.ConnectError):
-    """A host leads to an address that the other party has no business with."""
+    """A host leads to an address that the other party may not name."""
 
 
 def is_public(address: Address) -> bool:
-    """Decide if an address is one of the public Internet, by every address that is in it."""
+    """Return True if an address, and any IPv4 address in it, belongs to the public Internet."""
     return all(each.is_global and not each.is_multicast for each in _with_embedded(address))
 
 
 def is_forbidden(address: Address) -> bool:
-    """Decide if an address is this machine, its link or no single machine: nothing that another party may name."""
+    """Return True for loopback, link-local, unspecified and multicast addresses, which no other party may name."""
     return any(
         each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast
         for each in _with_embedded(address)
@@ -48,7 +48,7 @@ def is_forbidden(address: Address) -> bool:
 
 
 def _with_embedded(address: Address) -> list[Address]:
-    """Return an address, or the IPv4 address that a packet to it ends at (RFC 6052, RFC 8215, RFC 3056, RFC 4291)."""
+    """Return an address and the IPv4 address that its packets may end at (RFC 6052, RFC 8215, RFC 3056, RFC 4291)."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
@@ -67,8 +67,8 @@ async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host as text, an IPv6 scope included.
 
     Raises:
-        OSError: there are none.
-        UnicodeError: this is no name.
+        OSError: the host has no address.
+        UnicodeError: the host name is not valid.
         TimeoutError: the look-up takes too long.
     """
     if literal(host) is not None:
@@ -82,8 +82,8 @@ async def permitted(host: str, port: int, named_by: str) -> list[str]:
     """Return the addresses of a host that the server or issuer at the URL `named_by` has named.
 
     Raises:
-        NotPublic: one of them is none that it may name.
-        OSError, UnicodeError, TimeoutError: as `resolve`.
+        NotPublic: one of them is an address that it may not name.
+        OSError, UnicodeError, TimeoutError: see `resolve`.
     """
     found = await resolve(host, port)
     namer = urlsplit(named_by).hostname or ""
@@ -98,7 +98,7 @@ async def permitted(host: str, port: int, named_by: str) -> list[str]:
 
 
 async def _is_private(host: str) -> bool:
-    """Decide if a host is on a private network with every address that it has."""
+    """Return True if all addresses of a host are private."""
     try:
         addresses = [literal(each) for each in await resolve(host, 443)]
     except (OSError, UnicodeError, TimeoutError):
@@ -107,19 +107,19 @@ async def _is_private(host: str) -> bool:
 
 
 class ReachClient(httpx2.AsyncClient):
-    """An HTTP client for what the server or issuer at `named_by` names. It connects to `permitted` addresses alone.
+    """An HTTP client for addresses that the server or issuer at `named_by` names. It connects only to `permitted` ones.
 
-    `trust_named_by` permits all addresses of that host itself, where the operator has chosen it. A proxy of the
-    environment looks names up by itself, so requests through one are not held to this.
+    `trust_named_by` permits all addresses of that host itself, if the operator has chosen it. Requests through a proxy
+    of the environment are not checked, since the proxy resolves the names.
     """
 
     def __init__(self, named_by: str, *, trust_named_by: bool = False, **options: Any) -> None:
         self._named_by = named_by
         self._trusted = urlsplit(named_by).hostname if trust_named_by else None
-        # Connections are pooled by address, but a certificate is checked for a name. So none is used twice.
+        # Connections are pooled by address, but certificates are checked by name. So no connection is used twice.
         super().__init__(limits=httpx2.Limits(max_keepalive_connections=0), **options)
 
-    # Not by an argument: with a transport of its own, httpx2 looks for no proxies in the environment.
+    # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment.
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
         return _ReachTransport(self._named_by, self._trusted, **options)
 

@@ -1,4 +1,4 @@
-"""Delays before a lost or failed server is tried again. Pure arithmetic; the caller owns clock and sleep."""
+"""Delays before the next attempt to connect. Pure arithmetic; the caller owns clock and sleep."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Backoff:
-    """Delays before the next attempt, in seconds.
+    """Exponential delays in seconds, with jitter.
 
-    A connection that lived for `stable_after` seconds clears the count. The first loss of a connection is tried
-    again immediately, since most servers that die in mid-call come back; one that keeps dying waits like a failing one.
+    A connection that lived for `stable_after` seconds resets the count of failures. After the first loss the delay is
+    0, since most servers that die in mid-call come back. Further losses count as failures.
     """
 
     base: float = 0.5
@@ -25,9 +25,9 @@ class Backoff:
     _failures: int = 0
 
     def after_failure(self, count: int = 1) -> float:
-        """Return the seconds to wait after a failed attempt. One that is worth no haste counts as several."""
+        """Return the seconds to wait after a failed attempt, which counts as `count` failures."""
         self._failures += count
-        # Between half and all of the step: many clients of one restarted server do not come back together.
+        # Jitter of up to half the delay, so that many clients of one restarted server do not come back together.
         return min(self.cap, self.base * 2.0 ** min(self._failures - 1, 30)) * (0.5 + 0.5 * self.jitter())
 
     def after_loss(self, lived: float) -> float:

@@ -1,6 +1,6 @@
-"""The login to one server, put to use: a token for each request, renewed in time, shared with other processes.
+"""The token for each request to one server: renewed in time, and shared with other processes.
 
-No person is asked here. When there is no login, or it is over, there is no token.
+No person is asked here. Without a valid login, there is no token.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EARLY = 30.0
-"""Seconds before its end that a token is renewed."""
+RENEW_EARLY = 30.0
+"""Seconds before its expiry that a token is renewed."""
 
 RENEW_TIMEOUT = 10.0
 CLOSING_TIMEOUT = 2.0
-"""Seconds for a renewal in flight when its caller is cancelled: its answer may be the only valid token."""
+"""Seconds for a renewal in flight after its caller was cancelled: its answer may be the only valid token."""
 
 STORE_TIMEOUT = 20.0
 """Seconds for the keyring, which may wait for a person to unlock it."""
 
 RETRY_AFTER = 5.0
-"""Seconds between a renewal that got no answer and the next."""
+"""Seconds between a failed renewal and the next."""
 
 T = TypeVar("T")
 
 
 class Bearer:
-    """The login of all requests of one connection; for one event loop."""
+    """The login of one connection, for all its requests."""
 
     def __init__(
         self, spec: UpstreamSpec, store: LoginStore | None = None, *, now: Callable[[], float] = time.time
@@ -55,23 +55,23 @@ class Bearer:
         self._lock = anyio.Lock()
         self._login: Login | None = None
         self._stamp: Stamp = None
-        self._trouble: tuple[float, str] | None = None
+        self._failure: tuple[float, str] | None = None
         """Time and reason of the last failed renewal."""
 
     @property
     def stamp(self) -> Stamp:
-        """Return the stamp of the login of the latest request."""
+        """The stamp of the login of the latest request."""
         return self._stamp
 
     async def token(self) -> str | None:
-        """Return a token to try. Raises `LoginError` when there is a login that cannot be used just now."""
+        """Return the current token; None without a login. Raises `LoginError` if the login cannot be used now."""
         if self._store.stamp() != self._stamp:
             async with self._lock:
                 await self._read()
         login = self._login
         if login is None or login.access_token is None:
             return None
-        if login.expires_at is None or self._now() < login.expires_at - EARLY or login.refresh_token is None:
+        if login.expires_at is None or self._now() < login.expires_at - RENEW_EARLY or login.refresh_token is None:
             return login.access_token
         try:
             return await self.renewed(login.access_token)
@@ -81,14 +81,14 @@ class Bearer:
             raise
 
     async def renewed(self, rejected: str) -> str | None:
-        """Return a token other than `rejected`; `None` when a login is needed.
+        """Return a token other than `rejected`; None when a person has to log in.
 
         Raises:
-            LoginError: the login could not be renewed, and not because it is over.
+            LoginError: the login could not be renewed now; it may work later.
         """
         async with self._lock:
-            if self._trouble is not None and self._now() - self._trouble[0] < RETRY_AFTER:
-                raise LoginError(self._trouble[1])
+            if self._failure is not None and self._now() - self._failure[0] < RETRY_AFTER:
+                raise LoginError(self._failure[1])
             outcome: list[Login | LoginError | None] = []
             over = anyio.Event()
             guard = anyio.CancelScope(shield=True)
@@ -110,7 +110,7 @@ class Bearer:
                     raise
             match outcome:
                 case [LoginError() as error]:
-                    self._trouble = (self._now(), str(error))
+                    self._failure = (self._now(), str(error))
                     raise error
                 case [Login(access_token=str() as token)]:
                     return token
@@ -118,20 +118,20 @@ class Bearer:
                     return None
 
     async def want(self, scope: str) -> None:
-        """Keep in mind that the server asks for more than the login grants."""
+        """Store a scope that the server requires beyond the login, for the next login."""
         async with self._lock, self._store.held():
             await self._read()
             if self._login is not None:
-                asked = " ".join(dict.fromkeys([*(self._login.wanted or "").split(), *scope.split()]))
-                if asked != self._login.wanted:
-                    await self._write(replace(self._login, wanted=asked))
+                wanted = " ".join(dict.fromkeys([*(self._login.wanted or "").split(), *scope.split()]))
+                if wanted != self._login.wanted:
+                    await self._write(replace(self._login, wanted=wanted))
 
     async def _renew(self, rejected: str) -> Login | None:
         async with self._store.held():
             await self._read()
             login = self._login
             if login is None or login.access_token != rejected:
-                return login  # another process was faster
+                return login  # another process has renewed it
             if login.refresh_token is None:
                 return None
             from upstream_clients import oauth
@@ -147,18 +147,16 @@ class Bearer:
 
     async def _read(self) -> None:
         stamp = self._store.stamp()
-        self._adopt(await _in_thread(self._store.load), stamp)
+        login = await _in_thread(self._store.load)
+        if login is not None:
+            self._spec.learn(login.secrets)
+        self._login, self._stamp, self._failure = login, stamp, None
 
     async def _write(self, login: Login) -> None:
         self._spec.learn(login.secrets)
         self._login = login
         await _in_thread(partial(self._store.save, login))
         self._stamp = self._store.stamp()
-
-    def _adopt(self, login: Login | None, stamp: Stamp) -> None:
-        if login is not None:
-            self._spec.learn(login.secrets)
-        self._login, self._stamp, self._trouble = login, stamp, None
 
 
 async def _in_thread(function: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The challenge of a 401 or 403."""
+    """The parameters of a challenge."""
 
     resource_metadata: str | None = None
     scope: str | None = None

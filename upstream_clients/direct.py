@@ -1,7 +1,7 @@
-"""Requests past the SDK's dispatcher, without a stream or a model for each: bytes out, and a callback with the answer.
+"""Direct requests, past the dispatcher and its streams: bytes are written, and a callback takes the answer.
 
-The SDK's dispatcher uses the same connection for everything else. An answer in one of the two usual forms is read here,
-once. Any other comes by way of the dispatcher, which knows what to do with sloppy ones.
+The dispatcher uses the same connection for everything else. An answer in one of two common forms is read here, once.
+Any other answer comes through the dispatcher, which can read sloppy ones.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from upstream_clients.tools import ProgressFn
 
 _FIRST_ID = 1 << 40
-"""Ids that neither the SDK nor `link.Link` gives to other requests."""
-
+"""First id of direct requests. No other request has so high an id."""
 
 THREAD_BYTES = 256 * 1024
-"""Lines from this size on are read in a thread, by `wire.read_line`."""
+"""Messages of at least so many bytes are read in a thread, by `line_messages.read_line`."""
 
 
 class Answer(NamedTuple):
@@ -56,11 +55,11 @@ class _Pending(NamedTuple):
 
 
 class RequestsInFlight(ABC):
-    """The requests in flight on one connection, whatever carries them."""
+    """The direct requests in flight on one connection, over any transport."""
 
     def __init__(self) -> None:
         self.count = 0
-        """Number of answers that were read here."""
+        """Number of answers read here so far."""
         self._ids = count(_FIRST_ID)
         self._pending: dict[int, _Pending] = {}
         self._closed = False
@@ -82,11 +81,11 @@ class RequestsInFlight(ABC):
         """Send a request, in the next round of the event loop.
 
         Args:
-            on_answer: takes the answer, once; None where the connection ended without.
-            headers: of the request, where it is sent over HTTP.
+            on_answer: takes the answer, once; None if the connection ended without one.
+            headers: headers of the HTTP request.
 
         Returns:
-            The id of the request; None where the parameters are no JSON, or the connection has ended.
+            The id of the request; None if the parameters cannot be encoded, or the connection has ended.
         """
         if self._closed:
             return None
@@ -98,31 +97,31 @@ class RequestsInFlight(ABC):
         try:
             body = _encoded(message)
         except (TypeError, ValueError, RecursionError):
-            return None  # halves of surrogate pairs have to be mended first
+            return None  # e.g. halves of surrogate pairs, which have to be replaced first
         self._pending[request_id] = _Pending(body, on_answer, on_progress)
         self._begin(request_id, body, headers or {})
         return request_id
 
     @abstractmethod
     def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """Have a request sent in the next round of the event loop."""
+        """Send a request in the next round of the event loop."""
 
     def cancel(self, request_id: int) -> None:
-        """Give a request up and tell the server if it was written. Its `on_answer` is not called any more."""
+        """Give a request up, and tell the server if it was sent. `on_answer` is not called any more."""
         pending = self._pending.pop(request_id, None)
         if pending is not None and not self._closed:
             self._give_up(request_id, pending.body)
 
     @abstractmethod
     def _give_up(self, request_id: int, body: bytes) -> None:
-        """Take a request back, or tell the server that its answer is not awaited any more."""
+        """Remove a request that is not sent yet, or tell the server to cancel it."""
 
     def resolve(self, request_id: int, answer: Answer | Refusal) -> None:
-        """Take an answer that was read elsewhere. The id must be one of these requests."""
+        """Take an answer that was read elsewhere. The request must be in flight here."""
         self._pending.pop(request_id).on_answer(answer)
 
     def progress_of(self, token: object) -> ProgressFn | None:
-        """Return what takes the progress of a request, by its token."""
+        """Return the progress function of a request, by its token."""
         pending = self._pending.get(token) if isinstance(token, int) else None
         return None if pending is None else pending.on_progress
 
@@ -145,7 +144,6 @@ class DirectRequests(RequestsInFlight):
         self._flushes = False
 
     def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """Put a line; all of one round of the event loop leave together."""
         self._put(body)
 
     def _give_up(self, request_id: int, body: bytes) -> None:
@@ -157,6 +155,7 @@ class DirectRequests(RequestsInFlight):
             self._put(_encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
     def _put(self, line: bytes) -> None:
+        """Queue a line. All lines of one round of the event loop are written together."""
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -169,7 +168,7 @@ class DirectRequests(RequestsInFlight):
             self._write(b"\n".join([*lines, b""]))
 
     def take(self, line: bytes) -> bool:
-        """Take a line that is an answer in one of the usual forms; False for any other line."""
+        """Take a line that is an answer in a common form. Return False for any other line."""
         if not self._pending or len(line) >= THREAD_BYTES:
             return False
         read = read_answer(line)
@@ -182,23 +181,23 @@ class DirectRequests(RequestsInFlight):
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:
-    # Imported when the first request is sent: it is 12 ms that clients would wait for their list of tools.
+    # Imported at the first request: it takes 12 ms, which would delay the list of tools at the start.
     from pydantic_core import to_json
 
     return to_json(message)
 
 
 def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
-    """Read an answer in one of the usual forms: the id of its request, and the result; None for all else.
+    """Return the request id and the result of an answer in a common form; None for any other message.
 
-    What is large is read in steps, between which other threads run; no more than some milliseconds each.
+    A large message is read in steps of a few milliseconds, between which other threads run.
     """
     try:
         text = str(message, "utf-8")
     except UnicodeDecodeError:
         return None
     match = _BEGIN.match(text)
-    # One character is found many times as fast as a pattern.
+    # Searching one character is many times faster than matching a pattern.
     if match is None or (text.find("\\") >= 0 and _MAYBE_HALF.search(text)):
         return None
     start = match.end()
@@ -224,11 +223,11 @@ def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
 
 
 def _read_large(text: str, start: int) -> tuple[Any, int]:
-    """Read the JSON value at a position, and where it ends. Raises ValueError."""
+    """Read the JSON value at a position. Return it and its end. Raises ValueError."""
     first = _FIRST_TEXT.match(text, start)
     found = None if first is None else _read_string(text, first.end())
     if first is not None and found is not None:
-        # The same with a mark in the place of the long string, which the decoder would read in one step.
+        # The decoder would read the long string in one step, so it gets a short mark in its place.
         value, end = found
         mark = token_hex(16)
         head = f'{text[start : first.end()]}"{mark}"'
@@ -241,10 +240,10 @@ def _read_large(text: str, start: int) -> tuple[Any, int]:
 
 
 def _read_string(text: str, start: int) -> tuple[str, int] | None:
-    """Read the JSON string at a position in pieces, and where it ends; None where it cannot be cut.
+    """Read the JSON string at a position in pieces. Return it and its end; None if it cannot be cut.
 
     Raises:
-        ValueError: it is no JSON string.
+        ValueError: it is not a JSON string.
     """
     pieces = []
     begin = start + 1
@@ -296,4 +295,4 @@ _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 _YIELDING_DECODER = json.JSONDecoder(
     object_hook=_same, parse_int=lambda digits: int(digits), parse_float=_finite, parse_constant=_no_number
 )
-"""The same, and in a thread it lets others run at every object and number: each is a call of Python."""
+"""The same decoder, which calls Python at every object and number, so that other threads can run."""

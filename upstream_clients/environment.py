@@ -1,7 +1,7 @@
-"""The variables that a server which runs as a child process gets from the process that starts it.
+"""The environment variables that a stdio server inherits.
 
-A server needs a place to work, the way to its interpreter, and what its network and its launcher need: certificates,
-proxies, settings of `uv` and `npm`. Everything else stays behind, since a shell often holds tokens for other programs.
+A server needs its folders, the path to its interpreter, and the settings of its network and its launcher: certificates,
+proxies, settings of `uv` and `npm`. It inherits nothing else, since a shell often has tokens for other programs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _SECRET_NAME: Final = re.compile(r"token|password|secret|_auth|credential", re.I
 
 
 def is_passed_on(name: str) -> bool:
-    """Return whether a child gets this variable."""
+    """Return True if a server inherits this variable."""
     return name in NAMES or name.startswith(BEGINNINGS)
 
 
 def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables that a child gets. Functions of a shell are left out."""
+    """Return the variables that a server inherits. Functions of a shell are left out."""
     return {
         name: value
         for name, value in environ.items()
@@ -54,12 +54,12 @@ def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dic
 
 
 def system_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that any program needs, for a child that is no server. Functions of a shell are left out."""
+    """Return the variables that any program needs, for a child that is not a server, without functions of a shell."""
     return {name: environ[name] for name in _SYSTEM if name in environ and not environ[name].startswith("()")}
 
 
 def secrets_passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> Iterator[str]:
-    """Yield what must not be shown of the variables that a child gets: proxies, tokens, and passwords in URLs."""
+    """Yield the secrets in the variables that a server inherits: proxies, tokens, and passwords in URLs."""
     for name, value in passed_on(environ, withheld).items():
         if name in PROXIES or _SECRET_NAME.search(name):
             yield value

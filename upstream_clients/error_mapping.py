@@ -1,4 +1,4 @@
-"""Foreign exceptions to sentences for people: the one place that reads them. Knows httpx2, without importing it."""
+"""Sentences for people from foreign exceptions. Knows httpx2, without importing it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class InvalidAnswer(Exception):
-    """A server's answer to the handshake is nothing to go by; the text says why."""
+    """A server's answer to the handshake cannot be used; the text says why."""
 
 
 _FAULT_KEY = "upstream_clients/http"
@@ -32,13 +32,13 @@ _MAX_QUOTE = 500
 
 @dataclass(frozen=True, slots=True)
 class HttpFault:
-    """Reason for a POST without an MCP answer; travels through the SDK as the `data` of a JSON-RPC error.
+    """The reason for a POST without an MCP answer. The SDK passes it on as the `data` of a JSON-RPC error.
 
     Attributes:
-        status: the HTTP status, or `None` when there was no HTTP answer.
-        sent: whether the request may have reached the server.
-        answered: whether the error's code and message are the server's own JSON-RPC answer.
-        session_lost: the server does not know the session any more, so it did not look at the request.
+        status: the HTTP status; None without an HTTP answer.
+        sent: the request may have reached the server.
+        answered: the error's code and message are the server's own JSON-RPC answer.
+        session_lost: the server has lost the session, so it has not handled the request.
         login: a person has to log in first (401), or again for more rights (403); the error's message says so.
     """
 
@@ -61,16 +61,16 @@ class HttpFault:
 
 
 def is_transport_failure(error: JsonRpcError) -> bool:
-    """Return no answer of the server, but a connection that broke or was never made."""
+    """Return True if the connection broke or was never made, so that the error is not the server's answer."""
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.status is None
-    # What the SDK's dispatcher says to everyone who waits when the stream ends.
+    # The error of all open requests when the stream ends.
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 
 
 def is_session_lost(error: JsonRpcError) -> bool:
-    """Return a restarted legacy HTTP server: it did not look at the request, and a new session is needed."""
+    """Return True if a legacy HTTP server was restarted: it has not handled the request, and needs a new session."""
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.session_lost
@@ -78,32 +78,32 @@ def is_session_lost(error: JsonRpcError) -> bool:
 
 
 def is_logged_out(error: JsonRpcError) -> bool:
-    """Return True if the server wants a login before it looks at any request."""
+    """Return True if the server requires a login before it handles any request."""
     fault = HttpFault.of(error)
     return fault is not None and fault.login and fault.status == HTTPStatus.UNAUTHORIZED
 
 
 def login_needed(spec: UpstreamSpec) -> str:
-    """Return the error for a server without a login, or with one that is over."""
+    """Return the error for a server without a valid login."""
     return f"server {spec.name!r} needs a login: run codemode-mcp login {shlex.quote(spec.name)}"
 
 
 def more_rights_needed(spec: UpstreamSpec, scope: str | None) -> str:
-    """Return the login does not reach far enough for one request."""
+    """Return the error for a request that needs a scope which the login does not have."""
     named = "" if scope is None else f" ({' '.join(word for word in scope.split() if word.isprintable())[:200]})"
     return (
-        f"server {spec.name!r} wants a login with more rights for this{named}: "
+        f"server {spec.name!r} requires a login with more rights for this{named}: "
         f"run codemode-mcp login {shlex.quote(spec.name)}"
     )
 
 
 def login_trouble(spec: UpstreamSpec, error: LoginError) -> str:
-    """There is a login, and it cannot be used just now. A reason, to follow the name of the server."""
+    """Return the reason why a login cannot be used now."""
     return spec.redact(f"the login cannot be used now: {error}")
 
 
 def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> UpstreamCallError:
-    """Return what a failed request means to its caller."""
+    """Return the error of a failed request for its caller."""
     fault = HttpFault.of(error)
     server = f"server {spec.name!r}"
     if is_session_lost(error):
@@ -141,11 +141,11 @@ def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> Upstream
 def start_failure(
     spec: UpstreamSpec, cause: BaseException, said: str = "", exit_code: int | None = None, stray: str = ""
 ) -> str:
-    """Say in one sentence why a connection could not be made, with a next step.
+    """Return one sentence that says why a connection could not be made, with a next step.
 
     Args:
-        said: the line of its stderr that tells most.
-        stray: the first line of its stdout that is no message.
+        said: the most useful line of the server's stderr.
+        stray: the first line of its stdout that is not a message.
     """
     reasons = [_start_reason(spec, leaf, exit_code) for leaf in _leaves(cause)]
     reason = next((found for found in reasons if found is not None), None)
@@ -156,12 +156,12 @@ def start_failure(
 
 
 def is_command_missing(spec: UpstreamSpec, cause: BaseException) -> bool:
-    """Return True if there is no such command, or none that may be executed."""
+    """Return True if the command does not exist or may not be executed."""
     return spec.url is None and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
 
 
 def not_started(spec: UpstreamSpec, reason: str) -> str:
-    """Return the sentence round a reason."""
+    """Return the error for a server that did not start, with a reason."""
     return spec.redact(f"server {spec.name!r} did not start: {reason}")
 
 
@@ -182,7 +182,7 @@ def lost(spec: UpstreamSpec, said: str = "") -> str:
 
 
 def _quote(said: str, stray: str = "") -> str:
-    quoted = f"; its stdout, which is for MCP alone, has this line: {stray}" if stray else ""
+    quoted = f"; its stdout, which must have MCP messages only, has this line: {stray}" if stray else ""
     return (f"; its stderr says: {said[:_MAX_QUOTE]}" if said else "") + quoted
 
 
@@ -195,9 +195,9 @@ def _leaves(cause: BaseException) -> Iterator[BaseException]:
 
 
 def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | None) -> str | None:
-    """Return the reason, or `None` for an exception that only followed from another one."""
+    """Return the reason, or None for an exception that only followed from another one."""
     key = f"mcpServers.{spec.name}"
-    # Its errors are there only where it was imported.
+    # httpx2 can have raised the error only if it was imported.
     http: Any = sys.modules.get("httpx2")
     if http is not None and isinstance(error, http.HTTPStatusError):
         return http_reason(spec, error.response.status_code)
@@ -212,8 +212,8 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
             args = ", ".join(json.dumps(word) for word in (*words[1:], *spec.args[:1]))
             more = ", ..." if len(spec.args) > 1 else ""
             return (
-                f'"command" of {key} is the program alone, and {spec.command!r} is none; '
-                f'write "command": {json.dumps(words[0])}, "args": [{args}{more}]'
+                f'"command" of {key} must be the program without its arguments, and there is no program '
+                f'{spec.command!r}; write "command": {json.dumps(words[0])}, "args": [{args}{more}]'
             )
         case FileNotFoundError():
             where = "does not exist" if os.path.dirname(spec.command or "") else "was not found on PATH"
@@ -249,14 +249,14 @@ def _with(exit_code: int | None) -> str:
 
 
 def http_reason(spec: UpstreamSpec, status: int) -> str:
-    """Return what an HTTP error status at connecting means, and what to do."""
+    """Return the meaning of an HTTP error status while connecting, and the next step."""
     key = f"mcpServers.{spec.name}"
     advice = {
         401: f'check "headers" or "auth" of {key}',
         403: f'check "headers" or "auth" of {key}',
         404: f'check the path in "url" of {key}',
         405: f'check "url" and "type" of {key}',
-        429: "it asks for fewer requests; try later",
+        429: "it allows fewer requests; try again later",
     }.get(status, f'check "url" of {key}' if status < 500 else "the server has a problem of its own; see its log")
     try:
         phrase = f" ({HTTPStatus(status).phrase})"
@@ -268,7 +268,7 @@ def http_reason(spec: UpstreamSpec, status: int) -> str:
 def unreachable(spec: UpstreamSpec, error: httpx2.TransportError) -> str:
     """Return the reason for a request that got no HTTP answer."""
     if isinstance(error, sys.modules["httpx2"].LocalProtocolError):
-        # Its text may quote a header's value.
+        # The exception's text may quote a header's value.
         return f'the request to {spec.address} is not valid HTTP; check "headers" of mcpServers.{spec.name}'
     detail = str(error) or type(error).__name__
     return f'{spec.address} cannot be reached ({detail}); check that it is running and "url" of mcpServers.{spec.name}'

@@ -1,10 +1,10 @@
-"""Errors of upstreams. Foreign exceptions are mapped to these once, in `error_mapping`."""
+"""Errors of upstreams. `error_mapping` makes them from foreign exceptions."""
 
 from __future__ import annotations
 
 
 class UpstreamClientError(Exception):
-    """Base; the message is for a person or a model and holds no secret and no traceback."""
+    """The base of these errors. The message is for a person or a model, without secrets and traceback."""
 
     def __init__(self, server: str, message: str) -> None:
         super().__init__(message)
@@ -17,11 +17,11 @@ class UpstreamUnavailable(UpstreamClientError):
 
 
 class UpstreamCallError(UpstreamClientError):
-    """A call did not get an answer from its tool.
+    """A call got no answer from its tool.
 
     Attributes:
-        dispatched: whether the request may have reached the server.
-        code: the JSON-RPC error code when the server answered with one.
+        dispatched: the request may have reached the server.
+        code: the JSON-RPC error code, if the server answered with an error.
     """
 
     def __init__(self, server: str, message: str, *, dispatched: bool, code: int | None = None) -> None:
@@ -31,16 +31,16 @@ class UpstreamCallError(UpstreamClientError):
 
 
 class QuestionRefused(Exception):
-    """A question of the server gets no answer; the text says why, fit for the server to read."""
+    """A question of the server gets no answer. The text says why and is sent to the server."""
 
 
 class LoginError(Exception):
-    """A login, or the renewal of one, did not succeed; the text is for a person and holds no secret."""
+    """A login or its renewal has failed. The text is for a person and has no secrets."""
 
 
 class LoginRefused(LoginError):
-    """The authorization server has looked at what was presented and does not accept it (any more)."""
+    """The authorization server does not accept the credentials."""
 
 
 class StoreError(LoginError):
-    """Logins cannot be kept or read; the text says what to do."""
+    """Logins cannot be stored or read. The text says what to do."""

@@ -1,6 +1,6 @@
-"""Server-sent events out of bytes, for streams whose events may be many megabytes.
+"""Server-sent events from bytes, for streams whose events may be many megabytes.
 
-In place of httpx2's reader, which goes over the whole text of an event several times, in the event loop.
+Used instead of httpx2's reader, which reads the text of an event several times, in the event loop.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 LARGE = 256 * 1024
-"""Bytes of data from which on they are not copied."""
+"""Bytes of data that are not copied, if there are at least so many."""
 
 
 class Event(NamedTuple):
     """One event.
 
     Attributes:
-        data: UTF-8 as it came, its lines joined.
-        identity: the last id that the stream has named so far; empty for none.
-        retry: milliseconds to wait before the stream is opened again, where this event names them.
+        data: UTF-8, unchecked, with its lines joined.
+        identity: the last id on the stream so far; empty without one.
+        retry: milliseconds to wait before the stream is opened again; None if the event does not set them.
     """
 
     name: str
@@ -34,22 +34,22 @@ class Event(NamedTuple):
 
 
 class EventBuffer:
-    """Bytes to events, in time linear in the bytes.
+    """The events of a stream of bytes, in linear time.
 
     Args:
-        limit: bytes of one event.
+        limit: maximum size of one event in bytes.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         # The mutable state.
         self._parts: list[bytes] = []
-        """Bytes of the present line."""
+        """Bytes of the current line."""
         self._part_bytes = 0
         self._event_bytes = 0
-        """Bytes of the present event's whole lines."""
+        """Bytes of the current event's complete lines."""
         self._ends_in_return = False
-        """The last chunk ended in a carriage return, which a line feed may follow."""
+        """True if the last chunk ended in a carriage return. A line feed may follow."""
         self._name = ""
         self._data: list[bytes | memoryview] = []
         self._identity = ""
@@ -134,10 +134,11 @@ class EventBuffer:
 
 
 async def read_events(source: httpx2.EventSource, limit: int) -> AsyncGenerator[Event, None]:
-    """Read a stream of events.
+    """Yield the events of a stream.
 
     Raises:
-        httpx2.TransportError: the stream broke, or one event is larger than `limit` bytes.
+        httpx2.TransportError: the stream broke.
+        httpx2.SSEError: an event is larger than `limit` bytes.
     """
     if not is_event_stream(source.response):
         async for sse in source:
@@ -153,6 +154,6 @@ async def read_events(source: httpx2.EventSource, limit: int) -> AsyncGenerator[
 
 
 def is_event_stream(response: httpx2.Response) -> bool:
-    """Tell whether a response is a stream of events in UTF-8, as the specification wants them."""
+    """Return True if a response is a stream of events in UTF-8."""
     kind, _, parameters = response.headers.get("content-type", "").lower().partition(";")
     return kind.strip() == "text/event-stream" and ("charset" not in parameters or "utf-8" in parameters)

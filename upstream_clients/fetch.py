@@ -1,8 +1,8 @@
-"""Small documents from addresses that an upstream names: bounded in size and time, and only where they may come from.
+"""Fetch small documents from addresses that an upstream names, with limits of size and time.
 
-An upstream is not trusted, and a login follows the addresses that it gives. So they are `https`, lead only where
-`address_guard` permits, and redirects stay within their origin. Only a server on this machine may name plain `http`,
-and only for this machine.
+An upstream is not trusted, and a login uses the addresses that it names. So they must be `https` and permitted by
+`address_guard`, and redirects must stay within their origin. Only a server on this machine may name plain `http`
+addresses, and only of this machine.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MAX_REDIRECTS = 3
 
 
 async def check_address(url: str, server_url: str, what: str) -> None:
-    """Refuse an address that a login to `server_url` has no business with. `what` names it in the message.
+    """Check that a login to `server_url` may use an address. `what` names it in the message.
 
     Raises:
-        LoginError: it is neither `https` nor on this machine like the server itself, or leads to an address that the
-            server may not name.
+        LoginError: the address is neither `https` nor on this machine like the server itself, or leads to an address
+            that the server may not name.
     """
     shown = describe_url(url)
     try:
@@ -42,7 +42,7 @@ async def check_address(url: str, server_url: str, what: str) -> None:
     except ValueError:
         host, port = None, None
     if not host or parts.username or parts.password or parts.scheme not in ("https", "http"):
-        raise LoginError(f"{what} is no plain web address: {shown}")
+        raise LoginError(f"{what} is not a plain web address: {shown}")
     if is_local(server_url):
         if parts.scheme == "https" or is_local(url):
             return
@@ -57,11 +57,11 @@ async def check_address(url: str, server_url: str, what: str) -> None:
         leads = "leads to" if literal(host) is None else "is"
         raise LoginError(f"{what} {leads} an address that is not public: {shown}") from None
     except (OSError, UnicodeError, TimeoutError):
-        return  # the request will say so, or a proxy knows the name
+        return  # the request will fail with the reason, or a proxy knows the name
 
 
 def is_local(url: str) -> bool:
-    """Return True if the host of `url` is this machine, by its name or number."""
+    """Return True if the host of a URL is this machine."""
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
@@ -69,13 +69,13 @@ def is_local(url: str) -> bool:
 
 
 def same_origin(one: httpx2.URL | str, other: httpx2.URL | str) -> bool:
-    """Return True if two addresses have scheme, host and port in common."""
+    """Return True if two addresses have the same scheme, host and port."""
     first, second = httpx2.URL(one), httpx2.URL(other)
     return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
 
 
 def describe_url(url: str) -> str:
-    """`url` fit for a message: no credentials, query or control characters, of a readable length."""
+    """Return a URL for messages: shortened, without credentials, query and control characters."""
     try:
         parts = urlsplit(url)
         text = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -85,7 +85,7 @@ def describe_url(url: str) -> str:
 
 
 class Fetcher:
-    """Requests of one login. An async context manager."""
+    """The requests of one login, inside an async context."""
 
     def __init__(self, server_url: str, *, timeout: float = FETCH_TIMEOUT) -> None:
         self._server_url = server_url
@@ -102,7 +102,7 @@ class Fetcher:
         await self._client.__aexit__(*exc)
 
     async def get(self, url: str, what: str, *, headers: Mapping[str, str] | None = None) -> tuple[int, Any]:
-        """Status and JSON of a document (`None` where it is none). Raises `LoginError`."""
+        """Return the status and the JSON of a document (None if it is not JSON). Raises `LoginError`."""
         return await self._exchange("GET", url, what, headers=dict(headers or {}))
 
     async def post_form(
@@ -124,7 +124,7 @@ class Fetcher:
                     response = await self._client.send(request, stream=True, follow_redirects=False)
                     try:
                         following = response.next_request
-                        # What is sent may be a secret, so a POST goes where it was addressed to and nowhere else.
+                        # A POST may carry a secret, so its redirects are not followed.
                         if following is None or method == "POST" or not same_origin(url, str(following.url)):
                             return response.status_code, await self._read(response, what)
                         request = following

@@ -1,4 +1,4 @@
-"""A lock on an open file, which the system lets go of when the process ends, however it ends."""
+"""A lock on an open file, which the system releases when the process ends for any reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-"""Flags for `os.open`: not through a symbolic link, and not for children."""
+"""Flags for `os.open`: do not follow a symbolic link, and close the file in children."""
 
 if sys.platform == "win32":
     import msvcrt

@@ -1,4 +1,4 @@
-"""Start a server, shake hands, and end it: for who only wants to know whether it starts."""
+"""Start a stdio server, send `initialize`, and end it, to find out whether it starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PROTOCOL: Final = "2025-06-18"
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The answer of a server that was started.
+    """The result of a start.
 
     Attributes:
-        server: its name and version; empty where it did not answer.
-        problem: why it is not there; empty where it is.
+        server: name and version of the server; empty if it did not answer.
+        problem: reason why it did not start or answer; empty if it did.
     """
 
     server: str = ""
@@ -31,7 +31,7 @@ class Handshake:
 
 
 async def shake_hands(spec: UpstreamSpec, seconds: float) -> Handshake:
-    """Start a stdio server, send `initialize` and nothing else, and end it with all that it has started."""
+    """Start a stdio server, send `initialize` only, and end it with its children. Wait `seconds` for the answer."""
     tail = StderrTail(spec.name, spec.redact)
     answer: Handshake | None = None
     try:

@@ -1,7 +1,7 @@
 """The HTTP client under the SDK's two HTTP transports.
 
-The SDK lets one failed POST tear down the whole client, and tells an HTTP error status as "Server returned an error
-response". Here every POST gets an answer: what is no MCP answer becomes a JSON-RPC error that carries an `HttpFault`.
+In the SDK, one failed POST ends the whole client, and an HTTP error status is reported as "Server returned an error
+response". Here every POST gets an answer: without an MCP answer, a JSON-RPC error with an `HttpFault`.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
-"""No read timeout: a tool may compute for an hour and a stream of events may be silent. Calls have their own limit."""
+"""No read timeout: a tool may take an hour, and a stream of events may be silent. Calls have their own limit."""
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-"""Unlimited, for each pending call holds one connection and callers bound their own concurrency."""
+"""Unlimited: each pending call uses one connection, and callers limit their own concurrency."""
 
-_NOTIFIED_TIMEOUT = 5.0
-"""Seconds for the answer to what is no request. The SDK sends nothing else meanwhile."""
+_NOTIFICATION_TIMEOUT = 5.0
+"""Seconds for the HTTP answer to a notification. The SDK sends nothing else meanwhile."""
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPALIVE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
-"""A server that is gone without a word, with its network or its machine, is noticed within 30 s. The second name is
-macOS's for the first; a system without any has its own times, of hours mostly."""
+"""A server that vanishes with its network or machine is noticed within 30 s. The second name is macOS's for the first.
+A system without these options uses its own times, mostly of hours."""
 
 _MAX_ERROR_BODY = 64 * 1024
 _ERROR_BODY_TIMEOUT = 5.0
 _SESSION_HEADER = "mcp-session-id"
 WANTS_ANSWER = "upstream_clients/wants_answer"
-"""Extension of a request that is known to be a JSON-RPC request, so that its body need not be looked at."""
+"""Extension of an HTTP request that is known to carry a JSON-RPC request, so that its body need not be read."""
 
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 @dataclass(slots=True)
 class _Failure:
-    """An answer in the place of the one that did not come."""
+    """A replacement for an answer that is missing."""
 
     status: int
     message: str
@@ -82,8 +82,10 @@ class _Failure:
 class McpHttpClient(httpx2.AsyncClient):
     """An `AsyncClient` whose POSTs never raise `TransportError`.
 
-    `answers_in_body` is false for HTTP+SSE, where answers come on the event stream: there a failed POST has no
-    receiver, so it counts as the loss of the connection. `bearer` has the login, where one has a place.
+    Args:
+        bearer: the login, for servers that may have one.
+        answers_in_body: False for HTTP+SSE, where answers come on the stream of events. There no one receives the error
+            of a failed POST, so it counts as the loss of the connection.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class McpHttpClient(httpx2.AsyncClient):
         self._watch = watch
         self._answers_in_body = answers_in_body
 
-    # Not by a transport of our own as an argument: with one, httpx2 looks for no proxies in the environment. Those
-    # have transports of their own, which take no socket options.
+    # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment. Proxies have
+    # transports of their own, which take no socket options.
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
         return httpx2.AsyncHTTPTransport(**options, socket_options=_socket_options())
 
@@ -115,7 +117,7 @@ class McpHttpClient(httpx2.AsyncClient):
                 self._watch.on_lost()
             return response
         if not _wants_answer(request):
-            timeout = {**request.extensions.get("timeout", {}), "read": _NOTIFIED_TIMEOUT}
+            timeout = {**request.extensions.get("timeout", {}), "read": _NOTIFICATION_TIMEOUT}
             request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await self._send_logged_in(request, **options)
@@ -141,9 +143,9 @@ class McpHttpClient(httpx2.AsyncClient):
         return response
 
     async def _send_logged_in(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send with the login, if there is one; once more with a renewed one. Raises `LoginError`."""
+        """Send with the login, if there is one; after a 401 once more with a renewed one. Raises `LoginError`."""
         bearer = self._bearer
-        # The server's own token goes to no other server.
+        # The server's token must not reach another server.
         if bearer is None or not same_origin(request.url, self._spec.url or ""):
             return await super().send(request, **options)
         token = await bearer.token()
@@ -170,7 +172,7 @@ class McpHttpClient(httpx2.AsyncClient):
         return response
 
     async def _login_refusal(self, response: httpx2.Response) -> _Failure | None:
-        """Return the failure of a request that the server refuses before a login, or before another one."""
+        """Return the failure of a request that needs a login first, or a login with more rights."""
         if self._watch.logged_out:
             fault = HttpFault(HTTPStatus.UNAUTHORIZED, sent=False, login=True)
             return _Failure(HTTPStatus.UNAUTHORIZED, login_needed(self._spec), fault)
@@ -203,7 +205,7 @@ def _socket_options() -> list[tuple[int, int, int]]:
 
 
 def _wants_answer(request: httpx2.Request) -> bool:
-    """Return True if it is a JSON-RPC request, which may take for ever."""
+    """Return True unless the body is a notification or an answer: a JSON-RPC request may take any time."""
     if WANTS_ANSWER in request.extensions:
         return True
     try:
@@ -218,26 +220,26 @@ def _wants_answer(request: httpx2.Request) -> bool:
 
 
 async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _Failure:
-    """Return what an HTTP error status means: the JSON-RPC error in its body, if there is one."""
+    """Return the failure for an HTTP error status, with the JSON-RPC error in its body if there is one."""
     status = response.status_code
-    body = await _read_some(response)
+    body = await _read_beginning(response)
     code, message, data = _json_rpc_error(body)
-    # The specification says 404; several servers say 400 and name the session in their text.
+    # The specification requires 404; several servers answer 400 and mention the session.
     session_lost = _SESSION_HEADER in request.headers and (
         (status == HTTPStatus.NOT_FOUND and code in (None, -32600, -32000, -32001))
         or (status == HTTPStatus.BAD_REQUEST and b"session" in body.lower())
     )
-    # Kept for OAuth, which reads the challenge.
+    # OAuth reads the challenge.
     headers = {key: value for key, value in response.headers.items() if key == "www-authenticate"}
     if code is not None:
         fault = HttpFault(status, sent=True, answered=True, session_lost=session_lost)
         return _Failure(status, message, fault, code, headers, data)
-    # Without a JSON-RPC answer only a proxy or a gatekeeper has seen the request, except when a server failed.
+    # An error status without a JSON-RPC answer comes from a proxy in front of the server, unless it is 5xx.
     fault = HttpFault(status, sent=status >= 500, session_lost=session_lost)
     return _Failure(status, f"HTTP {status} {response.reason_phrase}".strip(), fault, headers=headers)
 
 
-async def _read_some(response: httpx2.Response) -> bytes:
+async def _read_beginning(response: httpx2.Response) -> bytes:
     body = b""
     with anyio.move_on_after(_ERROR_BODY_TIMEOUT):
         try:
@@ -246,7 +248,7 @@ async def _read_some(response: httpx2.Response) -> bytes:
                 if len(body) > _MAX_ERROR_BODY:
                     break
         except (httpx2.TransportError, httpx2.DecodingError):
-            pass  # the status alone says enough
+            pass  # the status alone is enough
     await response.aclose()
     return body
 
@@ -263,7 +265,7 @@ def _json_rpc_error(body: bytes) -> tuple[int | None, str, Mapping[str, Any]]:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A response body whose failures are those that the SDK expects: `StreamError`, which costs one request."""
+    """A response body that fails with `StreamError`, which the SDK turns into the failure of one request."""
 
     def __init__(self, inner: httpx2.SyncByteStream | httpx2.AsyncByteStream) -> None:
         assert isinstance(inner, httpx2.AsyncByteStream)

@@ -1,4 +1,4 @@
-"""Failures that an HTTP client has seen, for the task that owns the connection."""
+"""Failures of an HTTP client, for the task that owns the connection."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class HttpWatch:
     """The latest failures.
 
     Attributes:
-        on_lost: called when the connection has no future and no call can be told so.
+        on_lost: called when the connection cannot be used any more and no call gets an error for it.
         refused_status: HTTP status of the latest POST that was refused.
-        failure: what was wrong with the latest POST that failed, for a person.
+        failure: reason of the latest failed POST, for a person.
         logged_out: the latest request was refused because a login is needed first.
-        login: which login that request was made with; another one is a reason to try again.
+        login: stamp of the login that this request was made with; another login is a reason to try again.
     """
 
     on_lost: Callable[[], None]

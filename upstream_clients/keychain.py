@@ -1,6 +1,6 @@
 """The system keyring (Keychain, Credential Manager, Secret Service), where there is one.
 
-Every function blocks, perhaps until a person has unlocked it: call them in a thread.
+Every function blocks, perhaps until a person has unlocked the keyring. Call them in a thread.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
 SECRETS = "codemode-mcp"
-"""The service under which people put values of their own."""
+"""The service of values that people store themselves."""
 
 LOGINS = "codemode-mcp login"
-"""The service under which logins are kept: a name in the configuration cannot reach them."""
+"""The service of logins. A name in the configuration cannot reach them."""
 
-_TRUSTED = 1
-"""Least priority of a backend that protects what it keeps; those that write plain files have less."""
+_MIN_PRIORITY = 1
+"""Priority of a backend that protects its entries. Backends that write plain files have less."""
 
 
 class NoKeychain(Exception):
-    """There is no keyring to use, or it refused; the text says why."""
+    """The keyring cannot be used, or it refused; the text says why."""
 
 
 def protects() -> bool:
-    """Return True if this system has a keyring that logins can be kept in."""
+    """Return True if this system has a keyring that protects logins."""
     try:
-        return float(_backend().priority) >= _TRUSTED
+        return float(_backend().priority) >= _MIN_PRIORITY
     except NoKeychain:
         return False
 
@@ -39,12 +39,12 @@ def read(service: str, user: str) -> str | None:
 
 
 def write(service: str, user: str, value: str) -> None:
-    """Raises `NoKeychain`, also for a value that is too long for this keyring."""
+    """Store an entry. Raises `NoKeychain`, also for a value that is too long for this keyring."""
     _guarded(lambda backend: backend.set_password(service, user, value))
 
 
 def remove(service: str, user: str) -> None:
-    """Raises `NoKeychain`; an entry that does not exist is no error."""
+    """Delete an entry, if there is one. Raises `NoKeychain`."""
     from keyring.errors import PasswordDeleteError
 
     def delete(backend: KeyringBackend) -> None:
@@ -58,13 +58,12 @@ def remove(service: str, user: str) -> None:
 
 
 def _backend() -> KeyringBackend:
-    # Most of a tenth of a second, and needed by few.
     try:
-        import keyring
+        import keyring  # takes almost 0.1 s, and few need it
         from keyring.backends import fail, null
 
         backend = keyring.get_keyring()
-    except Exception as error:  # backends of all kinds are loaded here
+    except Exception as error:  # loads backends of all kinds
         raise NoKeychain(f"the system keyring cannot be used ({type(error).__name__})") from None
     if isinstance(backend, fail.Keyring | null.Keyring):
         raise NoKeychain("this system has no keyring that can be used")
@@ -75,5 +74,5 @@ def _guarded(action: Any) -> Any:
     backend = _backend()
     try:
         return action(backend)
-    except Exception as error:  # of D-Bus, Windows, macOS; their texts might quote the value
+    except Exception as error:  # from D-Bus, Windows or macOS; its text might quote the value
         raise NoKeychain(f"the system keyring refused ({type(error).__name__})") from None

@@ -1,7 +1,7 @@
-"""Large results: their text is kept, and the memory of very large ones is freed in steps.
+"""Large results, which keep their text, and whose memory is freed in steps if they are very large.
 
-To free a million objects takes a tenth of a second, in which no other thread runs, whichever thread drops the last
-reference. So when a very large result is dropped, a thread takes it apart piece by piece.
+Freeing a million objects takes a tenth of a second, in which no other thread can run. So when a very large result is
+dropped, a thread takes it apart piece by piece.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from contextlib import suppress
 from typing import Any
 
 TAKEN_APART = 8 * 1024 * 1024
-"""Characters of a result from which on it is freed in steps. Smaller ones take some milliseconds at most."""
+"""Characters of a result that is freed in steps. A smaller one takes a few milliseconds at most."""
 
 _STEP = 1000
-"""Members of a container that are freed in one step, with what they hold if that is little."""
+"""Members of a container that are freed in one step, with their contents if they are small."""
 
-_LITTLE = 100
-"""Members of a container that holds little, if none of them is a container."""
+_SMALL = 100
+"""Maximum members of a small container. It has no containers in it."""
 
 _CONTAINERS = (dict, list)
 
 
 class LargeResult(dict[str, Any]):
-    """A result that is too large to be printed again.
+    """A result that is too large to be encoded again.
 
     Attributes:
-        text: the same as JSON text, as the server has sent it.
+        text: the result as JSON text, as the server has sent it.
     """
 
     __slots__ = ("text",)
@@ -40,20 +40,20 @@ class LargeResult(dict[str, Any]):
         if len(self.text) >= TAKEN_APART:
             parts = list(self.values())
             self.clear()
-            with suppress(RuntimeError):  # the interpreter ends, or there are too many threads
+            with suppress(RuntimeError):  # the interpreter is shutting down, or there are too many threads
                 threading.Thread(target=take_apart, args=(parts,), daemon=True, name="large-result").start()
 
 
 def text_of(result: object) -> str | None:
-    """Return a result as the server's own JSON text, where that was kept."""
+    """Return the server's own JSON text of a result, if it was kept."""
     return result.text if isinstance(result, LargeResult) else None
 
 
 def take_apart(parts: list[Any]) -> None:
-    """Free what only this list refers to, in steps; what others refer to stays as it is."""
+    """Free in steps all objects that only this list refers to. Objects with other references stay unchanged."""
     while parts:
         part = parts.pop()
-        # Two references: the name and the argument.
+        # Two references: the variable, and the argument of `getrefcount`.
         if type(part) not in _CONTAINERS or sys.getrefcount(part) > 2:
             continue
         while part:
@@ -62,10 +62,10 @@ def take_apart(parts: list[Any]) -> None:
                 del part[-_STEP:]
             else:
                 some = [part.popitem()[1] for _ in range(min(_STEP, len(part)))]
-            parts.extend([each for each in some if type(each) in _CONTAINERS and not _holds_little(each)])
+            parts.extend([each for each in some if type(each) in _CONTAINERS and not _is_small(each)])
             del some
 
 
-def _holds_little(container: Any) -> bool:
+def _is_small(container: Any) -> bool:
     members = container.values() if type(container) is dict else container
-    return len(container) <= _LITTLE and not any(type(each) in _CONTAINERS for each in members)
+    return len(container) <= _SMALL and not any(type(each) in _CONTAINERS for each in members)

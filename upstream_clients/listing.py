@@ -1,4 +1,4 @@
-"""Fetch all pages of `tools/list`, whatever the server does with its cursors."""
+"""Fetch all pages of `tools/list`, also from servers whose cursors never end."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SendFn = Callable[[str, Mapping[str, Any]], Awaitable[JsonObject]]
 
 
 class Listing(NamedTuple):
-    """All tools of one server and what was wrong with them."""
+    """All tools of one server, and the problems of its list."""
 
     tools: tuple[Tool, ...]
     problems: tuple[str, ...]
 
 
 async def list_tools(send: SendFn, server: str = "") -> Listing:
-    """Return every page through `send`, in order. What `send` raises passes through.
+    """Fetch all pages through `send` and return the tools. Raises whatever `send` raises.
 
-    `server`: its name, for the log.
+    `server`: the name for the log.
     """
     size = pages = 0
     items: list[object] = []
@@ -43,7 +43,7 @@ async def list_tools(send: SendFn, server: str = "") -> Listing:
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         raw: JsonObject | None = None
-        # The first page has the time of the whole connection; a later one must not cost those before it.
+        # The first page may take as long as the connection attempt; a late page must not cost the earlier ones.
         with anyio.CancelScope(deadline=math.inf if cursor is None else deadline):
             raw = await send("tools/list", {} if cursor is None else {"cursor": cursor})
         if raw is None:

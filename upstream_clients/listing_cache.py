@@ -1,8 +1,8 @@
-"""Listings of servers on disk, so that the next process knows their tools before it has started any of them.
+"""Tool lists of servers on disk, so that the next process knows their tools before it starts a server.
 
-One file for each definition of a server, named by a keyed hash of the definition: values of `env`, `headers` and the
-like have a part in it, and neither they nor anything that could be compared with them is in a file. A listing that
-quotes such a value is not kept. Knows no MCP SDK.
+Each definition of a server has its own file, named by a keyed hash of the definition. The hash includes secrets, such
+as values of `env` and `headers`; the key keeps others from guessing them. A listing that quotes a secret is not saved.
+Knows no MCP SDK.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Files of another format are ignored, and in time removed."""
+"""Files of another format are ignored, and removed as the oldest."""
 
 FRESH_SECONDS = 24 * 3600.0
-"""A server whose listing is older is connected at the start, for it may have been updated."""
+"""Age of a listing up to which a server need not be connected at the start. Later it may have been updated."""
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_FILES = 200
-"""The oldest go first."""
+"""Number of files; more are removed, the oldest first."""
 
 _KEY_FILE = "key"
 _KEY_BYTES = 32
 _SUFFIX = ".json"
-_SHORTEST_QUOTE = 8
-"""Shorter values (`info`, `true`, `8080`) are found in many a description by chance."""
+_MIN_QUOTE_LENGTH = 8
+"""Shorter values (`info`, `true`, `8080`) are in many descriptions by chance."""
 
 
-class Remembered(NamedTuple):
-    """A listing of an earlier time.
+class SavedListing(NamedTuple):
+    """A listing of an earlier process.
 
     Attributes:
-        view: with any state.
-        fresh: it is younger than `FRESH_SECONDS`.
+        view: a view with the listing; its state has no meaning.
+        fresh: True if it is younger than `FRESH_SECONDS`.
     """
 
     view: UpstreamView
@@ -62,18 +62,19 @@ class Remembered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListingCache:
-    """Listings in `folder`, which is made when it is needed. Nothing here raises `OSError`: a cache may fail.
+    """Listings in a folder. No method raises `OSError`, since a cache may fail.
 
     Attributes:
-        clock: seconds since the epoch, as the times of files are.
+        folder: created when it is needed.
+        clock: seconds since the epoch, like the times of files.
     """
 
     folder: Path
     clock: Callable[[], float] = time.time
 
-    def load(self, spec: UpstreamSpec) -> Remembered | None:
-        """Return what was last saved for this very definition, if it is there, whole and ours."""
-        key = self._key(make=False)
+    def load(self, spec: UpstreamSpec) -> SavedListing | None:
+        """Return the last saved listing of this definition, if its file is valid and private."""
+        key = self._key(create=False)
         if key is None:
             return None
         try:
@@ -81,24 +82,23 @@ class ListingCache:
             view = _view_of(spec, json.loads(data))
         except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
             if not isinstance(error, FileNotFoundError):
-                logger.info("the kept listing of server %r is not used: %s", spec.name, type(error).__name__)
+                logger.info("the saved listing of server %r is not used: %s", spec.name, type(error).__name__)
             return None
-        return Remembered(view, -60 < self.clock() - changed_at < FRESH_SECONDS)
+        return SavedListing(view, -60 < self.clock() - changed_at < FRESH_SECONDS)
 
     def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
-        """Keep the listing of `view`."""
+        """Save the listing of a view, and remove the oldest files if there are too many."""
         try:
             text = json.dumps(_to_json(view), ensure_ascii=False)
             data = text.encode()
         except (ValueError, RecursionError, TypeError):
             return  # half of a surrogate pair, or nested too deeply
-        # Searched in what is not escaped: a secret with a quotation mark is no less one.
         if len(data) > MAX_FILE_BYTES or _quotes_a_secret(spec, view):
-            logger.debug("the listing of server %r is not kept: too large, or it quotes a secret", spec.name)
+            logger.debug("the listing of server %r is not saved: too large, or it quotes a secret", spec.name)
             data = b""
         try:
             make_private_folder(self.folder)
-            key = self._key(make=True)
+            key = self._key(create=True)
             if key is None:
                 return
             path = self.folder / (_digest(key, spec) + _SUFFIX)
@@ -108,22 +108,22 @@ class ListingCache:
             else:
                 path.unlink(missing_ok=True)
         except OSError as error:
-            logger.info("the listing of server %r could not be kept: %s", spec.name, error)
+            logger.info("the listing of server %r could not be saved: %s", spec.name, error)
 
-    def _key(self, *, make: bool) -> bytes | None:
+    def _key(self, *, create: bool) -> bytes | None:
         path = self.folder / _KEY_FILE
         key = _key_at(path)
-        if key is not None or not make:
+        if key is not None or not create:
             return key
-        # Servers list at the same time, in several processes: the first one makes the key for all of them.
-        made = secrets.token_bytes(_KEY_BYTES)
+        # Several processes may list at the same time: the first one creates the key for all of them.
+        created = secrets.token_bytes(_KEY_BYTES)
         with suppress(FileExistsError):
-            _create(path, made)
-            return made
+            _create(path, created)
+            return created
         key = _key_at(path)
-        if key is None:  # there is something else
-            _replace(path, made)
-            key = made
+        if key is None:  # the file is not a key
+            _replace(path, created)
+            key = created
         return key
 
     def _prune(self) -> None:
@@ -137,7 +137,7 @@ class ListingCache:
 
 
 def _digest(key: bytes, spec: UpstreamSpec) -> str:
-    """Return the digest of all settings that decide the listing of a server."""
+    """Return a digest of all settings that the listing of a server may depend on."""
     definition = [
         FORMAT,
         *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
@@ -147,12 +147,13 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
 
 
 def _quotes_a_secret(spec: UpstreamSpec, view: UpstreamView) -> bool:
-    values = [value for value in spec.secret_values if len(value) >= _SHORTEST_QUOTE]
+    values = [value for value in spec.secret_values if len(value) >= _MIN_QUOTE_LENGTH]
+    # In the strings and not in their JSON text, where a secret with a quotation mark is escaped.
     return any(value in text for text in _strings(_to_json(view)) for value in values)
 
 
 def _strings(value: Any) -> list[str]:
-    """Return every string in `value`, names of properties too. Not recursive: schemas come from strangers."""
+    """Return every string in a JSON value, keys too. Not recursive, since schemas of servers may be nested deeply."""
     found: list[str] = []
     rest = [value]
     while rest:
@@ -195,14 +196,14 @@ def _tool_to_json(tool: Tool) -> dict[str, Any]:
 
 
 def _view_of(spec: UpstreamSpec, saved: Any) -> UpstreamView:
-    """Raises `ValueError`, `KeyError` or `TypeError` for what `save` has not written."""
+    """Read the content of a file. Raises `ValueError`, `KeyError` or `TypeError` if `save` has not written it."""
     if not isinstance(saved, dict) or saved["format"] != FORMAT:
         raise ValueError("another format")
     texts, flags = {key: saved[key] for key in _TEXTS}, {key: saved[key] for key in _FLAGS}
     if not all(text is None or isinstance(text, str) for text in texts.values()):
-        raise TypeError("no text")
+        raise TypeError("not a text")
     if not all(isinstance(flag, bool) for flag in flags.values()) or texts["era"] not in ("modern", "legacy"):
-        raise TypeError("no flag")
+        raise TypeError("not a flag")
     tools, repairs = read_tools(saved["tools"])
     if repairs or not all(isinstance(problem, str) for problem in saved["problems"]):
         raise ValueError("a tool that cannot have been saved")
@@ -218,11 +219,11 @@ def _view_of(spec: UpstreamSpec, saved: Any) -> UpstreamView:
 
 
 def _read(path: Path, limit: int) -> tuple[bytes, float]:
-    """Return the content and its time. Raises `OSError`, and `ValueError` for a file that is too large."""
+    """Return the content and the time of a file. Raises `OSError`, and `ValueError` if it is too large."""
     with open_private(path) as file:
         about = os.fstat(file.fileno())
         if about.st_size > limit:
-            raise ValueError("too large to be a file of ours")
+            raise ValueError("the file is too large")
         return file.read(limit), about.st_mtime
 
 
@@ -235,14 +236,14 @@ def _key_at(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """All or nothing; readable by the user alone, as `mkstemp` makes files."""
-    with _written(path.parent, data) as name:
+    """Write a file in one step. Only the user can read it, as all files of `mkstemp`."""
+    with _temporary(path.parent, data) as name:
         os.replace(name, path)
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Create a file in one step. Raises `FileExistsError` where there is one already."""
-    with _written(path.parent, data) as name:
+    """Create a file in one step. Raises `FileExistsError` if it exists already."""
+    with _temporary(path.parent, data) as name:
         try:
             os.link(name, path)
         except FileExistsError:
@@ -252,7 +253,8 @@ def _create(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _written(folder: Path, data: bytes) -> Iterator[str]:
+def _temporary(folder: Path, data: bytes) -> Iterator[str]:
+    """Yield the path of a temporary file with this content."""
     handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

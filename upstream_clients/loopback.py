@@ -8,9 +8,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine is reached by this name or number, as it stands in a URL or a socket's address.
+    """Return True if a host name or an address of a URL or socket always reaches this machine.
 
-    Of names these are `localhost` and all below it (RFC 6761).
+    Such names are `localhost` and all names below it (RFC 6761).
     """
     address = literal(host)
     if address is not None:
@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def literal(host: str) -> Address | None:
-    """Return the address, when `host` is one and no name; an IPv4 address in the form of IPv6 is what it stands for."""
+    """Return the address if `host` is one, and None for a name. An IPv4-mapped IPv6 address is returned as IPv4."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

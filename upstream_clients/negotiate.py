@@ -1,8 +1,8 @@
 """Agree on a protocol version with a server of either era.
 
-Probe `server/discover`; every answer that is no evidence of a modern server falls back to `initialize`. That is the
-SDK's policy too, but for two things: the probe is given less time, since a slow server answers the `initialize` behind
-it anyway, and a transport that failed is not asked twice.
+First send `server/discover`. Unless the answer shows a modern server, send `initialize`. There are two differences to
+the SDK: the first request gets less time, since a slow server answers the `initialize` after it anyway; and a failed
+transport is not used again.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 PROBE_TIMEOUT = 5.0
-"""Seconds. A legacy server that keeps silent on methods it does not know costs this much at every start."""
+"""Seconds for `server/discover`. A legacy server that does not answer unknown methods delays each start by this."""
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
 """Names of headers of requests over HTTP."""
 
 CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-"""Questions that a server may ask while it works on a call.
+"""Client capabilities: the questions that a server may ask during a call.
 
 Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`."""
 
-_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental")
+_SERVER_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental")
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Outcome of the negotiation with a server.
+    """The outcome of the negotiation with a server.
 
     Attributes:
-        capabilities: the server's, as JSON.
-        server_version: what it calls its own version.
+        capabilities: capabilities of the server, as JSON.
+        server_version: version of the server itself, as it names it.
     """
 
     protocol_version: str
@@ -62,25 +62,25 @@ class Agreement:
     instructions: str | None
 
     def has(self, capability: str) -> bool:
-        """Tell whether the server has declared a capability."""
+        """Return True if the server has declared a capability."""
         return self.capabilities.get(capability) is not None
 
 
 async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
-    """Agree on a version of one era or the other.
+    """Agree on a version of either era.
 
     Raises:
-        JsonRpcError: no common version, the handshake was refused, or the transport failed.
-        InvalidAnswer: the server's answer to `initialize` makes no sense, or names a version that is not known.
+        JsonRpcError: there is no common version, the handshake was refused, or the transport failed.
+        InvalidAnswer: the answer to `initialize` is not valid, or names an unknown version.
     """
     try:
         return await _discover(dispatcher, client_info, MODERN_VERSIONS[-1]) or await _initialize(
             dispatcher, client_info
         )
     except JsonRpcError as error:
-        # Either it misses what a modern request has: it is modern, and was only slow to answer the probe. Or it is
-        # modern, but of another revision. That is also the answer to an `initialize` that followed a probe which the
-        # server had accepted too late: the connection is modern by then.
+        # The server is modern in both cases: it misses the headers of a modern request, since it answered the first
+        # request too late; or it supports another revision. It also refuses an `initialize` after it has accepted the
+        # first request too late.
         version = MODERN_VERSIONS[-1] if error.code == HEADER_MISMATCH else _common_version(error)
         found = None if version is None else await _discover(dispatcher, client_info, version)
         if found is None:
@@ -101,7 +101,7 @@ async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreem
     if not all(valid):
         raise InvalidAnswer(f"its answer to initialize is not valid MCP ({valid.count(False)} errors)")
     if version not in HANDSHAKE_VERSIONS:
-        raise InvalidAnswer(f"Unsupported protocol version from the server: {version}")
+        raise InvalidAnswer(f"its protocol version {version!r} is not supported")
     await dispatcher.notify("notifications/initialized", headers={VERSION_HEADER: version})
     return Agreement(
         version,
@@ -113,10 +113,10 @@ async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreem
 
 
 async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: str) -> Agreement | None:
-    """Return the agreement with a server that takes up the modern protocol; None if it does not.
+    """Return the agreement with a modern server; None if the server is not modern, or too slow.
 
     Raises:
-        JsonRpcError: it named other versions, or is gone.
+        JsonRpcError: the server names other versions, requires a login, or is gone.
     """
     result: JsonObject | None = None
     meta = {PROTOCOL_VERSION: version, CLIENT_INFO: client_info, CLIENT_CAPABILITIES: {}}
@@ -136,7 +136,7 @@ async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: st
 
 
 def _agreement(result: JsonObject) -> Agreement | None:
-    """Return what a result of `server/discover` means; None where it is none of a server that we understand."""
+    """Return the agreement in a result of `server/discover`; None if it is malformed or there is no common version."""
     supported, capabilities = result.get("supportedVersions"), result.get("capabilities")
     instructions, meta = result.get("instructions"), result.get("_meta") or {}
     if (
@@ -163,7 +163,7 @@ def _agreement(result: JsonObject) -> Agreement | None:
 
 
 def _are_capabilities(declared: Mapping[str, Any]) -> bool:
-    return all(isinstance(declared.get(name), dict | None) for name in _CAPABILITIES)
+    return all(isinstance(declared.get(name), dict | None) for name in _SERVER_CAPABILITIES)
 
 
 def _supported(error: JsonRpcError) -> list[str] | None:

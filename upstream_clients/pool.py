@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 2.4
-"""Seconds within which all is closed. A server that ignores the end of its input and SIGTERM takes 1.8 of them."""
+"""Seconds to close all servers. A server that ignores the end of its input and SIGTERM takes 1.8 of them."""
 
 
 class UpstreamPool:
-    """An async context manager. Entering waits for no server; leaving closes all of them, in parallel.
+    """All upstreams. Entering this context manager waits for no server; leaving closes all of them, in parallel.
 
-    Enter and leave it in one task; look and call from any task of the same event loop.
+    One task enters and leaves the pool. Any task of the same event loop can use it.
     """
 
     def __init__(
@@ -45,12 +45,15 @@ class UpstreamPool:
         cache: ListingCache | None = None,
         roots: RootsFn | None = None,
     ) -> None:
-        """`on_change` is called, without arguments and in the event loop, after any view has changed. `cache` keeps
-        listings between processes; without it every server is connected at the start. `roots` answers servers that ask
-        for them outside any call.
+        """Prepare the servers.
+
+        Args:
+            on_change: called in the event loop after any view has changed.
+            cache: saves listings between processes; without it every server is connected at the start.
+            roots: answers servers that ask for roots outside any call.
 
         Raises:
-            ValueError: two specs have one name.
+            ValueError: two specs have the same name.
         """
         _check_names(specs)
         self._on_change = on_change
@@ -62,7 +65,7 @@ class UpstreamPool:
         self._importing = anyio.Lock()
         # The mutable state.
         self._imported = False
-        """The module of connections is imported."""
+        """True once the module of connections is imported."""
         self._members = {spec.name: _Member(Upstream(spec, on_change)) for spec in specs}
         self._closing = False
 
@@ -82,21 +85,22 @@ class UpstreamPool:
         self._closing = True
         for member in self._members.values():
             member.stop()
-        # On the group's own scope: a scope entered here could not lie round the group that is left within it.
+        # On the group's own scope, since a scope entered here could not enclose the group.
         self._tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
         return await self._tasks.__aexit__(exc_type, exc, traceback)
 
     def views(self) -> tuple[UpstreamView, ...]:
-        """Return every server as it is now, in the order of the specs."""
+        """Return a view of every server, in the order of the specs."""
         return tuple(member.upstream.view() for member in self._members.values())
 
     def source(self, name: str) -> ToolSource:
-        """Return the tools of one server. Raises `KeyError` for an unknown name."""
+        """Return one server. Raises `KeyError` for an unknown name."""
         return self._members[name].upstream
 
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:
-        """Return when the tools of each named server (all for `None`) are known or its first attempt has failed, or
-        after `timeout` seconds. Starts nothing.
+        """Wait at most `timeout` seconds until each named server (all for None) has tools, or has failed once.
+
+        No server is started for this.
 
         Raises:
             KeyError: a name is unknown.
@@ -107,8 +111,9 @@ class UpstreamPool:
                 await upstream.settled.wait()
 
     async def connect(self, names: Collection[str] | None, timeout: float) -> None:
-        """Have the named servers (all for `None`) connected, idle ones too; return when each is or has failed, or after
-        `timeout` seconds.
+        """Connect the named servers (all for None), idle ones too.
+
+        Return when each is connected or has failed, or after `timeout` seconds.
 
         Raises:
             KeyError: a name is unknown.
@@ -121,9 +126,10 @@ class UpstreamPool:
 
     @asynccontextmanager
     async def importing(self) -> AsyncIterator[None]:
-        """Enter when the processes of eager servers are started; no module is imported meanwhile.
+        """Wait until the processes of eager servers are started, and keep the pool from importing modules.
 
-        For an owner of the pool that has more to import: two threads fail that import modules which import each other.
+        The owner of the pool imports its own modules inside: two threads that import modules which import each other
+        can fail.
         """
         async with self._importing:
             for member in self._members.values():
@@ -131,34 +137,34 @@ class UpstreamPool:
             yield
 
     def apply(self, specs: Sequence[UpstreamSpec]) -> None:
-        """Have these servers and no others, in this order. Returns immediately.
+        """Replace the servers, and return immediately. Call `on_change` if there was any difference.
 
-        A server whose spec is equal to its present one is not disturbed. Others are closed; their calls end now,
-        with what is known. What takes the place of a closed one starts when that is gone, since two processes may not
-        get along on the same files. Calls `on_change` when there was any difference.
+        A server with an equal spec stays as it is. All others are closed, and their calls end now, with an error that
+        says what is known. The successor of a closed server starts when that has ended, since two processes may
+        interfere on the same files.
 
         Raises:
-            ValueError: two specs have one name. Nothing has changed then.
+            ValueError: two specs have the same name. Nothing has changed then.
             RuntimeError: the pool is not open.
         """
         if self._tasks is None or self._closing:
-            raise RuntimeError("an UpstreamPool is changed while it is open")
+            raise RuntimeError("an UpstreamPool can be changed only while it is open")
         _check_names(specs)
         before, self._members = self._members, {}
-        begun: list[tuple[_Member, _Member | None]] = []
+        added: list[tuple[_Member, _Member | None]] = []
         for spec in specs:
             old = before.get(spec.name)
             if old is not None and old.upstream.spec == spec:
                 self._members[spec.name] = old
             else:
                 self._members[spec.name] = member = _Member(Upstream(spec, self._on_change))
-                begun.append((member, old))
+                added.append((member, old))
         for name, old in before.items():
             if self._members.get(name) is not old:
                 gone = name not in self._members
                 fate = "was removed from the configuration" if gone else "is restarted with a new configuration"
                 old.stop(f"server {name!r} {fate}")
-        for member, old in begun:
+        for member, old in added:
             self._start(member, after=old)
         if list(before.items()) != list(self._members.items()) and self._on_change is not None:
             self._on_change()
@@ -181,7 +187,7 @@ class UpstreamPool:
         self._tasks.start_soon(self._own, member, after, name=f"upstream {upstream.name}")
 
     async def _own(self, member: _Member, after: _Member | None) -> None:
-        """The whole life of one server."""
+        """Run one server from its start to its end."""
         upstream = member.upstream
         started: StartedProcess | None = None
         try:
@@ -226,14 +232,14 @@ class _Member:
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self.scope = anyio.CancelScope()
-        """Round all that comes before the connection."""
+        """Encloses everything before the connection."""
         self.connection: Connection | None = None
         self.begun = anyio.Event()
-        """Its process is started, where it is started ahead of its connection."""
+        """Set once its process is started, or is not started ahead of the connection."""
         self.ended = anyio.Event()
 
     def stop(self, why: str | None = None) -> None:
-        """End its task soon; for a reason, its calls immediately."""
+        """End its task soon. With a reason, end its calls immediately."""
         if why is not None:
             self.upstream.calls.reject(why)
             self.upstream.stopped(why)

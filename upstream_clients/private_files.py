@@ -1,11 +1,11 @@
-"""Files and folders that only this user (or root) can change: made so, checked so, opened so.
+"""Files and folders that only this user (or root) can change: create, check and open them.
 
-A check by path followed by an open by path is a race: another user who can write a folder on the way exchanges what is
-there in between. So a file is opened first, without following a link, and the descriptor is checked. For what has to be
-used by path (a program that is executed, a database), `exposure` looks at every folder on the way, behind links too:
-where no other user can rename anything, nothing can be exchanged.
+Checking a path and then opening it is a race: another user who can write a folder of the path replaces the file in
+between. So a file is opened first, without following a link, and the descriptor is checked. For files that have to be
+used by path (a program to execute, a database), `exposure` checks every folder of the path, also behind links: where no
+other user can rename anything, nothing can be replaced.
 
-Standard library only: the sandbox imports this module, which may know neither MCP nor an event loop.
+Standard library only: the sandbox imports this module, and it may use neither MCP nor an event loop.
 Windows has no user ids; there the folders of the user's profile are private by their access lists.
 """
 
@@ -28,7 +28,7 @@ _MAX_LINKS: Final = 40
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder and each missing one above it with mode 0700, whatever the umask. Raises `OSError`."""
+    """Create a folder and its missing parents with mode 0700, for any umask. Raises `OSError`."""
     try:
         os.mkdir(folder, 0o700)
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def open_private(path: Path) -> BufferedReader:
     """Open a file for reading, not through a link, that no other user can have written.
 
     Raises:
-        OSError: there is none, or it is not private; `strerror` says why.
+        OSError: there is no such file, or it is not private; `strerror` says why.
     """
     # Opening a pipe without O_NONBLOCK would wait for a writer.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -63,7 +63,7 @@ def check_private(descriptor: int, path: Path) -> None:
     """Check that an open file is a regular one of this user (or root) that no other user can write.
 
     Raises:
-        OSError: it is not; `strerror` says why.
+        OSError: the file is not private; `strerror` says why.
     """
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
@@ -73,10 +73,10 @@ def check_private(descriptor: int, path: Path) -> None:
 
 
 def make_private(descriptor: int, path: Path) -> None:
-    """Give an open file of this user mode 0600.
+    """Set mode 0600 on an open file of this user.
 
     Raises:
-        OSError: it is not a regular file of this user; `strerror` says why.
+        OSError: the file is not a regular file of this user; `strerror` says why.
     """
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
@@ -90,18 +90,18 @@ def make_private(descriptor: int, path: Path) -> None:
 
 
 def belongs_to_another(about: os.stat_result) -> bool:
-    """Tell whether a file is of a user other than this one and root."""
+    """Return True if a file belongs to a user other than this one and root."""
     return sys.platform != "win32" and about.st_uid not in _trusted_users()
 
 
 def exposure(path: Path) -> str | None:
-    """Return why another user could change what is at `path`, or put something else there; None when none can.
+    """Return the reason why another user could change or replace the file at `path`; None if no one could.
 
-    Folders above it may be writable by others only when they are sticky. A path that does not exist yet is private
-    when the folders above it are.
+    Folders above it may be writable by others only if they are sticky. A path that does not exist yet is private if the
+    folders above it are.
 
     Raises:
-        OSError: a folder cannot be looked at.
+        OSError: a folder cannot be read.
     """
     if sys.platform == "win32":
         return None
@@ -124,7 +124,7 @@ def exposure(path: Path) -> str | None:
             return None
         if not stat.S_ISLNK(found.st_mode):
             here /= name
-            # Judged by this look: in a sticky folder its owner could put a link in its place before the next one.
+            # Checked now: in a sticky folder its owner could replace it by a link before the next `lstat`.
             if belongs_to_another(found):
                 return f"{here} belongs to another user"
             continue
@@ -142,10 +142,10 @@ def exposure(path: Path) -> str | None:
 
 
 def _others_rename_in(folder: os.stat_result) -> bool:
-    """Tell whether another user can rename what is in a folder.
+    """Return True if another user can rename files in a folder.
 
-    Systems that give each user a group of their own, with the number of the user, use the umask 002: write access of
-    that group is the user's own.
+    Systems where each user has a private group, with the same number as the user, use the umask 002. There write access
+    of the group is access of the user alone.
     """
     others = stat.S_IWOTH if folder.st_gid == folder.st_uid != 0 else _OTHERS_WRITE
     return bool(folder.st_mode & others) and not folder.st_mode & stat.S_ISVTX
@@ -169,7 +169,7 @@ def _trusted_users() -> frozenset[int]:
 
 @functools.cache
 def _unmapped_users() -> frozenset[int]:
-    """Return the id that a user namespace shows for users outside it, root among them; empty outside of one.
+    """Return the id that a user namespace shows for all users outside it; an empty set outside such a namespace.
 
     Sandboxes that map one user (bubblewrap) show `/` and `/home` with this owner.
     """

@@ -1,6 +1,6 @@
-"""Start the process of a stdio server, and end it with all that it has started.
+"""Start the process of a stdio server, and end it with its children.
 
-Imports nothing of the MCP SDK, which takes most of a second: a server can be started while that is imported.
+Does not import the MCP SDK, which takes most of a second: a server can be started meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_TIMEOUT = 1.0
-"""Seconds that a server has to leave by itself, from when it is closed."""
+"""Seconds for a server to exit after its input was closed."""
 
 TERMINATE_TIMEOUT = 0.8
-"""Seconds between SIGTERM and SIGKILL, for the server and whatever it has started."""
+"""Seconds between SIGTERM and SIGKILL, for the server and its children."""
 
 REAP_TIMEOUT = 0.5
-"""Seconds for the event loop to notice a death that is certain."""
+"""Seconds for the event loop to notice the end of a killed process."""
 
 _POLL = 0.01
 
@@ -44,8 +44,8 @@ class ServerProcess:
     """The process of a stdio server.
 
     Attributes:
-        child: an `anyio.abc.Process`, or on Windows the SDK's stand-in for one.
-        output: where its standard output is read; None on Windows, where the child has a stream for that.
+        child: an `anyio.abc.Process`, or on Windows the SDK's replacement for one.
+        output: the read end of its standard output; None on Windows, where the child has a stream for it.
     """
 
     child: Any
@@ -54,18 +54,18 @@ class ServerProcess:
 
 @dataclass(frozen=True, slots=True)
 class StartedProcess:
-    """A stdio server that was started before there is a connection to it.
+    """A stdio server that was started before its connection.
 
     Attributes:
-        process: what `start` has returned.
-        stderr: open; takes what the server says there.
+        process: the result of `start`.
+        stderr: takes its standard error; open.
     """
 
     process: ServerProcess
     stderr: StderrTail
 
     async def close(self) -> None:
-        """End a server that no connection has taken."""
+        """End a server that no connection uses."""
         with anyio.CancelScope(shield=True), self.stderr:
             self.stderr.exit_code = await stop(self.process, anyio.current_time())
         if self.process.output is not None:
@@ -73,10 +73,10 @@ class StartedProcess:
 
 
 async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
-    """Start a stdio server whose connection comes later.
+    """Start a stdio server before its connection.
 
     Returns:
-        None for other servers, on Windows, and where it cannot be started; the connection tells why.
+        None for other servers, on Windows, and if it cannot be started; the connection reports the reason.
     """
     if spec.transport != "stdio" or sys.platform == "win32":
         return None
@@ -93,11 +93,11 @@ async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
 
 
 async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
-    """Start a stdio server in a process group of its own; on Windows in a Job Object.
+    """Start a stdio server in a new process group; on Windows in a Job Object.
 
     Raises:
-        OSError: it cannot be started.
-        ValueError: a NUL in what should be started.
+        OSError: the server cannot be started.
+        ValueError: the command or an argument has a NUL.
     """
     assert spec.command is not None
     env = passed_on(os.environ, spec.withheld) | dict(spec.env)
@@ -106,7 +106,7 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
 
         command = await anyio.to_thread.run_sync(get_windows_executable_command, spec.command)
         return ServerProcess(await create_windows_process(command, list(spec.args), env, errlog, spec.cwd), None)
-    # A pipe of our own: what asyncio reads of a child comes two rounds of the event loop later.
+    # Not a pipe of asyncio, whose data comes two rounds of the event loop later.
     source, sink = os.pipe()
     output = FileIO(source)
     try:
@@ -127,12 +127,13 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
 
 
 async def stop(server: ServerProcess, began: float) -> int | None:
-    """End of input, then force; for the server and its descendants. Every wait is bounded. The exit code of a server
-    that needed no force.
+    """End a server and its descendants: close its input, then use signals. The pipe of its output stays open.
 
-    The pipe of its output stays open, for the one who reads it.
+    Args:
+        began: time of the event loop that all timeouts count from, so that they do not add up on a busy machine.
 
-    The bounds count from `began`, a time of the event loop, so that on a busy machine they do not add up.
+    Returns:
+        The exit code of a server that exited without a signal.
     """
     process = server.child
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
@@ -151,7 +152,7 @@ async def stop(server: ServerProcess, began: float) -> int | None:
     if server.output is None:  # pragma: no cover
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             await process.stdout.aclose()
-    # asyncio closes the transport with the last pipe, and one of them a process out of our reach may hold open.
+    # asyncio closes the transport with the last pipe, but a process that could not be ended may hold one open.
     transport = getattr(getattr(process, "_process", None), "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
@@ -161,27 +162,27 @@ async def stop(server: ServerProcess, began: float) -> int | None:
 
 async def _exited(process: Any, deadline: float) -> bool:
     # `wait` would also wait for the pipes, which a child of the server may hold open.
-    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - nothing tells of a death
+    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - there is no event for it
         await anyio.sleep(_POLL)
     return process.returncode is not None
 
 
 async def _end_group(process: Any, deadline: float) -> None:
-    """End what is left of the server's process group; its id stays the server's as long as one member lives."""
+    """End the remaining processes of the server's process group. Its id is not used again while a member lives."""
     if _signal(process.pid, signal.SIGTERM):
-        # A server that left by itself leaves its children as much time.
+        # Children of a server that exited early get no more than this.
         deadline = min(deadline, anyio.current_time() + TERMINATE_TIMEOUT)
-        while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - nothing tells of a death
+        while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - there is no event for it
             await anyio.sleep(_POLL)
         _signal(process.pid, signal.SIGKILL)
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group; tell whether it may still have members."""
+    """Send a signal to a process group. Return False if it has no members any more."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # members of another user, or on macOS ones that were not waited for
+        pass  # members that belong to another user, or on macOS zombies
     return True

@@ -1,4 +1,4 @@
-"""The streams of the SDK's transports as what `dispatcher` reads from and writes to."""
+"""The streams of the SDK's transports as a `dispatcher.Transport`."""
 
 from __future__ import annotations
 
@@ -44,15 +44,13 @@ class SdkTransport:
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context of the POST that a message came back on."""
+        """The context of the POST that the last message came back on."""
         return getattr(self._read, "last_context", None)
 
     async def receive(self) -> Incoming:
-        """Send a message, as `dispatcher.Transport` says."""
         return from_sdk(await self._read.receive())
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message, as `dispatcher.Transport` says."""
         metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
         await self._write.send(SessionMessage(_model_of(message), metadata))
 
@@ -60,7 +58,7 @@ class SdkTransport:
 def _model_of(message: Message) -> Any:
     match form_of(message):
         case "result":
-            # Not validated: that would copy the result.
+            # Not validated, since validation would copy the result.
             return JSONRPCResponse.model_construct(jsonrpc="2.0", id=message["id"], result=message["result"])
         case "request":
             return JSONRPCRequest(**message)
@@ -71,7 +69,7 @@ def _model_of(message: Message) -> Any:
 
 
 def from_sdk(item: SdkItem) -> Incoming:
-    """Return a message as a dict. One that the SDK's parser has refused is read again, by a more patient one."""
+    """Return a message as a dict. A message that the SDK's parser has refused is read again, by `read_message`."""
     if isinstance(item, SessionMessage):
         message = item.message
         if isinstance(message, JSONRPCResponse):
@@ -81,7 +79,7 @@ def from_sdk(item: SdkItem) -> Incoming:
     if isinstance(item, ValidationError):
         for problem in item.errors(include_url=False, include_context=False):
             match problem["input"]:
-                # The whole message, as pydantic shows it where a field is missing.
+                # Where a field is missing, pydantic reports the complete message.
                 case dict() as value if (failure := failed_by(value)) is not None:
                     return failure
                 case str() | bytes() as line:
@@ -91,5 +89,5 @@ def from_sdk(item: SdkItem) -> Incoming:
 
 
 def to_sdk(item: Incoming) -> SdkItem:
-    """Return a message as the SDK's streams carry it."""
+    """Return a message as an item of the SDK's streams."""
     return item if isinstance(item, Exception) else SessionMessage(_model_of(item))

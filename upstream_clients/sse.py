@@ -1,6 +1,6 @@
-"""The older HTTP+SSE transport: requests go out as POSTs, all that comes back is on one stream of events.
+"""The older HTTP+SSE transport: messages to the server are POSTs, messages from it come on one stream of events.
 
-In place of the SDK's, which takes events of at most 1 MiB, and ends the connection at a larger one.
+Used instead of the SDK's, which ends the connection at an event of more than 1 MiB.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 async def open_events(
     url: str, client: httpx2.AsyncClient
 ) -> AsyncIterator[tuple[MemoryObjectReceiveStream[SdkItem], MemoryObjectSendStream[SessionMessage]]]:
-    """Yield the streams of what the server says and what is said to it; `client` turns failures of POSTs into answers.
+    """Yield the streams of messages from and to the server. `client` turns failures of POSTs into answers.
 
     Raises:
-        httpx2.HTTPError: no stream of events.
-        ValueError: the server names another host for its POSTs, to which the headers must not go.
+        httpx2.HTTPError: there is no stream of events.
+        ValueError: the server names another host for its POSTs, which must not get the headers.
     """
     endpoint = ""
     named = anyio.Event()
@@ -57,7 +57,7 @@ async def open_events(
                             elif event.name == "message" and event.data:
                                 await heard.send(to_sdk(await read_line(event.data)))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.TransportError, httpx2.SSEError):
-                    pass  # the connection ends; an answer of any size is not worth the memory
+                    pass  # the connection ends, also at an event that is too large
             named.set()
 
         async def post(message: SessionMessage) -> None:
@@ -68,10 +68,10 @@ async def open_events(
             tasks.start_soon(read)
             await named.wait()
             if endpoint and urlsplit(endpoint)[:2] != urlsplit(url)[:2]:
-                raise ValueError(f"the server at {urlsplit(url).netloc} sends its clients on to another host")
+                raise ValueError(f"the server at {urlsplit(url).netloc} refers its clients to another host")
 
             async def write() -> None:
-                # One after the other, for order matters at the start; the answers do not come here.
+                # One after the other, since order matters at the start. The answers come on the other stream.
                 async for message in written:
                     await post(message)
 

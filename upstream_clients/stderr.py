@@ -1,4 +1,4 @@
-"""A child's stderr: into the log, never onto our own stdout or stderr, and its last lines kept."""
+"""The standard error of a server: written to the log, and its last lines kept for error messages."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ _ERROR = re.compile(
 _STRAY_SHOWN = 200
 
 MAX_LINE = 1_000
-"""Bytes; longer lines are cut."""
+"""Bytes of a line; longer lines are cut."""
 
 
 class StderrTail:
-    """A pipe to give a child as its stderr. A context manager; leaving it waits for what was written to be read.
+    """A pipe for the standard error of a child. Leaving the context waits until everything written was read.
 
-    One that was opened before is entered as it is.
-
-    Read by a thread, since pipes cannot be awaited on every platform. The thread ends when it is told to, not at end
-    of file: a grandchild may hold the other end for ever.
+    Entering opens the pipe, unless it is open already. A thread reads it, since not every platform can await a pipe.
+    The thread ends at a special line and not at the end of the file, since a grandchild may keep the other end open.
     """
 
     def __init__(self, server: str, redact: Callable[[str], str]) -> None:
@@ -46,13 +44,13 @@ class StderrTail:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._stray = ""
         self.exit_code: int | None = None
-        """Exit code of a child that has ended by itself; a signal is negative."""
+        """Exit code of a child that was not killed by us; negative for a signal."""
         self._end = os.urandom(16).hex().encode()
-        """A line that no child can guess; tells the thread to stop."""
+        """A line that no child can guess. It ends the thread."""
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Make the pipe."""
+        """Create the pipe."""
         self._read_end, write_end = os.pipe()
         self.file: TextIO = os.fdopen(write_end, "w")
         """File to pass as the child's stderr."""
@@ -60,8 +58,8 @@ class StderrTail:
         self._thread.start()
 
     def close(self) -> None:
-        """Wait for what was written to be read, and close the pipe."""
-        # A pipe keeps its order: when the thread sees this line, it has seen all that the child wrote before.
+        """Wait until everything written was read, and close the pipe."""
+        # A pipe keeps its order: when the thread reads this line, it has read everything that the child wrote before.
         os.write(self.file.fileno(), b"\n" + self._end + b"\n")
         self.file.close()
         assert self._thread is not None
@@ -78,18 +76,18 @@ class StderrTail:
         self.close()
 
     def note_stray(self, line: bytes) -> None:
-        """Keep the first line of the child's stdout that is no message."""
+        """Keep a line of the child's stdout that is not a message. The first one stays."""
         if not self._stray:
             self._stray = self._redact(line[:MAX_LINE].decode("utf-8", "replace")).strip()[:_STRAY_SHOWN]
 
     @property
     def stray_line(self) -> str:
-        """The first line of its stdout that is no message, without secrets."""
+        """The first line of its stdout that is not a message, without secrets."""
         return self._stray
 
     @property
     def telling_line(self) -> str:
-        """The line that most likely says why it ended, without secrets; else the last that is no chatter."""
+        """The line that most likely says why the child ended, without secrets; else the last useful line."""
         lines = [line for line in tuple(self._lines) if not _CHATTER.search(line)]
         causes = [line for line in lines if _CAUSE.search(line)]
         errors = [line for line in lines if _ERROR.search(line)]

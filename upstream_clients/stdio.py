@@ -1,8 +1,7 @@
 """A server as a child process that speaks MCP on its pipes, one JSON-RPC message a line.
 
-Not the SDK's transport, since a server is taken here as it comes: its children end with it, whether it
-left them behind or was killed; a line may be large, or never end, without harm to others; and a writer does not
-wait for a server that does not read.
+The SDK's transport is not used, since here servers may misbehave: children that a server leaves behind end with it; a
+line may be large, or never end, without harm to others; and a writer does not wait for a server that does not read.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ if TYPE_CHECKING:
     from upstream_clients.stderr import StderrTail
 
 FLUSH_TIMEOUT = 0.3
-"""Seconds for what was already written to reach the server's pipe."""
+"""Seconds to write the remaining messages to the server's pipe."""
 
 WATCH_INTERVAL = 0.5
-"""Seconds between two checks for the process. Mostly its pipe ends immediately, but a child of the server may hold that
-open."""
+"""Seconds between two checks whether the process lives. Its pipe usually ends with it, but a child may hold it open."""
 
 
 class ProcessTransport:
@@ -52,11 +50,9 @@ class ProcessTransport:
         self._outgoing = outgoing
 
     async def receive(self) -> Incoming:
-        """Return the next message, as `dispatcher.Transport` says."""
         return await self._incoming.receive()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message, as `dispatcher.Transport` says."""
         self._outgoing.send_nowait(message)
 
 
@@ -64,17 +60,15 @@ class ProcessTransport:
 async def open_process(
     spec: UpstreamSpec, stderr: StderrTail, process: ServerProcess | None = None
 ) -> AsyncIterator[tuple[ProcessTransport, DirectRequests | None]]:
-    """Start the server and yield its pipes, and requests past them.
-
-    Leaving ends it and all that it started.
+    """Start the server and yield its transport, and direct requests. Leaving ends the server and its children.
 
     Args:
-        stderr: takes what it says there, and how it ended.
-        process: the server's process, where it was started before (see `process.start`).
+        stderr: takes its standard error and its exit code.
+        process: the server's process, if it was started before (see `process.start`).
 
     Raises:
-        OSError: it cannot be started.
-        ValueError: a NUL in what should be started.
+        OSError: the server cannot be started.
+        ValueError: the command or an argument has a NUL.
     """
     if process is None:
         process = await start(spec, stderr.file)
@@ -86,8 +80,8 @@ async def open_process(
     direct = _direct(child)
 
     def take_answer(line: bytes | TooLong) -> bool:
-        """Take a line that is the answer to a request past the dispatcher."""
-        # Not past lines that the dispatcher has yet to look at: they may change what the answer means.
+        """Take a line that answers a direct request."""
+        # Not while the dispatcher has unread lines, which may change the meaning of the answer.
         idle = heard.statistics().tasks_waiting_receive > 0
         return idle and direct is not None and isinstance(line, bytes) and direct.take(line)
 
@@ -101,7 +95,7 @@ async def open_process(
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)
                         await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
-            # Read on without a use for it: a server that cannot write cannot exit.
+            # Keep reading: a server that cannot write cannot exit.
             await output.discard()
 
     async def write() -> None:
@@ -109,14 +103,14 @@ async def open_process(
             async for message in written:
                 await child.stdin.send(_line_of(message))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            heard.close()  # who does not listen any more will not answer either
+            heard.close()  # a server that does not read will not answer either
         finally:
             flushed.set()
 
     async def watch() -> None:
-        while child.returncode is None:  # noqa: ASYNC110 - nothing tells of a death but this
+        while child.returncode is None:  # noqa: ASYNC110 - there is no event for the end of a process
             await anyio.sleep(WATCH_INTERVAL)
-        # What is in the pipe is read first, unless there is no end to it.
+        # The rest of the pipe is read first, unless it never ends.
         await anyio.sleep(WATCH_INTERVAL)
         heard.close()
 
@@ -139,7 +133,7 @@ async def open_process(
                 written.close()
     finally:
         if process.output is not None:
-            # Its transport closes it in the next round of the event loop, before that, if there has come to be one.
+            # In the next round of the event loop, since a transport of the pipe closes it earlier in that round.
             asyncio.get_running_loop().call_soon(process.output.close)
 
 
@@ -147,7 +141,7 @@ class _Output(asyncio.Protocol):
     """The lines of a server's standard output.
 
     Args:
-        take: takes a line immediately where that is possible. It is called while no earlier line is left.
+        take: takes a line immediately if possible. It is called only while no earlier line is unread.
     """
 
     def __init__(self, take: Callable[[bytes | TooLong], bool]) -> None:
@@ -162,7 +156,7 @@ class _Output(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def receive(self) -> bytes | TooLong | None:
-        """Return the next line; None at the end. Raises what taking a line has raised."""
+        """Return the next line; None at the end. Raises any exception that `take` has raised."""
         while self._failure is not None or not self._lines:
             if self._failure is not None:
                 raise self._failure
@@ -173,7 +167,7 @@ class _Output(asyncio.Protocol):
         return self._lines.popleft()
 
     async def discard(self) -> None:
-        """Read on without looking at anything, until the end."""
+        """Read and drop everything until the end."""
         self._discards = True
         self._lines.clear()
         while not self._ended:
@@ -213,7 +207,7 @@ class _Output(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _takes(self, line: bytes | TooLong) -> bool:
-        """Take a line immediately, unless earlier lines are left."""
+        """Take a line immediately, unless earlier lines are unread."""
         if self._failure is not None or self._lines or self._waiter is None or self._waiter.done():
             return False
         try:
@@ -236,7 +230,7 @@ class _Output(asyncio.Protocol):
 
 @asynccontextmanager
 async def _open_output(process: ServerProcess, take: Callable[[bytes | TooLong], bool]) -> AsyncIterator[_Output]:
-    """Read the standard output of a server inside."""
+    """Read the standard output of a server for the duration of the context."""
     output = _Output(take)
     if process.output is not None:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: output, process.output)
@@ -252,7 +246,7 @@ async def _open_output(process: ServerProcess, take: Callable[[bytes | TooLong],
 
 
 async def _pump(stream: AsyncIterable[bytes], output: _Output) -> None:  # pragma: no cover - Windows
-    """Give an output what comes on a stream."""
+    """Feed an output from a stream."""
     source = _Stream()
     output.connection_made(source)
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
@@ -263,7 +257,7 @@ async def _pump(stream: AsyncIterable[bytes], output: _Output) -> None:  # pragm
 
 
 class _Stream(asyncio.ReadTransport):  # pragma: no cover - Windows
-    """A stream as `_Output` knows it."""
+    """A transport for `_Output` that pauses `_pump`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +276,7 @@ def _line_of(message: Message) -> bytes:
 
 
 def _direct(child: Any) -> DirectRequests | None:
-    """Return requests past the streams, where the process has the event loop's own pipe (not so on Windows)."""
+    """Return direct requests if the process has a pipe of the event loop, which it has not on Windows."""
     transport = getattr(getattr(child.stdin, "_stream", None), "transport", None)
     if not isinstance(transport, asyncio.WriteTransport):
         return None

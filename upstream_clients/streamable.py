@@ -1,16 +1,15 @@
-"""Streamable HTTP: the SDK's transport, and requests past its streams.
+"""Streamable HTTP: the SDK's transport, and direct requests past its streams.
 
-Two things differ from the SDK's. Large answers are read in a thread, by `wire.read_line`. And `DirectPosts` sends a
-request as one task and reads its answer from the bytes of the response, without a model or a stream in between.
+Two things differ from the SDK's. Large answers are read in a thread, by `line_messages.read_line`. And `DirectPosts`
+sends a request as one task and reads its answer from the bytes of the response, without a model or a stream in between.
 
-A direct request is sent once, whatever comes back. The common answers are read here: a plain body that holds the
-result, or a stream of events in which the first message is the result. Every other response is handed to the SDK's
-transport as it came, status and all, and what that makes of it reaches the request by way of the dispatcher. So do all
-messages of a stream in which the server says anything before the result, and all answers that come while the
-dispatcher has yet to look at other messages: they may change what the answer means.
+A direct request is sent once. The two common answers are read here: a plain body with the result, or a stream of events
+whose first message is the result. Every other response is given to the SDK's transport unchanged, and its messages
+reach the request through the dispatcher. So do all messages of a stream that has any message before the result, and all
+answers that come while the dispatcher has unread messages, which may change the meaning of the answer.
 
-Giving a request up says to the server what the SDK's transport would say: a modern server sees the connection closed, a
-legacy one is sent `notifications/cancelled` while its response is read on.
+A request is given up as in the SDK: the connection to a modern server is closed; a legacy server gets
+`notifications/cancelled`, and its response is read to the end.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 0.25
-"""Seconds for the end of a stream of events whose answer is there. A response that is read to its end leaves its
-connection for the next request."""
+"""Seconds to read the rest of a stream of events after the answer. A connection whose response was read to its end is
+used for the next request."""
 
 
 class StreamableTransport(StreamableHTTPTransport):
-    """The SDK's transport, which reads large messages in a thread."""
+    """The SDK's transport, changed to read large messages in a thread."""
 
     def __init__(self, url: str, limit: int) -> None:
-        """`limit`: bytes of one event."""
+        """`limit`: maximum size of one event in bytes."""
         super().__init__(url, max_sse_event_size=limit)
         self._limit = limit
 
@@ -88,7 +87,7 @@ class StreamableTransport(StreamableHTTPTransport):
             await read_stream_writer.send(item)
 
     async def fail(self, read_stream_writer: StreamWriter, request_id: Any, why: str) -> None:
-        """Answer a request in the place of a server whose answer cannot be read."""
+        """Fail a request whose answer cannot be read."""
         await self._resolve_abandoned_request(read_stream_writer, request_id, why, code=PARSE_ERROR)
 
     async def _handle_sse_event(
@@ -107,7 +106,7 @@ class StreamableTransport(StreamableHTTPTransport):
         return complete
 
     async def _take_large(self, data: bytes | memoryview, read_stream_writer: StreamWriter, request_id: Any) -> bool:
-        """Take a large event, as `_handle_sse_event` takes others."""
+        """Handle a large event, as `_handle_sse_event` handles others."""
         item = to_sdk(await read_line(data))
         try:
             if not isinstance(item, Exception):
@@ -128,10 +127,10 @@ class StreamableTransport(StreamableHTTPTransport):
         await self.follow(response, ctx, None)
 
     async def follow(self, response: httpx2.Response, ctx: RequestContext, take: _Take | None) -> None:
-        """Read the stream of events that answers a request, and open it again where it breaks.
+        """Read the stream of events that answers a request, and open it again if it breaks.
 
         Args:
-            take: is given each message before anything else is, until it refuses one.
+            take: gets each message first, until it refuses one.
         """
         if not is_event_stream(response):
             await super()._handle_sse_response(response, ctx)
@@ -182,14 +181,14 @@ class StreamableTransport(StreamableHTTPTransport):
 
 
 async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read a response whose answer is there to its end, if that comes soon."""
+    """Read the rest of a response after the answer, if it ends soon."""
     with anyio.move_on_after(DRAIN_SECONDS), suppress(httpx2.HTTPError, httpx2.StreamError):
         async for _ in chunks:
             pass
 
 
 _Take = Callable[[bytes | memoryview], Awaitable[bool]]
-"""Takes a message that is an answer in one of the usual forms; False for any other."""
+"""Takes a message that is an answer in a common form; returns False for any other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -197,7 +196,7 @@ class _Post:
     """One request and its response.
 
     Attributes:
-        begun: it may have reached the server.
+        begun: the request may have reached the server.
     """
 
     request_id: int
@@ -208,15 +207,15 @@ class _Post:
 
 
 class DirectPosts(RequestsInFlight):
-    """The requests in flight to a server over streamable HTTP, past the SDK's streams."""
+    """The direct requests in flight to a server over streamable HTTP."""
 
     def __init__(
         self, transport: StreamableTransport, client: httpx2.AsyncClient, heard: StreamWriter, tasks: TaskGroup
     ) -> None:
-        """`heard` takes what is for the dispatcher; `tasks` are those of the connection."""
+        """`heard` takes messages for the dispatcher; `tasks` is the task group of the connection."""
         super().__init__()
         self.tell_cancelled: Callable[[int], None] = lambda _: None
-        """Tells a legacy server that a request was given up; to be put in by the owner of the dispatcher."""
+        """Tells a legacy server that a request was given up. The owner of the dispatcher sets it."""
         self._transport = transport
         self._client = client
         self._heard = heard
@@ -266,7 +265,7 @@ class DirectPosts(RequestsInFlight):
 
             async def take(message: bytes | memoryview) -> bool:
                 read = await _answer([message])
-                # Whatever id it names: a stream is the answer to its request alone.
+                # The id in the answer is ignored: a stream answers only its own request.
                 return read is not None and self._take(post.request_id, read[1])
 
             await self._transport.follow(response, self._context(post, self._client), take)
@@ -284,7 +283,7 @@ class DirectPosts(RequestsInFlight):
             await self._transport.take_body(chunks, self._heard, post.request_id)
 
     def _take(self, request_id: int, answer: Answer) -> bool:
-        """Give an answer to its request, unless that was given up, or the dispatcher has not looked at all messages."""
+        """Give an answer to its request. Return False if that was given up, or the dispatcher has unread messages."""
         if request_id not in self._pending or not self._heard._inner.statistics().tasks_waiting_receive:
             return False
         self.count += 1
@@ -295,13 +294,13 @@ class DirectPosts(RequestsInFlight):
         return True
 
     def _context(self, post: _Post, client: Any) -> RequestContext:
-        """Return what the SDK's transport wants to know of a request; it is not sent again."""
+        """Return the SDK's record of a request that is already sent."""
         request = JSONRPCRequest(jsonrpc="2.0", id=post.request_id, method="tools/call")
         return RequestContext(client, self._transport.session_id, SessionMessage(request), None, self._heard)
 
 
 class _Received:
-    """Stands in for the client of the SDK's transport: gives it a response that has come."""
+    """A client for the SDK's transport that returns a response which has already come."""
 
     max_redirects = 0
 
@@ -316,7 +315,7 @@ class _Received:
 
 
 async def _chunks(response: httpx2.Response) -> list[bytes]:
-    """Read a body. To join it takes its time, where it is large."""
+    """Read a body in chunks; joining large ones takes long."""
     async with aclosing(response.aiter_bytes()) as chunks:
         return [chunk async for chunk in chunks]
 
@@ -340,12 +339,10 @@ def _read_chunks(chunks: Sequence[bytes | memoryview]) -> tuple[int, Answer] | N
 async def open_streamable(
     url: str, client: httpx2.AsyncClient, limit: int
 ) -> AsyncIterator[tuple[ContextReceiveStream[SdkItem], ContextSendStream[SessionMessage], DirectPosts]]:
-    """Open the streams of what the server says and what is said to it, and requests past these streams.
-
-    Leaving ends the session, and all requests in flight.
+    """Open the streams of messages from and to the server, and direct requests. Leaving ends session and requests.
 
     Args:
-        limit: bytes of one event.
+        limit: maximum size of one event in bytes.
     """
     transport = StreamableTransport(url, limit)
     heard, incoming = create_context_streams[Any](0)

@@ -1,7 +1,7 @@
-"""The store of logins: the system keyring, else a file that only the user can read.
+"""The store of logins: the system keyring, or else a file that only the user can read.
 
-Each login has a file of its own, in a folder of the user, also when its tokens are in the keyring: the file says so,
-and a change of it tells every process that there is something new to read. Functions that touch the disk block.
+Each login has its own file in a folder of the user, even if its tokens are in the keyring. A change of the file tells
+all processes to read the login again. Functions that use the disk block.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
 
 LOCK_TIMEOUT = 30.0
-"""Seconds that one process waits for another which is renewing the same login."""
+"""Seconds that a process waits for another process that renews the same login."""
 
-_LOCK_POLL = 0.02
+_LOCK_POLL_INTERVAL = 0.02
 _VERSION = 1
 _MAX_FILE_BYTES = 1024 * 1024
 
-Kept = Literal["keyring", "file"]
+Place = Literal["keyring", "file"]
 
 Stamp = tuple[int, ...] | None
-"""Changes whenever a login does; `None` when there is none."""
+"""A value that changes whenever a login does; None without a login."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,12 +49,12 @@ class Login:
     """A login. Only its existence is ever shown.
 
     Attributes:
-        access_token: `None` when it is gone and only `wanted` or the client are worth keeping.
-        expires_at: seconds since the epoch, as far as the server said.
-        scope: what was granted, separated by spaces.
-        wanted: scopes that the server has asked for since; the next login asks for them too.
-        token_endpoint: where the login is renewed; found and checked when it was made, and never looked up again.
-        client_secret: of a client that registered itself; a configured one stays in the configuration.
+        access_token: None when the login has ended, and only the other fields are of use.
+        expires_at: seconds since the epoch; None if the server did not say.
+        scope: granted scopes, separated by spaces.
+        wanted: scopes that the server has required since; the next login requests them too.
+        token_endpoint: address for renewals; found and checked at the login, and never looked up again.
+        client_secret: secret of a client that registered itself; a configured one stays in the configuration.
         resource: the resource indicator (RFC 8707) that the tokens are for.
     """
 
@@ -85,7 +85,7 @@ def logins_folder() -> Path:
 
 
 class LoginStore:
-    """The login to one server, found by the server's name, address and OAuth settings: a changed one has none."""
+    """The login to one server. It is found by the server's name, address and OAuth settings."""
 
     def __init__(self, spec: UpstreamSpec, folder: Path | None = None) -> None:
         settings = spec.oauth or OAuthSettings()
@@ -100,7 +100,7 @@ class LoginStore:
         return self._path
 
     def stamp(self) -> Stamp:
-        """Cheap enough to ask at every request."""
+        """Return the stamp of the stored login. Cheap enough for every request."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -108,7 +108,7 @@ class LoginStore:
         return (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size)
 
     def load(self) -> Login | None:
-        """Raises `StoreError` when there is one that cannot be read, or that others can."""
+        """Return the stored login, if there is one. Raises `StoreError` if it cannot be read, or others can read it."""
         try:
             text = self._read_private()
         except FileNotFoundError:
@@ -126,15 +126,15 @@ class LoginStore:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise StoreError(f"{self._path} is damaged; delete it and log in again") from None
 
-    def save(self, login: Login) -> Kept:
-        """Either all of it is kept or the old one stays. Returns where it is. Raises `StoreError`."""
+    def save(self, login: Login) -> Place:
+        """Store a login, or leave the old one unchanged. Return its place. Raises `StoreError`."""
         content = {"login": asdict(login)}
-        kept: Kept = "file"
+        kept: Place = "file"
         if keychain.protects():
-            with suppress(keychain.NoKeychain):  # it is locked, or the tokens are too long for it
+            with suppress(keychain.NoKeychain):  # the keyring is locked, or the tokens are too long for it
                 text = json.dumps(content)
                 keychain.write(keychain.LOGINS, self._key, text)
-                # One that takes and does not give would cost a login each time.
+                # With a keyring that stores but does not return values, every process would need a new login.
                 if keychain.read(keychain.LOGINS, self._key) == text:
                     kept = "keyring"
         public = {"version": _VERSION, "server": self._server, "kept": kept, "change": secrets.token_hex(8)}
@@ -145,7 +145,7 @@ class LoginStore:
         return kept
 
     def forget(self) -> bool:
-        """Delete the login; whether there was one. Raises `StoreError`."""
+        """Delete the login. Return False if there was none. Raises `StoreError`."""
         try:
             in_keyring = json.loads(self._read_private()).get("kept") == "keyring"
         except FileNotFoundError:
@@ -164,7 +164,7 @@ class LoginStore:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keep every other process and task from renewing this login. Raises `StoreError` after `LOCK_TIMEOUT`."""
+        """Lock this login against renewals in other processes and tasks. Raises `StoreError` after `LOCK_TIMEOUT`."""
         try:
             self._make_folder()
             descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
@@ -173,12 +173,12 @@ class LoginStore:
         try:
             with anyio.move_on_after(LOCK_TIMEOUT) as waiting:
                 while not try_lock(descriptor):  # noqa: ASYNC110 - another process has no event to wait on
-                    await anyio.sleep(_LOCK_POLL)
+                    await anyio.sleep(_LOCK_POLL_INTERVAL)
             if waiting.cancelled_caught:
                 raise StoreError(f"another process has held the login to server {self._server!r} for too long")
             yield
         finally:
-            os.close(descriptor)  # which lets go of the lock
+            os.close(descriptor)  # releases the lock
 
     def _make_folder(self) -> None:
         make_private_folder(self._folder)
@@ -197,7 +197,7 @@ class LoginStore:
                         raise StoreError(f"{where} belongs to another user; delete it and log in again")
                     if stat.S_IMODE(found.st_mode) & 0o077:
                         raise StoreError(
-                            f"{where} can be read by other users, so what is in it is not used; "
+                            f"{where} can be read by other users, so it is not used; "
                             f"run chmod {mode:o} on it, and log in again if others may have seen it"
                         )
             return file.read(_MAX_FILE_BYTES).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Spans of requests to servers, where OpenTelemetry is in use in this process. Imports nothing where it is not."""
+"""Spans of requests to servers, if this process uses OpenTelemetry. Imports nothing if it does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def traced(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `_meta` with the trace that a request belongs to, if there is one (W3C Trace Context)."""
+    """Return `_meta` with the current trace context, if there is one (W3C Trace Context)."""
     found = dict(meta)
     if "opentelemetry.trace" in sys.modules:
         from mcp.shared._otel import inject_trace_context
@@ -26,7 +26,7 @@ def traced(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def span_of(method: str, params: dict[str, Any], request_id: RequestId) -> Iterator[None]:
-    """Put a request into a span and tell the server of it in `params`."""
+    """Open a span for a request, and add its trace context to `params`."""
     if "opentelemetry.trace" not in sys.modules:
         yield
         return

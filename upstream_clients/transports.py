@@ -1,4 +1,4 @@
-"""Open the way to a server: its process, or one of two HTTP transports, each the SDK's with our guards on it."""
+"""Transports: the process of a server, or one of two HTTP transports. Modules of HTTP are imported when needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from upstream_clients.stdio import open_process
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from upstream_clients.bearer import Bearer
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.dispatcher import Transport
     from upstream_clients.http_failures import HttpWatch
@@ -22,11 +21,11 @@ Kind = Literal["stdio", "http", "sse"]
 
 
 class OpenTransport(NamedTuple):
-    """A connection that is open, and not yet read from.
+    """An open connection that is not read yet.
 
     Attributes:
-        direct: requests that do not come by way of the transport, where there are such.
-        bind: takes what tells the server that a request past it was given up.
+        direct: requests that are sent past the transport, if that is possible.
+        bind: takes the function that tells the server that such a request was given up.
     """
 
     transport: Transport
@@ -38,48 +37,38 @@ class OpenTransport(NamedTuple):
 async def open_transport(
     kind: Kind, spec: UpstreamSpec, watch: HttpWatch, stderr: StderrTail, process: Any = None
 ) -> AsyncIterator[OpenTransport]:
-    """Open the way to a server, for the time inside.
+    """Connect to a server for the duration of the context.
 
     Args:
-        process: a stdio server that was started before, whose stderr is in `stderr`.
+        process: the process of a stdio server that was started before; `stderr` is open then.
 
-    Raises what the transport raises, alone or in groups; `faults.start_failure` reads it.
+    Raises:
+        Exception: any exception of the transport, alone or in a group; `error_mapping.start_failure` reads it.
     """
-    match kind:
-        case "stdio":
-            with stderr:
-                async with open_process(spec, stderr, process) as (transport, direct):
-                    yield OpenTransport(transport, direct)
-        case "http":
-            from upstream_clients.http import McpHttpClient
-            from upstream_clients.line_messages import MAX_MESSAGE_BYTES
-            from upstream_clients.sdk_streams import SdkTransport
-            from upstream_clients.streamable import open_streamable
+    if kind == "stdio":
+        with stderr:
+            async with open_process(spec, stderr, process) as (transport, direct):
+                yield OpenTransport(transport, direct)
+        return
+    from upstream_clients.bearer import Bearer
+    from upstream_clients.http import McpHttpClient
+    from upstream_clients.sdk_streams import SdkTransport
 
-            assert spec.url is not None
-            async with (
-                McpHttpClient(spec, watch, _bearer(spec)) as client,
-                open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (heard, written, posts),
-            ):
-
-                def bind(tell_cancelled: Callable[[RequestId], None]) -> None:
-                    posts.tell_cancelled = tell_cancelled
-
-                yield OpenTransport(SdkTransport(heard, written), posts, bind)
-        case "sse":
-            from upstream_clients.http import McpHttpClient
-            from upstream_clients.sdk_streams import SdkTransport
+    assert spec.url is not None
+    bearer = Bearer(spec) if spec.may_log_in else None
+    async with McpHttpClient(spec, watch, bearer, answers_in_body=kind == "http") as client:
+        if kind == "sse":
             from upstream_clients.sse import open_events
 
-            assert spec.url is not None
-            client = McpHttpClient(spec, watch, _bearer(spec), answers_in_body=False)
-            async with client, open_events(spec.url, client) as (events, outgoing):
+            async with open_events(spec.url, client) as (events, outgoing):
                 yield OpenTransport(SdkTransport(events, outgoing))
+            return
+        from upstream_clients.line_messages import MAX_MESSAGE_BYTES
+        from upstream_clients.streamable import open_streamable
 
+        async with open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (received, sent, posts):
 
-def _bearer(spec: UpstreamSpec) -> Bearer | None:
-    if not spec.may_log_in:
-        return None
-    from upstream_clients.bearer import Bearer
+            def bind(tell_cancelled: Callable[[RequestId], None]) -> None:
+                posts.tell_cancelled = tell_cancelled
 
-    return Bearer(spec)
+            yield OpenTransport(SdkTransport(received, sent), posts, bind)

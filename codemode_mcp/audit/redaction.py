@@ -14,7 +14,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from upstream_clients.spec import without
+from upstream_clients.redaction import hide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -271,4 +271,4 @@ class Known:
         return f"<Known: {len(self._values)} values>"
 
     def redact(self, text: str) -> str:
-        return without(text, self._values)
+        return hide(text, self._values)

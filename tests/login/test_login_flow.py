@@ -248,7 +248,7 @@ async def test_a_call_that_wants_more_rights_says_so_and_the_next_login_asks_for
             with pytest.raises(UpstreamCallError) as refused:
                 await echo(pool, "write")
             assert refused.value.message == (
-                "server 'srv' wants a login with more rights for this (write): run codemode-mcp login srv"
+                "server 'srv' requires a login with more rights for this (write): run codemode-mcp login srv"
             )
             assert not refused.value.dispatched
             assert await echo(pool) == "hi"
@@ -362,7 +362,7 @@ async def test_a_login_that_others_can_read_is_not_sent() -> None:
             await pool.connect(None, 20)
             (view,) = pool.views()
         assert (view.state, view.login_required) == ("down", False)
-        assert "can be read by other users, so what is in it is not used; run chmod 600 on it" in str(view.error)
+        assert "can be read by other users, so it is not used; run chmod 600 on it" in str(view.error)
         assert len(await server.seen("mcp")) == before
 
 

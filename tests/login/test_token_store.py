@@ -100,7 +100,7 @@ def test_a_file_that_others_can_read_is_refused_with_advice(logins: Path) -> Non
     store = LoginStore(SPEC)
     store.save(LOGIN)
     store.path.chmod(0o640)
-    with pytest.raises(StoreError, match="can be read by other users, so what is in it is not used; run chmod 600"):
+    with pytest.raises(StoreError, match="can be read by other users, so it is not used; run chmod 600"):
         store.load()
     store.path.chmod(0o600)
     logins.chmod(0o755)

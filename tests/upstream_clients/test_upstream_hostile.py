@@ -123,8 +123,9 @@ async def test_a_command_that_does_not_exist_is_named_with_its_key(pool_of: Any)
 async def test_a_whole_command_line_in_command_is_told_apart_into_command_and_args(pool_of: Any) -> None:
     async with pool_of(UpstreamSpec("memory", command="npx -y server-memory", args=("--x",))) as pool:
         assert pool.views()[0].error == (
-            "server 'memory' did not start: \"command\" of mcpServers.memory is the program alone, and "
-            '\'npx -y server-memory\' is none; write "command": "npx", "args": ["-y", "server-memory", "--x"]'
+            "server 'memory' did not start: \"command\" of mcpServers.memory must be the program without its "
+            "arguments, and there is no program 'npx -y server-memory'; "
+            'write "command": "npx", "args": ["-y", "server-memory", "--x"]'
         )
 
 

@@ -108,7 +108,7 @@ async def test_a_notification_without_a_reader_holds_no_later_message_for_long(
         await reader.read()
         writer.close()
 
-    monkeypatch.setattr(http, "_NOTIFIED_TIMEOUT", 0.1)
+    monkeypatch.setattr(http, "_NOTIFICATION_TIMEOUT", 0.1)
     async with await asyncio.start_server(swallow, "127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         spec = UpstreamSpec("srv", transport="http", url=url)

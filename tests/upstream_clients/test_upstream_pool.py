@@ -18,8 +18,8 @@ import upstream_clients
 from upstream_clients import UpstreamPool, UpstreamSpec
 from upstream_clients.backoff import Backoff
 from upstream_clients.line_messages import read_message
+from upstream_clients.redaction import HIDDEN
 from upstream_clients.sdk_streams import from_sdk
-from upstream_clients.spec import HIDDEN
 from upstream_clients.stderr import StderrTail
 
 if TYPE_CHECKING:

@@ -144,7 +144,7 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         searched = " ".join(cut(spec.redact(path), 600).split(os.pathsep)) or "no folder: PATH is empty"
         searched = f"PATH of {key}.env" if "PATH" in spec.env else searched
         return f"{get}, or give {key}.command its full path. Searched in {searched}"
-    if "is the program alone" in why:
+    if "must be the program without its arguments" in why:
         return f"split it in two in {key}: the first word is the command, the others are its arguments"
     if left_behind := not_passed_on(spec, why, environ):
         named = ", ".join(f'"{name}": "${{{name}}}"' for name in left_behind)
