@@ -75,35 +75,24 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
         before = text if not text or text.endswith("\n") else text + newline
         return before + "".join(_lines_of({key: put}, "", newline))
     key_node, node = outer
+    colon = text.index(":", key_node.end_mark.index) + 1
     if not isinstance(node, MappingNode) or node.flow_style or not node.value:
         if node.value:
             raise unchangeable()
         # `extensions:`, `extensions: {}` or `extensions: null`
-        begin, end = key_node.end_mark.index, node.end_mark.index
-        rest = text[max(end, begin) :]
-        colon = text.index(":", begin) + 1
-        end = max(end, colon)
-        rest = text[end:]
-        line_end = rest.find("\n") + 1
-        head = rest[:line_end] if line_end else rest + newline
-        return text[:colon] + head + "".join(_lines_of(put, "  ", newline)) + (rest[line_end:] if line_end else "")
+        rest, line_end, others = text[max(node.end_mark.index, colon) :].partition("\n")
+        return text[:colon] + rest + (line_end or newline) + "".join(_lines_of(put, "  ", newline)) + others
     indent = " " * node.value[0][0].start_mark.column
     begins = [_line(text, k.start_mark.index) for k, _ in node.value]
-    last = node.value[-1][1]
-    end = _after(text, begins[-1], last.end_mark.index)
-    spans = {
-        k.value: (begins[number], begins[number + 1] if number + 1 < len(begins) else end)
-        for number, (k, _) in enumerate(node.value)
-    }
-    spans = {name: (begin, _after(text, begin, until)) for name, (begin, until) in spans.items()}
+    end = _after(text, begins[-1], node.value[-1][1].end_mark.index)
+    members = zip(node.value, begins, [*begins[1:], end], strict=True)
+    spans = {k.value: (begin, _after(text, begin, until)) for (k, _), begin, until in members}
     pieces: list[str] = []
     at = 0
     for name, (begin, until) in spans.items():
-        if name in drop:
-            pieces.append(text[at:begin])
-            at = until
-        elif name in put:
-            pieces.append(text[at:begin] + "".join(_lines_of({name: put[name]}, indent, newline)))
+        if name in drop or name in put:
+            new = _lines_of({name: put[name]} if name in put else {}, indent, newline)
+            pieces.append(text[at:begin] + "".join(new))
             at = until
     if at < end:
         pieces.append(text[at:end])
@@ -114,7 +103,6 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
     pieces += _lines_of(fresh, indent, newline)
     if len(drop) == len(spans) and not put:
         # An empty mapping has to be written as `{}`: without it, the key would have no value.
-        colon = text.index(":", key_node.end_mark.index) + 1
         pieces[0] = pieces[0][:colon] + " {}" + pieces[0][colon:]
     return "".join(pieces) + text[at:]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.nodes import Node, array_of, clamps, read_fields
+from codemode_mcp.config.nodes import Node, array_of, clamps, read_fields, text_that
 from codemode_mcp.config.oauth_fields import is_resource_url, is_safe_url, scope
 from codemode_mcp.settings import HTTP_CLAMPS, HttpSettings, IssuerSettings, StaticToken
 
@@ -24,7 +24,14 @@ MIN_TOKEN = 16
 
 _OAUTH_KEYS = ("issuer", "audience", "resource", "scopes", "jwksUrl", "groupsClaim")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?")
+_AUTHORITY = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?"
+_HOST = text_that(
+    re.compile(_AUTHORITY).fullmatch, 'expected "host" or "host:port", without wildcards, a scheme or a path'
+)
+_ORIGIN = text_that(
+    re.compile(f"https?://{_AUTHORITY}").fullmatch,
+    'expected an origin such as "https://app.example", without wildcards or a path',
+)
 
 
 @dataclass(slots=True)
@@ -41,8 +48,8 @@ class HttpSection:
             {
                 "auth": lambda node: node,
                 "allowUnauthenticated": Node.flag,
-                "allowedHosts": array_of(_host),
-                "allowedOrigins": array_of(_origin),
+                "allowedHosts": array_of(_HOST),
+                "allowedOrigins": array_of(_ORIGIN),
                 "trustedProxies": array_of(_network),
                 **clamps(HTTP_CLAMPS),
             }
@@ -125,13 +132,6 @@ class HttpSection:
         self.settings = replace(self.settings, oauth=IssuerSettings(**given))
 
 
-def _host(node: Node) -> str:
-    text = node.text()
-    if node.sound and not _HOST.fullmatch(text):
-        node.fail('expected "host" or "host:port", without wildcards, a scheme or a path')
-    return text
-
-
 def _network(node: Node) -> str:
     text = node.text()
     try:
@@ -140,12 +140,3 @@ def _network(node: Node) -> str:
         if node.sound:
             node.fail('expected an address or a network such as "10.0.0.7" or "10.0.0.0/8"')
         return text
-
-
-def _origin(node: Node) -> str:
-    text = node.text()
-    if node.sound:
-        scheme, _, rest = text.partition("://")
-        if scheme not in ("http", "https") or not _HOST.fullmatch(rest):
-            node.fail('expected an origin such as "https://app.example", without wildcards or a path')
-    return text

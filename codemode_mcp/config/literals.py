@@ -119,19 +119,11 @@ def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
         variable, mark, default = match[1].partition(":-")
         if default and (secret_name or _forms(default) or _is_secret(variable, default)):
             found.append((match.end() - 1 - len(mark + default), match.end() - 1, label or "SECRET"))
-    if secret_name and not references:
-        scheme = SCHEME.match(text)
-        hint = ("TOKEN" if scheme else "AUTHORIZATION") if label.lower() == "authorization" else label
-        begin = scheme.end() if scheme and scheme.end() < len(text) else 0
-        if text[begin:].strip():
-            found.append((begin, len(text), hint))
+    if secret_name and not references and text.strip():
+        found.append(_credential(text, 0, label))
     whole = _NAMED.fullmatch(masked)
     if whole and _is_secret(whole[1].lstrip("-"), whole[2]) and not references:
-        scheme = SCHEME.match(whole[2])
-        hint = whole[1].lstrip("-")
-        if hint.lower() == "authorization":
-            hint = "TOKEN" if scheme else hint
-        found.append((whole.start(2) + (scheme.end() if scheme else 0), len(text), hint))
+        found.append(_credential(text, whole.start(2), whole[1].lstrip("-")))
     for pattern in (_ASSIGNED, _OPTION, _QUOTED):
         found += [
             (*match.span(2), match[1].lstrip("-"))
@@ -141,6 +133,14 @@ def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
     found += [(*match.span(1), "PASSWORD") for match in _PASSWORD.finditer(masked) if match[1].strip()]
     found += [(begin, end, label or "KEY") for begin, end in _forms(masked)]
     return _merge_overlapping(found)
+
+
+def _credential(text: str, begin: int, name: str) -> tuple[int, int, str]:
+    """Return the secret from a position to the end of a text, without a scheme such as `Bearer`."""
+    scheme = SCHEME.match(text, begin)
+    if name.lower() == "authorization":
+        name = "TOKEN" if scheme else "AUTHORIZATION"
+    return scheme.end() if scheme and scheme.end() < len(text) else begin, len(text), name
 
 
 def _forms(text: str) -> list[tuple[int, int]]:

@@ -204,6 +204,18 @@ def one_of(*allowed: str) -> Callable[[Node], str | None]:
     return lambda node: node.choice(*allowed)
 
 
+def text_that(is_valid: Callable[[str], object], problem: str) -> Callable[[Node], str]:
+    """Return a reader for a string that has to pass a test."""
+
+    def read(node: Node) -> str:
+        text = node.text()
+        if node.sound and not is_valid(text):
+            node.fail(problem)
+        return text
+
+    return read
+
+
 def array_of(read: Callable[[Node], _T]) -> Callable[[Node], tuple[_T, ...]]:
     """Return a reader for an array whose items have a reader."""
     return lambda node: tuple(map(read, node.items()))

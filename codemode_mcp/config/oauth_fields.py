@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from codemode_mcp.config.nodes import Node
+from codemode_mcp.config.nodes import text_that
 
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""A scope token of RFC 6749, section 3.3."""
-
-
-def scope(node: Node) -> str:
-    """Return one scope. It is not quoted in messages: `auth` is a secret section."""
-    text = node.text()
-    if node.sound and not _SCOPE.fullmatch(text):
-        node.fail("a scope is one word, without spaces and quotes; write each scope as a string")
-    return text
+scope = text_that(
+    re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+").fullmatch,
+    "a scope is one word, without spaces and quotes; write each scope as a string",
+)
+"""A reader for a scope token of RFC 6749, section 3.3. Messages do not quote it: `auth` is a secret section."""
 
 
 def is_http_url(url: str) -> bool:

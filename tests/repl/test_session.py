@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from codemode_mcp.cli.repl.session import Kept, position_in, spoken_of, unwrapped, wrapped
+from codemode_mcp.cli.repl.session import SessionNames, identifiers_in, position_in, unwrapped, wrapped
 from codemode_mcp.program.preflight import inspect
 
 
@@ -46,19 +46,19 @@ def test_the_place_that_an_error_is_about_is_found() -> None:
 
 
 def test_names_in_a_program_are_found_whatever_they_are_in() -> None:
-    assert {"a", "_", "b$", "c"} <= spoken_of("a(_.x, `${b$}`) // c")
+    assert {"a", "_", "b$", "c"} <= identifiers_in("a(_.x, `${b$}`) // c")
 
 
 def test_what_is_kept_is_of_three_kinds() -> None:
-    found = Kept(json.dumps({"a": {"value": 1}, "f": {"source": "() => 1"}, "m": {"lost": "a Map"}, "u": {}}))
+    found = SessionNames(json.dumps({"a": {"value": 1}, "f": {"source": "() => 1"}, "m": {"lost": "a Map"}, "u": {}}))
     assert found.values == {"a": 1, "u": None}
     assert found.functions == ["f"]
     assert found.lost == {"m": "a Map"}
-    assert found.names == {"a", "f", "m", "u"}
-    assert Kept(None).names == set()
-    assert Kept("[1]").names == set()
+    assert found.all == {"a", "f", "m", "u"}
+    assert SessionNames(None).all == set()
+    assert SessionNames("[1]").all == set()
 
 
 def test_what_a_program_itself_has_put_in_its_place_is_nothing() -> None:
-    found = Kept('{"a": 5, "b": null, "c": [1], "d": "lost", "e": {"value": 1}}')
+    found = SessionNames('{"a": 5, "b": null, "c": [1], "d": "lost", "e": {"value": 1}}')
     assert (found.values, found.functions, found.lost) == ({"e": 1}, [], {})

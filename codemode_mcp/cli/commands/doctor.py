@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from codemode_mcp.cli.doctor import Check, Checkup
-    from codemode_mcp.cli.doctor.entries import Entry
+    from codemode_mcp.cli.mcp_clients.own_entries import OwnEntry
     from codemode_mcp.config import Config
 
 
@@ -122,7 +122,7 @@ def _own_code_mode() -> Sequence[str]:
     return clients_with_code_mode(this_machine())
 
 
-def _own_entries() -> Sequence[Entry]:
+def _own_entries() -> Sequence[OwnEntry]:
     from codemode_mcp.cli.mcp_clients.own_entries import own_entries
     from codemode_mcp.cli.mcp_clients.reading import this_machine
 

@@ -190,7 +190,7 @@ class _Terminal:
 
     @property
     def decides(self) -> bool:
-        """Return True if a person can decide here, as `repl.prompt.Front` says."""
+        """Return True if a person can decide here, see `repl.front.Front`."""
         return self.client.decides
 
     def print(self, text: str) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from codemode_mcp.audit import Redactor
+    from codemode_mcp.cli.mcp_clients.own_entries import OwnEntry
 
     Part = Callable[[], Awaitable[Iterable[Check]]]
     Others = Callable[[Config], Iterable[str]]
@@ -68,7 +69,7 @@ class Checkup:
         only: Collection[str] = (),
         others: Others | None = None,
         own_code_mode: Callable[[], Iterable[str]] | None = None,
-        own_entries: Callable[[], Sequence[entries.Entry]] | None = None,
+        own_entries: Callable[[], Sequence[OwnEntry]] | None = None,
     ) -> None:
         """Run the checks.
 

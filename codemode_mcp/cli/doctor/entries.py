@@ -7,7 +7,7 @@ import shlex
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -19,9 +19,10 @@ from upstream_clients.handshake import shake_hands
 from upstream_clients.spec import UpstreamSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from codemode_mcp.cli.doctor.check import Status
+    from codemode_mcp.cli.mcp_clients.own_entries import OwnEntry
 
 NAME: Final = "client entry"
 
@@ -35,36 +36,7 @@ MAX_ENTRIES: Final = 30
 """Entries that are checked."""
 
 
-class Entry(Protocol):
-    """One entry; see `mcp_clients.own_entries`."""
-
-    @property
-    def client(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def command(self) -> str | None: ...
-    @property
-    def args(self) -> tuple[str, ...]: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-    @property
-    def url(self) -> str | None: ...
-    @property
-    def folder(self) -> Path | None: ...
-    @property
-    def disabled(self) -> bool: ...
-    @property
-    def comes_with_folder(self) -> bool: ...
-    @property
-    def desktop(self) -> bool: ...
-
-
-async def check(find: Callable[[], Sequence[Entry]]) -> Iterable[Check]:
+async def check(find: Callable[[], Sequence[OwnEntry]]) -> Iterable[Check]:
     """Check every entry. A server that an entry starts is ended again; it starts no upstream servers.
 
     Args:
@@ -75,7 +47,7 @@ async def check(find: Callable[[], Sequence[Entry]]) -> Iterable[Check]:
         return [Check(NAME, "info", "no client has an entry for this server", "codemode-mcp install --client NAME")]
     checks: dict[int, Check] = {}
 
-    async def check_one(number: int, entry: Entry) -> None:
+    async def check_one(number: int, entry: OwnEntry) -> None:
         checks[number] = await _check(entry)
 
     async with anyio.create_task_group() as group:
@@ -84,7 +56,7 @@ async def check(find: Callable[[], Sequence[Entry]]) -> Iterable[Check]:
     return [checks[number] for number in range(len(entries))]
 
 
-async def _check(entry: Entry) -> Check:
+async def _check(entry: OwnEntry) -> Check:
     result = partial(_result, f"{entry.title}, {cut(entry.name, 60)!r} in {entry.path}")
     scope = " --scope project" if entry.comes_with_folder else ""
     again = f"codemode-mcp install --client {entry.client}{scope} writes the entry again"

@@ -1,5 +1,6 @@
-"""The prompt: programs one after the other in the real sandbox, with completion from the declarations.
+"""`codemode-mcp repl`: a prompt for programs in the real sandbox, with completion from the declarations.
 
-`scan`, `completion`, `cells`, `session` and `display` are pure; `prompt` runs what is typed, and `terminal` is the one
-module that knows prompt_toolkit.
+`prompt` takes inputs and executes commands, and `runner` runs programs; `front` is their interface to a terminal or a
+pipe. `cells` and `scan` analyse an input, `session` passes names on to later programs, `completion` and `vocabulary`
+complete names, and `display` formats values. `terminal` is the only module that uses prompt_toolkit.
 """

@@ -1,4 +1,4 @@
-"""Kinds of lines at the prompt: a command, the beginning of something longer, or a program. Pure."""
+"""Analyse an input: it is a command, incomplete, or a program with declarations. Pure."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 COMMANDS: Final = {
-    "help": ("", "what there is at this prompt"),
+    "help": ("", "show this help"),
     "d": ("SERVER[#TOOL]", "the declaration of a server, or of one of its tools"),
     "search": ("WORDS", "find tools for what you need"),
-    "wait": ("[RUN]", "resume a suspended program; the latest, or the one whose id begins so"),
+    "wait": ("[RUN]", "resume the latest suspended program, or the one whose id begins with RUN"),
     "cancel": ("[RUN]", "end a suspended program"),
     "runs": ("", "the programs of this session"),
-    "all": ("", "the last value whole, as JSON"),
-    "names": ("", "what this session keeps, and what it cannot"),
-    "ts": ("", "read what follows as TypeScript"),
-    "js": ("", "read what follows as JavaScript"),
+    "all": ("", "the last value in full, as JSON"),
+    "names": ("", "the names that this session keeps, and those that it cannot keep"),
+    "ts": ("", "read inputs as TypeScript from here on"),
+    "js": ("", "read inputs as JavaScript from here on"),
     "load": ("FILE", "run a file here"),
     "save": ("FILE", "write the programs of this session to a file"),
     "clear": ("", "forget all names of this session"),
     "exit": ("", "leave; so does Ctrl-D"),
 }
-"""Commands by name: their argument and their effect."""
+"""Commands by name, with their argument and their effect."""
 
 MAX_JUDGED: Final = 20_000
-"""Characters of a program whose end is looked at."""
+"""Characters of an input that can be incomplete. A longer one is a program."""
 
 MAX_PARSED: Final = 4_000
-"""Characters judged where no bracket is open: junk takes the parser long, and it is asked several times."""
+"""Characters of an input that the parser looks at. It is slow for invalid text, and is used several times."""
 
 _COMMAND: Final = re.compile(r"\s*\.([a-z]+)(?:\s+(.*?))?\s*", re.DOTALL)
 _WORD: Final = re.compile(r"\s*(exit|quit|help|clear)\s*(?:\(\s*\))?\s*;?\s*")
@@ -43,33 +43,33 @@ _UNFINISHED: Final = words(
     "const let var function class extends new typeof void delete throw in of instanceof else do try case"
 )
 _ENDINGS: Final = (" x", " {}", " (0)", " while (0)", " : x")
-"""Texts of which one makes the beginning of a statement a whole one."""
+"""Texts that complete the beginning of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`.name rest`."""
+    """A command `.name rest`."""
 
     name: str
     rest: str
 
 
 def command(text: str) -> Command | None:
-    """Return the command that this is; None: it is a program. A name may be unknown."""
+    """Return the command of an input, whose name may be unknown, or None for a program."""
     match = _COMMAND.fullmatch(text) if "\n" not in text.strip() else None
     return None if match is None else Command(match[1], match[2] or "")
 
 
 def word(text: str) -> str | None:
-    """Return the word of other prompts (`exit`, `quit`, `help`, `clear`) that an input consists of, if any."""
+    """Return the input if it is a command of other prompts (`exit`, `quit`, `help`, `clear`), else None."""
     match = _WORD.fullmatch(text)
     return None if match is None else match[1]
 
 
 def is_incomplete(text: str) -> bool:
-    """Return True if more has to be typed: a bracket, a template or a statement is open.
+    """Return True if a bracket, a template or a statement is open, so that more has to be typed.
 
-    A wrong text is complete: the engine reports its error.
+    Invalid text is complete: the engine reports the error.
     """
     if len(text) > MAX_JUDGED or command(text) is not None:
         return False
@@ -88,24 +88,24 @@ def is_incomplete(text: str) -> bool:
     if last.kind == "word" and last.text in _UNFINISHED:
         before = found.tokens[-2].text if len(found.tokens) > 1 else ""
         return before not in (".", "?.")
-    return len(text) <= MAX_PARSED and _is_begun(text)
+    return len(text) <= MAX_PARSED and _is_open_statement(text)
 
 
 def depth(text: str) -> int:
-    """Return how many brackets are open."""
+    """Return the number of open brackets."""
     found = scan(text[-MAX_JUDGED:])
     return 0 if found.within == "template" else len(found.open)
 
 
-def _is_begun(text: str) -> bool:
+def _is_open_statement(text: str) -> bool:
     units = utf16_units(text)
     tree = parse(units)
     if tree is None:
         return False
     root = tree.root_node
     if root.has_error:
-        ended = (parse(units + ending) for ending in _ENDINGS)
-        return any(each is not None and not each.root_node.has_error for each in ended)
+        completed = (parse(units + ending) for ending in _ENDINGS)
+        return any(each is not None and not each.root_node.has_error for each in completed)
     last = root.named_children[-1] if root.named_children else None
     while last is not None and last.type == "comment":
         last = last.prev_named_sibling
@@ -117,7 +117,7 @@ def _is_begun(text: str) -> bool:
 
 
 def declared(text: str) -> tuple[str, ...]:
-    """Return the names that a program declares at its top, in order."""
+    """Return the names that a program declares at its top level, in order."""
     units = utf16_units(text)
     tree = parse(units)
     if tree is None:
@@ -131,7 +131,7 @@ def declared(text: str) -> tuple[str, ...]:
         left = [pattern]
         while left:
             node = left.pop()
-            if node.type in ("identifier", "shorthand_property_identifier_pattern"):
+            if node.type in ("identifier", "type_identifier", "shorthand_property_identifier_pattern"):
                 found[read(node)] = None
             elif node.type in ("pair_pattern", "object_assignment_pattern", "assignment_pattern"):
                 part = node.child_by_field_name("value" if node.type == "pair_pattern" else "left")
@@ -140,15 +140,11 @@ def declared(text: str) -> tuple[str, ...]:
                 left += reversed(node.named_children)
 
     for statement in tree.root_node.named_children:
-        if statement.type in ("lexical_declaration", "variable_declaration"):
-            for each in statement.named_children:
-                name = each.child_by_field_name("name")
-                if name is not None:
-                    names(name)
-        elif statement.type in _NAMED:
-            name = statement.child_by_field_name("name")
-            if name is not None:
-                found[read(name)] = None
+        has_several = statement.type in ("lexical_declaration", "variable_declaration")
+        declarations = statement.named_children if has_several else [statement] if statement.type in _NAMED else []
+        for each in declarations:
+            if (name := each.child_by_field_name("name")) is not None:
+                names(name)
     return tuple(found)
 
 

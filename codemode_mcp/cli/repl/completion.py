@@ -1,4 +1,4 @@
-"""Completions at a place in a program that is being typed. Pure."""
+"""Complete names at a position in a program that is being typed. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.repl.vocabulary import Vocabulary
 
 MAX_READ: Final = 20_000
-"""Characters before the place that are looked at, and a tenth of them behind it."""
+"""Characters that are read before the cursor; a tenth of them are read after it."""
 
 MAX_OFFERED: Final = 500
+"""Completions that are returned."""
 
 MAX_IN_FULL: Final = 50
-"""Names of which it is said what they take; of more, what they are for."""
+"""Names that are listed with their arguments; if there are more, they are listed with their description only."""
 
 _IDENTIFIER: Final = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _KEYWORDS: Final = (
@@ -40,12 +41,12 @@ _DECLARING: Final = frozenset(("const", "let", "var", "function", "class"))
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One thing that may be written.
+    """One completion.
 
     Attributes:
-        text: what replaces the text from `start` to the place.
-        label: how it is listed, on one line.
-        meta: what is said of it.
+        text: the text to insert in place of the text from `start` to the cursor.
+        label: the text in the list, on one line.
+        meta: the description in the list.
     """
 
     text: str
@@ -55,7 +56,7 @@ class Completion:
 
 
 def complete(text: str, cursor: int, words: Vocabulary) -> list[Completion]:
-    """Return the completions at `cursor`, the best first. Never raises, and takes bounded time."""
+    """Return the completions at the cursor, the best first, in bounded time. Raises nothing."""
     cursor = max(0, min(cursor, len(text)))
     before = text[:cursor]
     if re.match(r"\s*\.[a-z]*(\s|\Z)", before) is not None and "\n" not in before.strip():
@@ -86,7 +87,7 @@ def _complete(before: str, after: str, words: Vocabulary) -> list[Completion]:
         return [] if chain is None else _members(words.members(chain), partial, start, previous, words)
     if previous.kind == "word" and previous.text in _DECLARING:
         return []
-    place = _place(tokens, found.open, words)
+    place = _find_argument(tokens, found.open, words)
     if place is not None and previous.kind == "punct":
         offered = _in_call(place, tokens, partial, start, after, words)
         if offered:
@@ -95,16 +96,16 @@ def _complete(before: str, after: str, words: Vocabulary) -> list[Completion]:
 
 
 def _in_call(
-    place: _Place, tokens: Sequence[Token], partial: str, start: int, after: str, words: Vocabulary
+    place: _Argument, tokens: Sequence[Token], partial: str, start: int, after: str, words: Vocabulary
 ) -> list[Completion]:
-    """Names and values of arguments."""
+    """Return completions for names and values of arguments."""
     previous, opener = tokens[-1].text, tokens[place.opener].text
     if opener == "{" and previous in ("{", ","):
         if place.argument == 1 and not place.path:
             return _matching([Name("timeoutMs", ": number  1 to 600,000")], partial, start, behind=": ")
-        written = _keys(tokens[place.opener :]) | _keys_behind(after)
+        present = _keys(tokens[place.opener :]) | _keys_after(after)
         names = words.properties(place.entry, place.path) if place.argument == 0 else []
-        return _matching([each for each in names if each.text not in written], partial, start, behind=": ")
+        return _matching([each for each in names if each.text not in present], partial, start, behind=": ")
     if place.argument != 0:
         return []
     if opener == "(" and previous == "(" and not partial and words.properties(place.entry, ()):
@@ -127,11 +128,9 @@ def _in_string(string: Token, tokens: Sequence[Token], opened: Sequence[int], wo
         chain = chain_before(tokens, len(tokens) - 1)
         if chain is not None:
             return _plain(partial, start, [each.text for each in words.members(chain)], quote)
-    place = _place(tokens, opened, words)
-    if place is None or place.argument != 0:
-        return []
-    path = _path_of_value(place, tokens)
-    if path is None:
+    place = _find_argument(tokens, opened, words)
+    path = None if place is None or place.argument != 0 else _path_of_value(place, tokens)
+    if place is None or path is None:
         return []
     found = [each.text for each in words.constants(place.entry, path) if isinstance(each, Constant)]
     return _plain(partial, start, [unquoted(each) for each in found if each.startswith('"')], quote)
@@ -148,17 +147,15 @@ def _files(partial: str, start: int, words: Vocabulary) -> list[Completion]:
     return _plain(partial, start, parts, "")
 
 
-# Where something is in a call
-
-
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """The innermost bracket that is open, within a call of a tool.
+class _Argument:
+    """A position in the arguments of a tool call.
 
     Attributes:
-        opener: its place among the tokens.
-        argument: in which argument, from 0.
-        path: from the argument to what the bracket holds.
+        entry: the tool.
+        opener: the index of the innermost open bracket among the tokens.
+        argument: the index of the argument.
+        path: the keys from the argument to the innermost bracket.
     """
 
     entry: Entry
@@ -168,7 +165,7 @@ class _Place:
 
 
 def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
-    """Return the parts of `a.b[0].c` before `tokens[end]`; None where there is no such chain."""
+    """Return the parts of an expression `a.b[0].c` before `tokens[end]`, or None if there is none."""
     chain: list[str] = []
     at = end - 1
     while at >= 0:
@@ -194,7 +191,7 @@ def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
 
 
 def _opening(tokens: Sequence[Token], end: int) -> int | None:
-    """Return the bracket that `tokens[end]` closes."""
+    """Return the index of the bracket that `tokens[end]` closes."""
     level = 0
     for at in range(end, -1, -1):
         if tokens[at].kind == "punct":
@@ -204,7 +201,8 @@ def _opening(tokens: Sequence[Token], end: int) -> int | None:
     return None
 
 
-def _place(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) -> _Place | None:
+def _find_argument(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) -> _Argument | None:
+    """Return the position of the end of the tokens in a tool call, or None if they do not end in one."""
     opened = [each for each in opened if each < len(tokens)]
     path: list[str] = []
     for level in range(len(opened) - 1, -1, -1):
@@ -231,8 +229,8 @@ def _place(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) ->
 
 def _called(
     tokens: Sequence[Token], bracket: int, end: int, opener: int, path: tuple[str, ...], words: Vocabulary
-) -> _Place | None:
-    """Return the call whose arguments begin at `bracket`, for the token at `end`."""
+) -> _Argument | None:
+    """Return a position in the call whose arguments begin at `bracket`, for the token at `end`."""
     chain = chain_before(tokens, bracket)
     if chain is None:
         return None
@@ -240,11 +238,11 @@ def _called(
     entry = words.callee(chain)
     if entry is None and chain == ("tools", "call") and argument and tokens[bracket + 1].kind == "string":
         entry, argument = words.by_id(unquoted(tokens[bracket + 1].text)), argument - 1
-    return None if entry is None else _Place(entry, opener, argument, path)
+    return None if entry is None else _Argument(entry, opener, argument, path)
 
 
-def _path_of_value(place: _Place, tokens: Sequence[Token]) -> tuple[str, ...] | None:
-    """Return the path of the next value in the argument; None for another value."""
+def _path_of_value(place: _Argument, tokens: Sequence[Token]) -> tuple[str, ...] | None:
+    """Return the path of the value that comes next, or None if no value comes next."""
     previous, bracket = tokens[-1].text, tokens[place.opener].text
     if bracket == "{":
         key = _key(tokens[-2]) if previous == ":" and len(tokens) > 1 else None
@@ -259,7 +257,7 @@ def _key(token: Token) -> str | None:
 
 
 def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
-    """Yield the indices of `wanted` outside all brackets that are opened here, up to the enclosing end."""
+    """Yield the indices of a mark outside nested brackets, up to the end of the enclosing bracket."""
     level = 0
     for at, token in enumerate(tokens):
         if token.kind == "punct":
@@ -274,22 +272,19 @@ def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
 
 
 def _keys(tokens: Sequence[Token]) -> set[str]:
-    """Return the keys of the object literal that begins here."""
+    """Return the keys of the object literal that begins with these tokens."""
     found = {_key(tokens[at]) for at in _at_top(tokens[1:], ":")}
-    # A name alone stands for itself.
+    # `{ a, b }` is short for `{ a: a, b: b }`.
     for at in _at_top(tokens[1:], ","):
         if at and tokens[at].kind == "word" and tokens[at - 1].text in ("{", ","):
             found.add(tokens[at].text)
     return {each for each in found if each is not None}
 
 
-def _keys_behind(after: str) -> set[str]:
+def _keys_after(after: str) -> set[str]:
     tokens = scan(after).tokens
     found = (_key(tokens[at - 1]) for at in _at_top(tokens, ":") if at)
     return {each for each in found if each is not None}
-
-
-# What is offered
 
 
 def _values(words: Vocabulary, entry: Entry, path: tuple[str, ...]) -> list[str]:
@@ -338,7 +333,7 @@ def _matching(names: Iterable[Name], partial: str, start: int, *, behind: str = 
 
 
 def _plain(partial: str, start: int, texts: Sequence[str], quote: str) -> list[Completion]:
-    """Return completions inside a string, as they are written there."""
+    """Return completions inside a string, with escapes."""
     found = []
     for each in _fitting(map(Name, texts), partial):
         written = string_literal(each.text)[1:-1]
@@ -349,11 +344,11 @@ def _plain(partial: str, start: int, texts: Sequence[str], quote: str) -> list[C
 
 
 def _fitting(names: Iterable[Name], partial: str) -> list[Name]:
-    """Those that begin so, else those that hold it."""
+    """Return the names that begin with a text, or if there are none, those that contain it."""
     every = list(names)
     wanted = partial.casefold()
-    begin = [each for each in every if each.text.casefold().startswith(wanted)]
-    return begin or [each for each in every if len(wanted) > 1 and wanted in each.text.casefold()]
+    beginning = [each for each in every if each.text.casefold().startswith(wanted)]
+    return beginning or [each for each in every if len(wanted) > 1 and wanted in each.text.casefold()]
 
 
 def _command(before: str, words: Vocabulary) -> list[Completion]:
@@ -376,7 +371,7 @@ def _command(before: str, words: Vocabulary) -> list[Completion]:
 
 
 def unquoted(text: str) -> str:
-    """Return the value of a string literal, where it has no escapes but those of JSON."""
+    """Return the value of a string literal, if its escapes are those of JSON."""
     quote, inner = text[0], text[1:-1] if len(text) > 1 and text[-1] == text[0] else text[1:]
     try:
         found = json.loads(f'"{inner}"' if quote == '"' else '"' + inner.replace('"', '\\"') + '"')

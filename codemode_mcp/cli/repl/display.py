@@ -1,7 +1,7 @@
-"""Values as a prompt shows them, in the way of Node's: what fits on a line stands on one, long ones are cut. Pure.
+"""Format values as Node does: on one line if they fit, and shortened if they are long. Pure.
 
-A line is made of parts, each a style and its text, so that the terminal alone decides about colours. Nothing that a
-program or a server has made up gets out unescaped, but for the ends of lines.
+A line consists of parts, each with a style and a text, so that the terminal decides about colours. Texts of programs
+and servers are escaped, except for line ends.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ MAX_TEXT: Final = 2_000
 """Characters of one string."""
 
 MAX_DEPTH: Final = 30
+"""Levels of one value."""
 
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
 
 def shown(value: Any, width: int) -> tuple[list[list[Part]], bool]:
-    """Return the lines of a value, and whether something was left out."""
+    """Return the lines of a value, and True if something was left out."""
     lines: list[list[Part]] = [[]]
     cut = False
     for part in _written(value, max(width, 20), 0, 0):
@@ -51,7 +52,7 @@ def shown(value: Any, width: int) -> tuple[list[list[Part]], bool]:
 
 
 def _written(value: Any, width: int, indent: int, depth: int) -> Iterator[Part | None]:
-    """Yield the parts of a value; None says that something is left out here."""
+    """Yield the parts of a value, and None where something is left out."""
     is_list = isinstance(value, list)
     if not isinstance(value, dict | list) or not value:
         yield _scalar(value)
@@ -89,7 +90,7 @@ def _written(value: Any, width: int, indent: int, depth: int) -> Iterator[Part |
 
 
 def _filled(items: list[Any], width: int, indent: int, *, more: bool) -> Iterator[Part | None]:
-    """Small things one after the other, in as many lines as they take."""
+    """Yield the parts of small items, several on a line."""
     used = width
     for number, item in enumerate(items):
         part = _scalar(item)
@@ -108,7 +109,7 @@ def _filled(items: list[Any], width: int, indent: int, *, more: bool) -> Iterato
 
 
 def _on_one_line(value: Any, room: int) -> list[Part] | None:
-    """Return an array or an object on one line, where it is small and has room."""
+    """Return the parts of an array or an object on one line, or None if it is too large for that."""
     found: list[Part] = []
     left = [room]
 
@@ -117,7 +118,7 @@ def _on_one_line(value: Any, room: int) -> list[Part] | None:
             return False
         if not isinstance(value, dict | list) or not value:
             return put(*_scalar(value))
-        # As Node does: what holds what holds something has lines of its own.
+        # As in Node, a value with more levels takes several lines.
         if depth > 2 or len(value) > room:
             return False
         is_list = isinstance(value, list)
@@ -157,7 +158,7 @@ def _key(key: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a string as JavaScript writes it, in quotes that it does not hold."""
+    """Return a string as a literal of JavaScript, in a kind of quotes that it does not contain if possible."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     mark = next((each for each in ("'", '"', "`") if each not in text), "'")
     escaped = escaped.replace("'", "\\'") if mark == "'" and "'" in text else escaped
@@ -165,14 +166,14 @@ def quoted(text: str) -> str:
 
 
 def lines_of(text: str) -> str:
-    """Text of a program for a terminal: its lines, and nothing that moves the cursor."""
+    """Return a text of several lines with everything escaped that would move the cursor."""
     if text.isascii() and text.isprintable():
         return text
     return "\n".join(plain(line.expandtabs(8), right_to_left=True) for line in re.split(r"\r\n|\n", text))
 
 
 def pointed(source: str, line: int, column: int, width: int) -> list[str]:
-    """Return the line of a program that an error is about, with a mark below the place."""
+    """Return the line of a program that an error is about, and a line that marks the column."""
     lines = LINE_END.split(source)
     if not 1 <= line <= len(lines):
         return []

@@ -1,7 +1,7 @@
-"""The tokens of a program that is still being typed, and what is open at its end. Pure.
+"""Split a program that is still being typed into tokens, and find the brackets and texts that are open. Pure.
 
-The syntax tree says little about half a statement, which is all that there is at a prompt. This judges nothing: it
-tells code from text, and which bracket belongs to which.
+At a prompt, a statement is often incomplete, and the syntax tree of an incomplete statement says little. This module
+only tells code from strings and comments, and finds matching brackets.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from typing import Final, Literal, NamedTuple
 from codemode_mcp.program.syntax import words
 
 Within = Literal["string", "template", "comment", "remark"]
-"""A remark is a comment that its line ends."""
+"""`remark`: a comment up to the end of the line."""
 
 Kind = Literal["word", "number", "string", "template", "regex", "comment", "punct"]
 
 
 class Token(NamedTuple):
-    """A piece of the text. `closed`: it has its end, where it needs one."""
+    """A piece of the text.
+
+    Attributes:
+        closed: False for a string or template without its end.
+    """
 
     kind: Kind
     text: str
@@ -30,14 +34,13 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Tokens of a text.
+    """The tokens of a text.
 
     Attributes:
-        tokens: all but white space and comments.
-        open: places in `tokens` of the brackets that are open at the end, the outermost first; that of a template is
-            `${`.
-        within: what the end is inside of, so that nothing is code there.
-        mismatched: a bracket is closed that was not open.
+        tokens: all tokens except white space and comments.
+        open: indices in `tokens` of the brackets that are open at the end, from the outside; `${` of a template is one.
+        within: the string, template or comment that is open at the end; None if code follows.
+        mismatched: True if a closing bracket has no matching opening bracket.
     """
 
     tokens: tuple[Token, ...]
@@ -64,7 +67,7 @@ _CLOSES: Final = {")": ("(",), "]": ("[",), "}": ("{", "${")}
 
 
 def scan(text: str) -> Scan:
-    """Takes time in proportion to the length of the text."""
+    """Return the tokens of a text, in time proportional to its length."""
     tokens: list[Token] = []
     opened: list[int] = []
     within: Within | None = None
@@ -72,7 +75,12 @@ def scan(text: str) -> Scan:
     at = 0
 
     def chunk(start: int, after: int) -> int:
-        """Return a template's text, from its beginning or from behind a part of it."""
+        """Add the text of a template up to its end or its next `${`, and return the position after it.
+
+        Args:
+            start: where the token begins.
+            after: the position after the backtick or the `}` that it begins with.
+        """
         nonlocal within
         match = _CHUNK.match(text, after)
         assert match is not None
@@ -132,7 +140,7 @@ def scan(text: str) -> Scan:
 
 
 def _ends_value(tokens: list[Token]) -> bool:
-    """Return True if a slash would divide by what follows."""
+    """Return True if a slash after these tokens is a division, not the beginning of a regular expression."""
     if not tokens:
         return False
     last = tokens[-1]

@@ -1,8 +1,9 @@
-"""Names of earlier programs of a session, put in front of the next one, so that a session feels like one. Pure.
+"""Pass the names of earlier programs on to the next one, so that the inputs of a session feel like one program. Pure.
 
-Each input is a program of its own in a fresh sandbox. At its end, what it has declared at its top is kept by `store` as
-far as it is JSON, and functions as their text; before the next one begins, these are global variables. So a program may
-declare any of them again. The author's lines stand one line further down in what is run; positions are put right again.
+Each input is a program of its own in a fresh sandbox. At its end, `store` keeps its top-level declarations, if they are
+JSON, and the text of its functions. Before the next program begins, these become global variables, so that a program
+may declare them again. All this is code around the author's source, which therefore begins in the second line.
+Positions in messages are changed back to those in the source.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 KEY: Final = "codemode-mcp repl"
-"""Under which `store` keeps the names of a session."""
+"""The key under which `store` keeps the names of a session."""
 
 MAX_KEPT: Final = 16 * 1024 * 1024
-"""Characters of all that is kept."""
+"""Characters of all names and values that are kept."""
 
-# Each of them is one line: the author's first line is the second of the program.
+# Each of these texts becomes one line.
 _BEFORE: Final = """
 let %(names)s = { load: globalThis.load, store: globalThis.store, globalThis, %(language)s };
 %(restored)s
@@ -88,10 +89,11 @@ _AFTER: Final = """
 """
 _NAMES: Final = "$codemode_repl"
 _LANGUAGE: Final = "Array, Function, JSON, Number, Object, ReferenceError, String"
-"""Built-ins of which a session may have names of its own."""
+"""Built-ins that the code around a program uses, and whose names a session may declare."""
 
-_OURS: Final = re.compile(r"\n[ \t]*at [^\n]*?\bcell\.[jt]s:1:[0-9]{1,9}\)?(?=\n|\Z)")
-"""A frame of a stack in the first line, which no author has written."""
+_OUR_FRAME: Final = re.compile(r"\n[ \t]*at [^\n]*?\bcell\.[jt]s:1:[0-9]{1,9}\)?(?=\n|\Z)")
+"""A frame of a stack in the first line, which is not the author's."""
+
 _POSITION: Final = re.compile(r"\b(cell\.[jt]s):(\d{1,9}):(\d{1,9})\b")
 
 
@@ -100,13 +102,13 @@ def _line(text: str) -> str:
 
 
 def wrapped(source: str, names: Sequence[str], *, earlier: bool, last: str | None = None) -> str:
-    """Return the program that is run for an input.
+    """Return the program to run for an input.
 
     Args:
-        source: what the author wrote, or that with its implicit `return`.
-        names: that it declares at its top.
-        earlier: whether it may speak of names of earlier inputs.
-        last: what to `load` for the value of the input before; None where the program does not use it.
+        source: the author's source, which may have its implicit `return`.
+        names: the names that it declares at its top level.
+        earlier: True if it may use names of earlier inputs.
+        last: the key to `load` for the value of the previous input; None if the program does not use it.
     """
     words = {
         "key": json.dumps(KEY),
@@ -121,11 +123,11 @@ def wrapped(source: str, names: Sequence[str], *, earlier: bool, last: str | Non
 
 
 def unwrapped(text: str, lines: int, author: Callable[[int, int], tuple[int, int]]) -> str:
-    """Text with positions in a wrapped program, as an error has them, with the author's instead.
+    """Replace positions in a wrapped program, as in an error, by positions in the author's source.
 
     Args:
-        lines: of the author's text.
-        author: takes away what the implicit `return` has put in.
+        lines: number of lines of the source.
+        author: returns the position in the source for one in the source with its implicit `return`.
     """
 
     def position(match: re.Match[str]) -> str:
@@ -135,49 +137,52 @@ def unwrapped(text: str, lines: int, author: Callable[[int, int], tuple[int, int
         line, column = author(line, column)
         return f"{match[1]}:{line}:{column}"
 
-    return _POSITION.sub(position, _OURS.sub("", text))
+    return _POSITION.sub(position, _OUR_FRAME.sub("", text))
 
 
 def position_in(text: str) -> tuple[int, int] | None:
-    """Return the first position of a program that an error names, as line and column."""
+    """Return the line and column of the first position in an error, or None."""
     match = _POSITION.search(text)
     return None if match is None else (int(match[2]), int(match[3]))
 
 
-def spoken_of(source: str) -> set[str]:
-    """Return the names that a program may speak of, and other words."""
+def identifiers_in(source: str) -> set[str]:
+    """Return all identifiers and other words of a program."""
     return set(re.findall(r"[\w$]+", source))
 
 
-class Kept:
-    """Names of a session, as the store holds them.
+class SessionNames:
+    """The names of a session, from the store.
 
     Args:
-        text: the JSON under `KEY`, if there is some.
+        text: the JSON under `KEY`, if there is any.
     """
 
     def __init__(self, text: str | None) -> None:
-        found = {} if text is None else json.loads(text)
-        # A program may have put anything there.
-        every = found.items() if isinstance(found, dict) else ()
-        self._all: dict[str, dict[str, Any]] = {name: each for name, each in every if isinstance(each, dict)}
+        stored = {} if text is None else json.loads(text)
+        # A program may have stored anything.
+        items = stored.items() if isinstance(stored, dict) else ()
+        self._entries: dict[str, dict[str, Any]] = {name: each for name, each in items if isinstance(each, dict)}
 
     def __repr__(self) -> str:
-        return f"<Kept: {', '.join(self._all)}>"
+        return f"<SessionNames: {', '.join(self._entries)}>"
 
     @property
-    def names(self) -> set[str]:
-        return {*self._all}
+    def all(self) -> set[str]:
+        """Return all names, including lost ones."""
+        return {*self._entries}
 
     @property
     def values(self) -> dict[str, Any]:
-        return {name: each.get("value") for name, each in self._all.items() if not {"source", "lost"} & each.keys()}
+        """Return the names of JSON values, with their values."""
+        return {name: each.get("value") for name, each in self._entries.items() if not {"source", "lost"} & each.keys()}
 
     @property
     def functions(self) -> list[str]:
-        return [name for name, each in self._all.items() if "source" in each]
+        """Return the names of functions."""
+        return [name for name, each in self._entries.items() if "source" in each]
 
     @property
     def lost(self) -> dict[str, str]:
-        """Names of what could not be kept, and what it was."""
-        return {name: str(each["lost"]) for name, each in self._all.items() if "lost" in each}
+        """Return the names of values that could not be kept, with the kind of each value."""
+        return {name: str(each["lost"]) for name, each in self._entries.items() if "lost" in each}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import platformdirs
 from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import Completer, Completion
@@ -22,11 +20,13 @@ from pygments.lexers.javascript import JavascriptLexer, TypeScriptLexer
 from codemode_mcp.cli.repl.cells import depth, is_incomplete
 from codemode_mcp.cli.repl.completion import complete
 from codemode_mcp.cli.repl.display import lines_of, pointed, shown
+from codemode_mcp.paths import state_dir
 from upstream_clients.file_lock import NO_LINK
 from upstream_clients.private_files import make_private, make_private_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+    from pathlib import Path
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.repl.vocabulary import Vocabulary
 
 MAX_HISTORY: Final = 1_000_000
-"""Bytes of the history; of a longer one the latest half is kept."""
+"""Bytes of the history. Of a larger one, the latest half of this is kept."""
 
 _STYLES: Final = {
     "": "",
@@ -50,7 +50,11 @@ _STYLES: Final = {
 
 
 class Interrupted(Exception):
-    """Ctrl-C at the prompt. `typed`: there was text, which is given up."""
+    """Ctrl-C was pressed at the prompt.
+
+    Attributes:
+        typed: True if an input was dropped by that.
+    """
 
     def __init__(self, *, typed: bool) -> None:
         super().__init__()
@@ -58,11 +62,11 @@ class Interrupted(Exception):
 
 
 class Reader:
-    """Reads inputs.
+    """Reads inputs from a terminal.
 
     Args:
-        vocabulary: what can be completed at the moment.
-        is_typescript: whether that is what is typed.
+        vocabulary: returns the names that can be completed.
+        is_typescript: returns True if inputs are TypeScript, for the colours.
     """
 
     def __init__(
@@ -89,13 +93,13 @@ class Reader:
         return f"<Reader: {self._session.history!r}>"
 
     async def read(self) -> str | None:
-        """Return the next input; None after the last one.
+        """Return the next input, or None after Ctrl-D.
 
         Raises:
-            Interrupted: it was given up.
+            Interrupted: Ctrl-C was pressed.
         """
         try:
-            # What others print meanwhile, such as the log, comes above the prompt.
+            # The log and other output appear above the prompt.
             with patch_stdout(raw=True):
                 return await self._session.prompt_async()
         except EOFError:
@@ -130,7 +134,7 @@ def _keys() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            buffer.complete_state = None  # what is chosen stays
+            buffer.complete_state = None  # accept the completion
         elif is_incomplete(buffer.text):
             indent = "  " * depth(buffer.document.text_before_cursor)
             buffer.insert_text("\n" + indent)
@@ -164,18 +168,18 @@ def _keys() -> KeyBindings:
 
 
 def history_path() -> Path:
-    """Return the path of the file of earlier inputs."""
-    return Path(platformdirs.user_state_dir("codemode-mcp", appauthor=False)) / "repl_history"
+    """Return the path of the file with earlier inputs."""
+    return state_dir() / "repl_history"
 
 
 def open_history(path: Path) -> History:
-    """Return the history in a private file, which is made. Raises `OSError`."""
+    """Return the history in a private file, which is created if it is missing. Raises `OSError`."""
     make_private_folder(path.parent)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600), "r+b") as file:
         make_private(file.fileno(), path)
         text = file.read()
         if len(text) > MAX_HISTORY:
-            # Entries begin with a comment that says when; the first one that is whole.
+            # An entry begins with a comment that has its time. Keep complete entries only.
             kept = text[-MAX_HISTORY // 2 :]
             file.seek(0)
             file.write(kept[kept.find(b"\n# ") + 1 :])
@@ -184,7 +188,7 @@ def open_history(path: Path) -> History:
 
 
 class _History(FileHistory):
-    """A history without inputs that begin with a space, as in shells."""
+    """A history that leaves out inputs that begin with a space, as shells do."""
 
     def store_string(self, string: str) -> None:
         if not string.startswith(" "):
@@ -192,26 +196,27 @@ class _History(FileHistory):
                 super().store_string(string)
 
 
-# printing
-
-
 def print_parts(lines: Iterable[list[Part]]) -> None:
+    """Print lines in colour."""
     for line in lines:
         print_formatted_text(FormattedText([(_STYLES[style], text) for style, text in line]))
 
 
 def print_value(value: Any, width: int) -> None:
+    """Print a value, shortened if it is long."""
     lines, cut = shown(value, width - 1)
     print_parts(lines)
     if cut:
-        print_parts([[("dim", "… there is more: .all prints the whole")]])
+        print_parts([[("dim", "… there is more: .all prints all of it")]])
 
 
 def print_error(text: str, place: tuple[str, int, int] | None, width: int) -> None:
+    """Print an error, and the line of the program that it is about."""
     print_parts([[("error", line)] for line in lines_of(text).split("\n")])
     if place is not None:
         print_parts([[("dim", line)] for line in pointed(*place, width)])
 
 
 def print_code(text: str) -> None:
+    """Print TypeScript in colour."""
     print_formatted_text(PygmentsTokens(list(TypeScriptLexer().get_tokens(lines_of(text)))), end="")

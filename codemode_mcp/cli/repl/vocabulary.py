@@ -1,4 +1,4 @@
-"""Names to complete: those of a catalog with their signatures, of `guest.d.ts`, and of JavaScript. Pure."""
+"""The names that can be completed: of a catalog with their signatures, of `guest.d.ts`, and of JavaScript. Pure."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.servers import Server
 
 ITEMS: Final = "[]"
-"""Part of a path to a type that stands for an element of an array."""
+"""The part of a path that stands for an item of an array."""
 
 MAX_TYPES: Final = 200
-"""Types that are looked at for one place in a value."""
+"""Types of one value that are examined."""
 
 _SHORT: Final = 60
+"""Characters of a type or a value in a description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name that can be written, and what is said of it.
+    """A name with its description.
 
     Attributes:
-        entry: the tool that it is; what it takes is worth saying too.
+        entry: the tool of the name, if it has one.
     """
 
     text: str
@@ -58,11 +59,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Names that can be completed.
+    """The names that can be completed.
 
     Attributes:
-        values: names of this session with their JSON values.
-        names: those of it that are functions or could not be kept, with what is said of them.
+        values: JSON values of the session by name.
+        names: descriptions of the other names of the session: functions, and values that could not be kept.
     """
 
     catalog: Catalog
@@ -70,6 +71,7 @@ class Vocabulary:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def globals(self) -> Iterator[Name]:
+        """Yield the global names."""
         for name, value in self.values.items():
             yield Name(name, _kind(value))
         for name, about in self.names.items():
@@ -81,7 +83,7 @@ class Vocabulary:
             yield Name(each)
 
     def members(self, chain: tuple[str, ...]) -> Iterator[Name]:
-        """Yield the members of `a.b` for `("a", "b")`."""
+        """Yield the members of an expression: of `a.b` for `("a", "b")`."""
         match chain:
             case ("MCP",):
                 for server in self.catalog.servers:
@@ -94,7 +96,7 @@ class Vocabulary:
                     yield from map(self._tool, found.tools)
                     for group, entries in found.groups:
                         yield Name(group, ", ".join(entry.identifier for entry in entries))
-                    yield Name("$api", "(tool?, { schema }): what this server has")
+                    yield Name("$api", "(tool?, { schema }): the tools of this server")
             case ("MCP", server, group):
                 yield from (self._tool(entry) for entry in self._group(server, group))
             case ("tools",):
@@ -107,9 +109,10 @@ class Vocabulary:
                 for each in self.catalog.namespaces:
                     yield Name(each.global_name, _about(each.description))
             case _:
-                yield from self._known(chain)
+                yield from self._other_members(chain)
 
-    def _known(self, chain: tuple[str, ...]) -> Iterator[Name]:
+    def _other_members(self, chain: tuple[str, ...]) -> Iterator[Name]:
+        """Yield the members of a value of the session or of a global object."""
         if chain[0] in self.values:
             value = self.values[chain[0]]
             for step in chain[1:]:
@@ -121,15 +124,15 @@ class Vocabulary:
                 case dict():
                     yield from (Name(str(key), _kind(value[key])) for key in list(value)[:MAX_TYPES])
                 case list():
-                    yield from map(Name, _OF_ARRAYS.split())
+                    yield from map(Name, _ARRAY_MEMBERS.split())
                 case str():
-                    yield from map(Name, _OF_TEXT.split())
+                    yield from map(Name, _STRING_MEMBERS.split())
         elif len(chain) == 1:
             yield from guest_members(chain[0])
-            yield from map(Name, _STATIC.get(chain[0], "").split())
+            yield from map(Name, _STATIC_MEMBERS.get(chain[0], "").split())
 
     def callee(self, chain: tuple[str, ...]) -> Entry | None:
-        """Return the tool that `a.b.c(` calls."""
+        """Return the tool that an expression calls: `a.b.c(` for `("a", "b", "c")`."""
         match chain:
             case ("MCP", server, name):
                 found = self._server(server)
@@ -142,10 +145,11 @@ class Vocabulary:
         return None
 
     def by_id(self, entry_id: str) -> Entry | None:
+        """Return the tool with an id."""
         return self.catalog.toolset.get(entry_id)
 
     def properties(self, entry: Entry, path: tuple[str, ...]) -> list[Name]:
-        """Return the properties of an object at this place in the argument."""
+        """Return the properties of the object at a path in the argument."""
         compiled = compile_schema(entry.tool.input_schema)
         found: dict[str, Property] = {}
         for each in _at(compiled, path):
@@ -162,7 +166,7 @@ class Vocabulary:
         ]
 
     def constants(self, entry: Entry, path: tuple[str, ...]) -> list[Constant | Scalar]:
-        """Return the values for this place, as far as they can be listed."""
+        """Return the constants that are possible at a path in the argument, and `boolean` and `null`."""
         found: dict[Constant | Scalar, None] = {}
         for each in _at(compile_schema(entry.tool.input_schema), path):
             if isinstance(each, Constant) or (isinstance(each, Scalar) and each.name in ("boolean", "null")):
@@ -170,6 +174,7 @@ class Vocabulary:
         return list(found)
 
     def signature(self, entry: Entry) -> str:
+        """Return the signature of a tool."""
         return plain(self.catalog.signature(entry))
 
     def _server(self, name: str) -> Server | None:
@@ -180,18 +185,18 @@ class Vocabulary:
         return () if found is None else dict(found.groups).get(group, ())
 
     def in_full(self, name: Name) -> str:
-        """Return the full text on a name, with the arguments of a tool: for thousands, that takes seconds."""
+        """Return the description of a name, with the arguments of a tool. For thousands of tools this takes seconds."""
         if name.entry is None:
             return name.about
-        taken = _taken(self.signature(name.entry).removeprefix(name.entry.path))
-        return f"{taken}  {name.about}".rstrip()
+        arguments = _arguments(self.signature(name.entry).removeprefix(name.entry.path))
+        return f"{arguments}  {name.about}".rstrip()
 
     def _tool(self, entry: Entry) -> Name:
         return Name(entry.identifier, _about(entry.tool.description), entry)
 
 
 def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
-    """Return a type in few words."""
+    """Return a type in a few words."""
     match type_:
         case Scalar(name):
             return name
@@ -204,21 +209,19 @@ def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
             return f"({inner})[]" if " | " in inner else f"{inner}[]"
         case TupleOf():
             return "[...]"
-        case ObjectOf():
+        case ObjectOf() | IntersectionOf():
             return "{ ... }"
         case UnionOf(members):
             shown = [brief(each, compiled, depth) for each in members[:6]]
             return " | ".join([*dict.fromkeys(shown), *(["..."] if len(members) > 6 else [])])
-        case IntersectionOf():
-            return "{ ... }"
         case Never():
             return "never"
     return "unknown"
 
 
 def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
-    """Return the types that are possible at a place, unions and intersections taken apart."""
-    found = _apart([compiled.root], compiled)
+    """Return the types that are possible at a path, without unions and intersections."""
+    found = _flattened([compiled.root], compiled)
     for step in path:
         inner: list[Type] = []
         for each in found:
@@ -230,11 +233,12 @@ def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
                 case ObjectOf(properties, _, rest) if step != ITEMS:
                     named = [one.type for one in properties if one.name == step]
                     inner += named or ([] if rest is None else [rest])
-        found = _apart(inner, compiled)
+        found = _flattened(inner, compiled)
     return found
 
 
-def _apart(types: list[Type], compiled: SchemaType) -> list[Type]:
+def _flattened(types: list[Type], compiled: SchemaType) -> list[Type]:
+    """Return types with the members in place of unions and intersections, and without references."""
     left, found, seen = types[::-1], list[Type](), set[str]()
     while left and len(found) < MAX_TYPES:
         match left.pop():
@@ -248,8 +252,6 @@ def _apart(types: list[Type], compiled: SchemaType) -> list[Type]:
                 found.append(other)
     return found
 
-
-# guest.d.ts
 
 _DECLARED: Final = re.compile(
     r"(?:^/\*\*(?P<doc>(?:[^*]|\*(?!/))*)\*/\n)?^declare (?P<kind>function|const|class|namespace) (?P<name>[\w$]+)"
@@ -266,6 +268,7 @@ _MEMBER: Final = re.compile(
 
 @cache
 def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
+    """Return the global names of `guest.d.ts`, and their members by name."""
     text = (resources.files("declarations") / "guest.d.ts").read_text("utf-8")
     interfaces = {match[1]: match[2] for match in _INTERFACE.finditer(text)}
     found: dict[str, Name] = {}
@@ -273,35 +276,33 @@ def _guest() -> tuple[dict[str, Name], dict[str, tuple[Name, ...]]]:
     for match in _DECLARED.finditer(text):
         name, kind, rest = match["name"], match["kind"], match["rest"]
         doc = _sentence(re.sub(r"\n \* ?", " ", match["doc"] or "").strip())
-        taken = _taken(rest) if kind == "function" else ""
-        found.setdefault(name, Name(name, f"{taken}  {doc}".strip()))
+        arguments = _arguments(rest) if kind == "function" else ""
+        found.setdefault(name, Name(name, f"{arguments}  {doc}".strip()))
         of_type = re.match(r": (\w+);", rest)
         body = interfaces.get(of_type[1], "") if of_type is not None else match["body"]
-        every = [each for each in _MEMBER.finditer(body) if kind != "class" or each["static"]]
         listed: dict[str, Name] = {}
-        for each in every:
-            if each["name"] not in ("constructor", "safeToolName"):
-                # Of overloads the first, which has the comment.
-                listed.setdefault(
-                    each["name"], Name(each["name"], f"{_taken(each['rest'])}  {each['doc'] or ''}".rstrip())
-                )
+        for each in _MEMBER.finditer(body):
+            if (kind != "class" or each["static"]) and each["name"] not in ("constructor", "safeToolName"):
+                about = f"{_arguments(each['rest'])}  {each['doc'] or ''}".rstrip()
+                listed.setdefault(each["name"], Name(each["name"], about))  # the first overload has the comment
         members[name] = tuple(listed.values())
     return found, members
 
 
 def guest_globals() -> tuple[Name, ...]:
-    """Return the names that `guest.d.ts` declares."""
+    """Return the global names of `guest.d.ts`."""
     return tuple(_guest()[0].values())
 
 
 def guest_members(name: str) -> tuple[Name, ...]:
+    """Return the members of a global object of `guest.d.ts`."""
     return _guest()[1].get(name, ())
 
 
-def _taken(rest: str) -> str:
-    """Return the parameters of a function, or the type of something else."""
-    taken, is_function, _ = rest.partition("): ")
-    return _short(taken + ")" if is_function else taken.rstrip(";"))
+def _arguments(rest: str) -> str:
+    """Return the parameters of a function, or the type of another declaration."""
+    arguments, is_function, _ = rest.partition("): ")
+    return _short(arguments + ")" if is_function else arguments.rstrip(";"))
 
 
 def _about(text: str) -> str:
@@ -329,15 +330,15 @@ def _kind(value: Any) -> str:
     return plain(_short(f"{{ {', '.join(map(str, list(value)[:8]))} }}"))
 
 
-_OF_ARRAYS: Final = (
+_ARRAY_MEMBERS: Final = (
     "at concat every filter find findIndex findLast flat flatMap forEach includes indexOf join keys length map push "
     "reduce reverse slice some sort splice toReversed toSorted values with"
 )
-_OF_TEXT: Final = (
+_STRING_MEMBERS: Final = (
     "at charCodeAt endsWith includes indexOf length localeCompare match matchAll normalize padEnd padStart repeat "
     "replace replaceAll search slice split startsWith substring toLowerCase toUpperCase trim trimEnd trimStart"
 )
-_STATIC: Final = {
+_STATIC_MEMBERS: Final = {
     "Array": "from fromAsync isArray of",
     "Date": "UTC now parse",
     "JSON": "parse stringify",

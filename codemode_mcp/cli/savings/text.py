@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.savings.report import costs, left_out, verdict_of_exposure, verdict_of_tasks
-from codemode_mcp.cli.trace.text import moment
+from codemode_mcp.cli.trace.text import moment, padded
 from codemode_mcp.cli.trace.timeline import size
-from codemode_mcp.control.display import columns, cut, plain
+from codemode_mcp.control.display import columns, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +68,13 @@ def _exposure(report: Report, width: int) -> Iterator[str]:
 
     def row(name: str, tools: int, count: int, mark: str = "█") -> str:
         bar = mark * max(round(count / largest * room), 1 if count else 0)
-        return _with_bar(f"{_padded(name)} {tools:>6,} {count:>10,} {report.tokens(count):>9,}", bar, width)
+        return _with_bar(f"{padded(name, _NAME)} {tools:>6,} {count:>10,} {report.tokens(count):>9,}", bar, width)
 
     yield f"{'In every prompt':{_NAME}} {'tools':>6} {'bytes':>10} {'~tokens':>9}"
     by_size = sorted(exposure.servers, key=lambda server: -server.weight.prompt)
     for server in by_size[:MAX_SERVERS]:
         if server.state == "unknown":
-            yield f"{_padded(server.name)} {'?':>6} {'?':>10} {'?':>9} left out: its tools are not known"
+            yield f"{padded(server.name, _NAME)} {'?':>6} {'?':>10} {'?':>9} left out: its tools are not known"
         else:
             yield row(server.name, server.weight.tools, server.weight.prompt, "░")
     rest = by_size[MAX_SERVERS:]
@@ -108,7 +108,7 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
         both, whole = (max(round(each / largest * room), 1 if each else 0) for each in (less, more))
         bar = "█" * both + ("░" if task.saved >= 0 else "▒") * (whole - both)
         figures = f"{task.calls:>5,} {size(task.through):>9} {size(task.direct):>9}"
-        yield _with_bar(f"{moment(task.began)[:19]} {_padded(task.id, 11)} {task.kind:8} {figures}", bar, width)
+        yield _with_bar(f"{moment(task.began)[:19]} {padded(task.id, 11)} {task.kind:8} {figures}", bar, width)
     if len(tasks.all) > len(shown):
         yield f"… {len(tasks.all) - len(shown):,} earlier tasks; --json has all of them"
     yield "█ both  ░ direct calling only  ▒ code mode only"
@@ -134,13 +134,6 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
 def _with_bar(figures: str, bar: str, width: int) -> str:
     """Return a row of figures and a bar, which is cut to the remaining columns."""
     return f"{figures} {bar[: max(0, width - columns(figures) - 1)]}".rstrip()
-
-
-def _padded(name: str, width: int = _NAME) -> str:
-    shown = cut(name, width)
-    while columns(shown) > width:
-        shown = shown[:-2] + "…"
-    return shown + " " * (width - columns(shown))
 
 
 def _escaped(text: str) -> str:

@@ -108,6 +108,14 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def padded(text: str, width: int) -> str:
+    """Return a text in exactly so many columns, escaped and shortened."""
+    shown = cut(text, width)
+    while columns(shown) > width:
+        shown = shown[:-2] + "…"
+    return shown + " " * (width - columns(shown))
+
+
 def as_json(trace: Trace) -> dict[str, Any]:
     """Return a trace as JSON, with times in Unix seconds and sizes in bytes."""
 
@@ -148,9 +156,7 @@ def as_json(trace: Trace) -> dict[str, Any]:
 
 
 def _row(name: str, label: int, bar: str, took: str, result: str) -> str:
-    shown = cut(name, label)
-    shown += " " * max(0, label - columns(shown))
-    return f"{shown} {bar} {took:>9}  {cut(result, _RESULT)}".rstrip()
+    return f"{padded(name, label)} {bar} {took:>9}  {cut(result, _RESULT)}".rstrip()
 
 
 def _call(call: Call, scale: Scale, room: int, trace: Trace) -> str:

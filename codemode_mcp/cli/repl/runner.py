@@ -1,0 +1,245 @@
+"""Run the programs of a session, and keep the names that they declare for later ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from codemode_mcp.cli.repl import cells
+from codemode_mcp.cli.repl.session import KEY, SessionNames, identifiers_in, position_in, unwrapped, wrapped
+from codemode_mcp.control.display import plain
+from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.program.preflight import inspect
+from codemode_mcp.program.syntax import line_count
+from codemode_mcp.runs.outputs import printed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from codemode_mcp.app.app import App
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.cli.repl.front import Front
+    from codemode_mcp.program.inspection import Preflight
+    from codemode_mcp.runs.operator import Operator
+    from codemode_mcp.settings import Language
+
+UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved lets a call pass"
+"""The author of the decision about a call that no person can approve."""
+
+CANCEL_SECONDS: Final = 3.0
+"""Time for a program to end after it was interrupted."""
+
+MAX_LISTED: Final = 20
+"""Lost names that are reported after one input."""
+
+_SHOWN_LINE: Final = re.compile(r"^\s*\d+ \| ", re.MULTILINE)
+"""A numbered line of the program in a message."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The program of one input.
+
+    Attributes:
+        source: the text that the author wrote.
+        preflight: None for a program that is run without the names of the session.
+    """
+
+    source: str
+    preflight: Preflight | None
+
+    def author(self, text: str) -> str:
+        """Return a text with positions in the author's source."""
+        if self.preflight is None:
+            return text
+        return unwrapped(text, self._lines, self.preflight.author_position)
+
+    @cached_property
+    def _lines(self) -> int:
+        return line_count(self.source)
+
+
+class Runner:
+    """Runs the programs of one session.
+
+    Attributes:
+        inputs: the programs so far.
+        last: the value of the latest program that has succeeded.
+        names: the names that the session keeps.
+        suspended: suspended programs by the id of their run.
+    """
+
+    def __init__(self, app: App, front: Front) -> None:
+        self._app = app
+        self._front = front
+        self._explained = False
+        self.inputs: list[str] = []
+        self.last: Any = None
+        self.names = SessionNames(None)
+        self.suspended: dict[str, Cell] = {}
+
+    def __repr__(self) -> str:
+        return f"<Runner: {len(self.inputs)} inputs, {len(self.suspended)} suspended>"
+
+    @property
+    def _owner(self) -> str:
+        owner = self._app.operator.owner
+        assert owner is not None
+        return owner
+
+    async def operator(self) -> Operator:
+        """Return the operator's view of all runs."""
+        return (await self._app.manager()).operator
+
+    async def run(self, source: str, language: Language | None) -> bool:
+        """Run a program until it ends or yields. Return True if it has not failed."""
+        self.inputs.append(source)
+        refused: CodeModeError | None = None
+        for text, cell in await self._candidates(source):
+            try:
+                outcome = await self._app.execute(
+                    text, language, self._app.operator, self._front.client, on_output=self._printer(cell)
+                )
+            except CodeModeError as error:
+                # Nothing has run. The error of the last candidate is shown, because that is the author's own text.
+                refused = error
+                continue
+            return await self._follow(outcome, cell)
+        assert refused is not None
+        self._fail(refused.code, refused.message, Cell(source, None))
+        return False
+
+    async def resume(self, run_id: str) -> bool:
+        """Resume a suspended program as `run` does. Raises `CodeModeError`."""
+        cell = self.suspended[run_id]
+        async with self._watched(run_id):
+            outcome = await self._app.observe(run_id, self._owner, client=self._front.client)
+        return await self._follow(outcome, cell)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a suspended program."""
+        del self.suspended[run_id]
+        await (await self.operator()).cancel(run_id)
+
+    async def forget_names(self) -> None:
+        """Forget all names of the session, and the last value."""
+        await self._app.execute(f"store({json.dumps(KEY)}, {{}})", "javascript", self._app.operator)
+        self.names, self.last = SessionNames(await self._app.stored(self._owner, KEY)), None
+
+    async def _candidates(self, source: str) -> list[tuple[str, Cell]]:
+        """Return the programs that an input may stand for. The first valid one is run.
+
+        Most of them are the source with code around it, for the names of the session. The last one is the source
+        alone: its errors are about the author's text.
+        """
+        candidates: list[tuple[str, Cell]] = []
+        try:
+            preflight = inspect(source, "javascript")
+        except ProgramError:
+            preflight = None
+        if preflight is not None:
+            last, words = None, identifiers_in(source)
+            earlier = not words.isdisjoint(self.names.all)
+            if self.last is not None and "_" in words:
+                last = await self._app.offload(self._owner, json.dumps(self.last, ensure_ascii=False))
+            declared = cells.declared(source)
+            texts = [source] if preflight.returning is None else [preflight.returning, source]
+            if not declared and (stripped := source.strip()).startswith("{") and stripped.endswith("}"):
+                texts.insert(0, f"return ({source}\n)")  # an object rather than a block, as at other prompts
+            cell = Cell(source, preflight)
+            candidates = [(wrapped(text, declared, earlier=earlier, last=last), cell) for text in texts]
+        return [*candidates, (source, Cell(source, None))]
+
+    def _printer(self, cell: Cell) -> Callable[[Sequence[Mapping[str, Any]]], None]:
+        def show(outputs: Sequence[Mapping[str, Any]]) -> None:
+            for item in outputs:
+                self._front.print(cell.author(printed(item)))
+
+        return show
+
+    @asynccontextmanager
+    async def _watched(self, run_id: str) -> AsyncIterator[None]:
+        """Forget a run that fails or is interrupted, and cancel it in the second case."""
+        try:
+            yield
+        except CodeModeError:
+            self.suspended.pop(run_id, None)
+            raise
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
+                await (await self.operator()).cancel(run_id)
+            self.suspended.pop(run_id, None)
+            raise
+
+    async def _follow(self, outcome: Outcome, cell: Cell) -> bool:
+        """Observe a run until it ends or yields, and show the outcome."""
+        operator = await self.operator()
+        try:
+            async with self._watched(outcome.run_id):
+                while outcome.status == "waiting" and outcome.reason != "yield":
+                    if not self._front.decides:
+                        operator.decide(outcome.run_id, None, approved=False, by=UNATTENDED)
+                    cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
+                    if cancel:
+                        self._front.say(
+                            "a server asks a question that cannot be answered here, so the program is cancelled"
+                        )
+                    outcome = await self._app.observe(
+                        outcome.run_id, self._owner, cancel=cancel, client=self._front.client
+                    )
+        except CodeModeError as error:
+            self._fail(error.code, error.message, cell)
+            return False
+        return await self._show(outcome, cell)
+
+    async def _show(self, outcome: Outcome, cell: Cell) -> bool:
+        """Show an outcome. Return False for a failure."""
+        for note in (*outcome.notes, *outcome.asked):
+            if not note.startswith("A person has to approve "):
+                self._front.say(cell.author(note))
+        if outcome.status == "waiting":
+            self.suspended[outcome.run_id] = cell
+            why = "" if outcome.yielded is None else f": {plain(outcome.yielded)}"
+            self._front.say(f"the program has yielded control{why}")
+            for call in outcome.pending:
+                self._front.say(f"  it waits for {plain(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)")
+            self._front.say(".wait resumes it, .cancel ends it")
+            return True
+        self.suspended.pop(outcome.run_id, None)
+        if outcome.dropped:
+            self._front.say(f"{outcome.dropped:,} characters of output were dropped: a program may print 8 Mi of them")
+        await self._keep_names(cell)
+        if outcome.status == "failed":
+            self._fail(outcome.code, outcome.error, cell)
+            return False
+        self.last = outcome.value
+        if outcome.value is not None:
+            self._front.value(outcome.value)
+        return True
+
+    def _fail(self, code: str, message: str, cell: Cell) -> None:
+        """Show an error, with its code unless the program itself has thrown it."""
+        message = cell.author(message)
+        at = None if _SHOWN_LINE.search(message) else position_in(message)
+        place = None if at is None else (cell.source, *at)
+        self._front.fail(message if code == "internal_error" else f"{code}: {message}", place)
+
+    async def _keep_names(self, cell: Cell) -> None:
+        """Read the names for later programs, and report those that could not be kept."""
+        if cell.preflight is None:
+            if cells.declared(cell.source):
+                self._front.say("the names of this input are not kept, because it could only be run unchanged")
+            return
+        before, self.names = self.names.lost, SessionNames(await self._app.stored(self._owner, KEY))
+        for name, kind in list(self.names.lost.items())[:MAX_LISTED]:
+            if before.get(name) != kind:
+                self._front.say(f"{plain(name)} is {plain(kind)}: later inputs will not have it")
+                if not self._explained:
+                    self._front.say("each input is a program of its own; JSON and the text of functions are passed on")
+                    self._explained = True
