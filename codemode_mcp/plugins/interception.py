@@ -17,7 +17,7 @@ import anyio
 from codemode_mcp.errors import PluginError, PolicyDenied, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID, ChangeInput, DenyCall, NoteCall, ToolCallEvent, ToolError
-from codemode_mcp.plugins.running import is_async, run_async, run_code, text_of
+from codemode_mcp.plugins.running import CodeOwner, is_async, run_async, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
 from codemode_mcp.policy.rules import glob_pattern
 
@@ -92,14 +92,6 @@ class _ToolInterceptors:
         object.__setattr__(self, "waits", waits)
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    """The plugin whose hook runs, as a `running.Owner`."""
-
-    name: str
-    threads: Threads
-
-
 class Interceptors:
     """The hooks and middleware of all plugins. Satisfies `dispatch.Interception`.
 
@@ -112,7 +104,7 @@ class Interceptors:
         self._middleware: tuple[Registered, ...] = ()
         self._missing: Mapping[str, tuple[str, ...]] = {}
         self._by_tool: dict[str, _ToolInterceptors] = {}
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, CodeOwner] = {}
         self._applied = anyio.Event()
         self.is_ready = False
 
@@ -162,11 +154,7 @@ class Interceptors:
         return bool(self._of(tool_id).middleware)
 
     async def before(
-        self,
-        event: ToolCallEvent,
-        called: str,
-        note: Callable[[str], None],
-        accept: Callable[[str], JsonObject],
+        self, event: ToolCallEvent, called: str, note: Callable[[str], None], accept: Callable[[str], JsonObject]
     ) -> JsonObject:
         """Implement `dispatch.Interception`."""
         interceptors = self._of(event.tool_id)
@@ -185,11 +173,7 @@ class Interceptors:
         return event.input
 
     def before_now(
-        self,
-        event: ToolCallEvent,
-        called: str,
-        note: Callable[[str], None],
-        accept: Callable[[str], JsonObject],
+        self, event: ToolCallEvent, called: str, note: Callable[[str], None], accept: Callable[[str], JsonObject]
     ) -> JsonObject:
         """Implement `dispatch.Interception`."""
         for each in self._of(event.tool_id).hooks:
@@ -240,7 +224,7 @@ class Interceptors:
         owner = self._owners.get(each.plugin)
         if owner is None:
             # Hooks have threads of their own, since tools may take long.
-            owner = self._owners[each.plugin] = _Owner(each.plugin, Threads(THREADS, f"hooks of {each.plugin}"))
+            owner = self._owners[each.plugin] = CodeOwner(each.plugin, Threads(THREADS, f"hooks of {each.plugin}"))
         try:
             run = run_async if each.is_async else run_code
             return await run(owner, what, each.timeout, each.callback, *arguments)

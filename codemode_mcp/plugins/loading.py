@@ -9,7 +9,6 @@ import inspect
 import logging
 import sys
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,7 +18,7 @@ from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolError
 from codemode_mcp.plugins.interception import THREADS
 from codemode_mcp.plugins.registry import Plugin, Registration
-from codemode_mcp.plugins.running import described, run_code, text_of
+from codemode_mcp.plugins.running import CodeOwner, described, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
 
 if TYPE_CHECKING:
@@ -41,14 +40,6 @@ UNLOAD_SECONDS: Final = 2.0
 
 class LoadError(Exception):
     """A plugin is refused. The message tells the operator why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PartialPlugin:
-    """A plugin that failed to load, as the owner of its `on_unload` callbacks."""
-
-    name: str
-    threads: Threads
 
 
 def installed() -> dict[str, list[str]]:
@@ -152,7 +143,7 @@ async def load(
         registration.check()
     except BaseException as error:
         registration.close()
-        await unload(_PartialPlugin(settings.name, threads), registration.unload)
+        await unload(CodeOwner(settings.name, threads), registration.unload)
         if isinstance(error, LoadError | asyncio.CancelledError):
             raise
         if isinstance(error, ValueError):

@@ -9,6 +9,7 @@ import math
 import traceback
 import types
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,14 +40,24 @@ class TimedOutError(Exception):
 
 
 class Owner(Protocol):
-    """The plugin whose code runs, such as a `registry.Plugin`."""
+    """The plugin whose code runs, such as a `registry.Plugin`.
+
+    Attributes:
+        threads: threads for code that is not async.
+    """
 
     @property
     def name(self) -> str: ...
     @property
-    def threads(self) -> Threads:
-        """Threads for code that is not async."""
-        ...
+    def threads(self) -> Threads: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOwner:
+    """An `Owner` with threads of its own: for hooks, or for a plugin that is not loaded."""
+
+    name: str
+    threads: Threads
 
 
 async def run_code(plugin: Owner, what: str, seconds: float, function: Callable[..., Any], *args: Any) -> Any:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from codemode_mcp.program.syntax import (
-    LINE_END,
-    Span,
-    span_of,
-    words,
-)
+from codemode_mcp.program.syntax import LINE_END, Span, span_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

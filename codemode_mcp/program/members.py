@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from codemode_mcp.did_you_mean import nearest, plain
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.inspection import CELL_FILES, MemberCall, Preflight
-from codemode_mcp.program.syntax import (
-    words,
-)
+from codemode_mcp.program.syntax import words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -17,11 +17,7 @@ from codemode_mcp.program.implicit_return import RETURN, returned_span
 from codemode_mcp.program.inspection import CELL_FILES, Called, Preflight
 from codemode_mcp.program.program_form import CALL, whole_function
 from codemode_mcp.program.source_map import Grown
-from codemode_mcp.program.syntax import (
-    from_utf16_units,
-    parse,
-    utf16_units,
-)
+from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units
 from codemode_mcp.program.uses import Finder
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     Members = Callable[[Preflight], Awaitable[Mapping[str, Collection[str] | None]]]
     """Return the members of `MCP` that a program sees, by the servers that its preflight found."""
+
+Result = TypeVar("Result")
 
 MAX_SOURCE = 1_100_000
 """Maximum number of characters of one program."""
@@ -156,10 +158,7 @@ class Preparer:
             refused: the error of the transform, if the program was tried as TypeScript.
         """
         positions, found = prepared.program.positions, prepared.preflight
-        if len(found.source) > _LARGE_SOURCE:
-            error = await anyio.to_thread.run_sync(_syntax_error, thrown, positions, found, limiter=self._inspecting)
-        else:
-            error = _syntax_error(thrown, positions, found)
+        error = await self._in_thread_if_large(found.source, _syntax_error, thrown, positions, found)
         # If esbuild gets further than the engine, the program is TypeScript with a mistake.
         return refused if refused is not None and 0 < _line_of(error) < _line_of(refused) else error
 
@@ -177,15 +176,15 @@ class Preparer:
     async def _is_typescript(self, source: str) -> bool:
         if "typescript" not in self._settings.languages:
             return False
+        return await self._in_thread_if_large(source, _is_typescript, source)
+
+    async def _in_thread_if_large(self, source: str, function: Callable[..., Result], *arguments: Any) -> Result:
         if len(source) > _LARGE_SOURCE:
-            return await anyio.to_thread.run_sync(_is_typescript, source, limiter=self._inspecting)
-        return _is_typescript(source)
+            return await anyio.to_thread.run_sync(function, *arguments, limiter=self._inspecting)
+        return function(*arguments)
 
     async def _unfence(self, cell: Cell, note: Note) -> Cell:
-        if len(cell.source) > _LARGE_SOURCE:
-            fenced = await anyio.to_thread.run_sync(take_fence, cell.source, limiter=self._inspecting)
-        else:
-            fenced = take_fence(cell.source)
+        fenced = await self._in_thread_if_large(cell.source, take_fence, cell.source)
         if fenced is None:
             return cell
         _refuse_shell(fenced.source)
@@ -199,10 +198,7 @@ class Preparer:
             raise ProgramError(
                 "unsupported_language", f"language {cell.language!r} is not enabled here; enabled: {', '.join(enabled)}"
             )
-        language = cell.language or "javascript"
-        if len(cell.source) > _LARGE_SOURCE:
-            return await anyio.to_thread.run_sync(inspect, cell.source, language, limiter=self._inspecting)
-        return inspect(cell.source, language)
+        return await self._in_thread_if_large(cell.source, inspect, cell.source, cell.language or "javascript")
 
 
 def _is_typescript(source: str) -> bool:

@@ -6,12 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.program.syntax import (
-    FUNCTIONS,
-    Span,
-    span_of,
-    words,
-)
+from codemode_mcp.program.syntax import FUNCTIONS, Span, span_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

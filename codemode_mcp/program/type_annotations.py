@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from codemode_mcp.program.syntax import (
-    parse,
-    utf16_units,
-    words,
-)
+from codemode_mcp.program.syntax import parse, utf16_units, words
 
 _TYPES = words(
     "abstract_class_declaration accessibility_modifier ambient_declaration as_expression enum_declaration "

@@ -6,11 +6,23 @@ process has the run.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.runs.store import News, StoredCall, already_observed, expired_run, unknown_run
+from codemode_mcp.runs.end_records import outcome_of, view_of
+from codemode_mcp.runs.store import (
+    Claim,
+    EndedRun,
+    News,
+    StoredCall,
+    StoredCatalog,
+    SuspendedRun,
+    already_observed,
+    expired_run,
+    unknown_run,
+)
 from codemode_mcp.stores.ending import left_of
 from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
@@ -18,8 +30,8 @@ from codemode_mcp.stores.work import Alive, Notify, Now, Query
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.store import StoredStatus
+    from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.work import Work
 
@@ -46,47 +58,18 @@ class KnownRun:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEnd:
-    """The stored end of a run.
-
-    Attributes:
-        left: seconds until it is forgotten.
-    """
-
-    state: RunState
-    size: int
-    left: float
-    outcome: str
-    view: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class ClaimedRun:
     """A claimed run as it is stored.
 
     Attributes:
-        age: seconds since the run was suspended.
-        left: seconds until it expires.
-        catalog: the hash of its catalog.
-        text: the text of its catalog; empty if `known`.
-        printed: its output; empty if `known`.
-        known: whether this process has catalog and output in memory.
+        token: the new fencing token.
+        known: whether this process has catalog and output in memory, so that `claim` lacks them.
+        claim: the claim. Its times are relative to now.
     """
 
     token: int
-    reason: str
-    age: float
-    left: float
-    snapshot: bytes
-    record: str
-    manifest: str
-    catalog: str | None
-    text: str
-    view: str | None
-    calls: tuple[StoredCall, ...]
     known: bool
-    printed: tuple[str, ...]
-    share: str
+    claim: Claim
 
 
 def claim(
@@ -98,8 +81,8 @@ def claim(
     manifests: Mapping[str, str],
     settings: CodeModeSettings,
     age: float,
-) -> Work[StoredRun | StoredEnd]:
-    """Claim a run as `RunStore.claim` does.
+) -> Work[ClaimedRun | EndedRun]:
+    """Claim a run as `RunStore.claim` does. Times in the result are relative to now.
 
     Args:
         manifests: texts of manifests by hash, as far as this process knows them.
@@ -118,13 +101,14 @@ def claim(
     _, share, state, token, holder, suspender, reason, suspended, expires, size, catalog, manifest, view, outcome = (
         rows[0]
     )
-    shown = None if view is None else blobs.text_of(owner, run_id, "view", view)
+    shown = None if view is None else _readable_view(blobs.text_of(owner, run_id, "view", view))
     if state == "expired" and expires > now:
         raise expired_run(run_id, settings)
     if state != "waiting":
         if expires <= now or outcome is None:
             raise unknown_run(run_id)
-        return StoredEnd(state, size, expires - now, blobs.text_of(owner, run_id, "outcome", outcome), shown)
+        ends = outcome_of(blobs.text_of(owner, run_id, "outcome", outcome))
+        return EndedRun(run_id, owner, ends, size, expires - now, state, shown)
     if holder == process:
         if known_run is not None and known_run.driving:
             raise already_observed(run_id)
@@ -154,22 +138,28 @@ def claim(
         if catalog is not None:
             text = yield from _catalog_text(catalog, blobs)
         printed = yield from _printed(run_id, owner, blobs)
-    return StoredRun(
-        token + 1,
-        reason,
-        now - suspended,
-        left,
+    run = SuspendedRun(
+        run_id,
+        owner,
         blobs.bytes_of(owner, run_id, "snapshot", snapshot),
-        blobs.text_of(owner, run_id, "record", record),
         manifest_text,
-        None if catalog is None else unescaped(blobs.content_hash(catalog)),
-        text,
-        shown,
+        "yield" if reason == "yield" else "pending_tools",
+        suspended - now,
+        left,
+        blobs.text_of(owner, run_id, "record", record),
         calls,
-        known,
-        printed,
-        unescaped(share) or owner,
+        None if catalog is None else StoredCatalog(unescaped(blobs.content_hash(catalog)), lambda: text),
+        shown,
+        share=unescaped(share) or owner,
     )
+    return ClaimedRun(token + 1, known, Claim(run, catalog=text, printed=printed))
+
+
+def _readable_view(text: str) -> RunView | None:
+    """Return a stored view; None for one of another version, which must not stop the run."""
+    with suppress(ProgramError):
+        return view_of(text)
+    return None
 
 
 def _printed(run_id: str, owner: str, blobs: Blobs) -> Work[tuple[str, ...]]:

@@ -126,9 +126,7 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
     for some in batches(list(past)):
         # A run that was claimed or suspended again since is left for the next sweep.
         rows = yield Query(
-            f"SELECT id, holder FROM runs WHERE {expired} AND id IN ({placeholders(some)})",
-            (*times, *some),
-            locks=True,
+            f"SELECT id, holder FROM runs WHERE {expired} AND id IN ({placeholders(some)})", (*times, *some), locks=True
         )
         ids = tuple(
             run for run, holder in rows if holder == past[run] and not (holder == process and driven(unescaped(run)))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.to_thread import run_sync
 
-from codemode_mcp.errors import ProgramError, StoreUnavailable
-from codemode_mcp.runs.end_records import outcome_of, outcome_text, view_of, view_text
-from codemode_mcp.runs.store import Claim, EndedRun, Fenced, StoredCatalog, SuspendedRun, already_observed
+from codemode_mcp.errors import StoreUnavailable
+from codemode_mcp.runs.end_records import outcome_text, view_text
+from codemode_mcp.runs.store import Claim, EndedRun, Fenced, SuspendedRun, already_observed
 from codemode_mcp.stores import claiming, ending, listing, suspending
 from codemode_mcp.stores.rows import BATCH_SIZE, KEPT_MANIFESTS, UTF8, Blobs, batches, damaged, manifest_hash, unescaped
 
@@ -198,16 +197,8 @@ class DurableStore:
             log.warning("a row of run %s is damaged: %r", run_id[:12], error)
             raise damaged("a row has a form that no version of codemode-mcp writes") from None
         now = self._clock()
-        if isinstance(found, claiming.StoredEnd):
-            return EndedRun(
-                run_id,
-                owner,
-                outcome_of(found.outcome),
-                found.size,
-                now + found.left,
-                found.state,
-                _readable_view(found.view),
-            )
+        if isinstance(found, EndedRun):
+            return replace(found, expires=now + found.expires)
         known = self._known.setdefault(run_id, claiming.KnownRun())
         current = known.current and known.token == found.token - 1
         known.token = found.token
@@ -217,26 +208,14 @@ class DurableStore:
             return await self._claim(run_id, owner)
         known.driving = True
         known.current = current
-        digest = manifest_hash(found.manifest)
-        self._manifests[digest] = found.manifest
+        run = found.claim.run
+        digest = manifest_hash(run.manifest)
+        self._manifests[digest] = run.manifest
         self._manifests.move_to_end(digest)
         if len(self._manifests) > KEPT_MANIFESTS:
             self._manifests.popitem(last=False)
-        run = SuspendedRun(
-            run_id,
-            owner,
-            found.snapshot,
-            found.manifest,
-            "yield" if found.reason == "yield" else "pending_tools",
-            now - found.age,
-            now + found.left,
-            found.record,
-            found.calls,
-            None if found.catalog is None else StoredCatalog(found.catalog, lambda: found.text),
-            _readable_view(found.view),
-            share=found.share,
-        )
-        return Claim(run, current, found.text, found.printed)
+        run = replace(run, suspended=now + run.suspended, expires=now + run.expires)
+        return replace(found.claim, run=run, current=current)
 
     async def release(self, run_id: str, owner: str) -> None:
         known = self._known.get(run_id)
@@ -370,10 +349,3 @@ class DurableStore:
         with anyio.CancelScope(shield=True):
             result = await self._database.execute(work)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows
-
-
-def _readable_view(text: str | None) -> RunView | None:
-    """Return a stored view; None also for one of another version, which must not stop the run."""
-    with suppress(ProgramError):
-        return None if text is None else view_of(text)
-    return None

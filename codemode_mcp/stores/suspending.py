@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from codemode_mcp.runs.store import Fenced, check_quotas
 from codemode_mcp.stores.ending import CATALOG_SECONDS
 from codemode_mcp.stores.rows import Blobs, escaped, placeholders
-from codemode_mcp.stores.work import Now, Query
+from codemode_mcp.stores.work import Now, Query, insert
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,23 +93,20 @@ def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
         # The output is stored already if the answer to this was lost. It may have grown since.
         before = yield Query("SELECT LENGTH(body) FROM outputs WHERE run = ? AND at = ?", (run_id, run.printed_from))
         added -= before[0][0] if before else 0
-    holder = None if write.releases else process
+    row: dict[str, object] = {
+        "holder": None if write.releases else process,
+        "parker": process,
+        "reason": run.reason,
+        "parked": suspended,
+        "expires": expires,
+        "manifest": write.manifest,
+        "view": sealed.view,
+    }
     if rows:
+        changes = "".join(f"{column} = ?, " for column in row)
         yield Query(
-            "UPDATE runs SET version = version + 1, holder = ?, parker = ?, reason = ?, parked = ?, expires = ?, "
-            "size = ? + printed, printed = printed + ?, manifest = ?, view = ? WHERE id = ?",
-            (
-                holder,
-                process,
-                run.reason,
-                suspended,
-                expires,
-                sealed.size + added,
-                added,
-                write.manifest,
-                sealed.view,
-                run_id,
-            ),
+            f"UPDATE runs SET {changes}version = version + 1, size = ? + printed, printed = printed + ? WHERE id = ?",
+            (*row.values(), sealed.size + added, added, run_id),
         )
         if catalog is not None:
             yield Query(
@@ -121,31 +118,10 @@ def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
         )
     else:
         began = now if run.view is None else now - run.view.age_ms / 1000
-        yield Query(
-            "INSERT INTO runs (id, owner, share, state, version, token, holder, parker, cancel, reason, began, parked, "
-            "expires, size, printed, catalog, manifest, view) "
-            "VALUES (?, ?, ?, 'waiting', 1, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                run_id,
-                owner,
-                escaped(run.counts_for),
-                token,
-                holder,
-                process,
-                run.reason,
-                began,
-                suspended,
-                expires,
-                sealed.size + added,
-                added,
-                catalog,
-                write.manifest,
-                sealed.view,
-            ),
-        )
-        yield Query(
-            "INSERT INTO snapshots (run, record, snapshot) VALUES (?, ?, ?)", (run_id, sealed.record, sealed.snapshot)
-        )
+        row |= {"id": run_id, "owner": owner, "share": escaped(run.counts_for), "state": "waiting", "version": 1}
+        row |= {"token": token, "cancel": 0, "began": began, "size": sealed.size + added, "printed": added}
+        yield insert("runs", {**row, "catalog": catalog})
+        yield insert("snapshots", {"run": run_id, "record": sealed.record, "snapshot": sealed.snapshot})
     if sealed.printed is not None:
         yield Query(
             "INSERT INTO outputs (run, at, body) VALUES (?, ?, ?) "

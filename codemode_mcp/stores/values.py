@@ -279,17 +279,7 @@ def _insert(usage: _Usage, entry: _Entry, now: float, limit: int) -> Work[bool]:
         "INSERT INTO kept (owner, name, kind, number, label, body, characters, size, used) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, name) DO UPDATE SET label = excluded.label, "
         "body = excluded.body, characters = excluded.characters, size = excluded.size, used = excluded.used",
-        (
-            usage.owner,
-            entry.name,
-            entry.kind,
-            number,
-            entry.label,
-            entry.body,
-            len(entry.put.text),
-            entry.size,
-            now,
-        ),
+        (usage.owner, entry.name, entry.kind, number, entry.label, entry.body, len(entry.put.text), entry.size, now),
     )
     usage.size += needed
     usage.latest = max(usage.latest, number)

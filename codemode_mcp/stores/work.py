@@ -7,7 +7,7 @@ effect except through its requests. Its SQL is valid in both SQLite and PostgreS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -49,6 +49,12 @@ class Notify:
 @dataclass(frozen=True, slots=True)
 class Now:
     """A request for the time in seconds since the epoch, by the clock that all processes share."""
+
+
+def insert(table: str, row: Mapping[str, Any]) -> Query:
+    """Return the query that inserts a row, given by column."""
+    marks = ", ".join("?" * len(row))
+    return Query(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
 
 Request = Query | Alive | Notify | Now
