@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 # A quoted text or name, a comment, or a placeholder.
@@ -25,6 +27,13 @@ def numbered(sql: str, locks: bool = False) -> str:
 
     text = _PARTS.sub(part, sql)
     return f"{text} FOR UPDATE" if locks else text
+
+
+def plain_value(value: Any) -> Any:
+    """Convert a sum, which PostgreSQL returns as `Decimal`, to the type that SQLite returns."""
+    if type(value) is not Decimal:
+        return value
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 SCHEMA = "codemode_mcp"

@@ -17,14 +17,13 @@ from __future__ import annotations
 import logging
 import uuid
 from contextlib import asynccontextmanager, suppress
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.installation import install_command
-from codemode_mcp.stores.dialect import BadAddress, address, numbered
+from codemode_mcp.stores.dialect import BadAddress, address, numbered, plain_value
 from codemode_mcp.stores.lease import Lease, lease_clock
 from codemode_mcp.stores.postgres_notifications import Notifications
 from codemode_mcp.stores.postgres_server import CONNECT_TIMEOUT, Retry, Server
@@ -298,7 +297,7 @@ class PostgresDatabase:
         match request:
             case Query(sql, values, locks):
                 rows = await connection.fetch(numbered(sql, locks), *values)
-                return [tuple(_plain(found) if type(found) is Decimal else found for found in row) for row in rows]
+                return [tuple(map(plain_value, row)) for row in rows]
             case Alive(processes):
                 others = list(processes - {self.process})
                 found = await connection.fetch(_ALIVE, others) if others else ()
@@ -395,11 +394,6 @@ def _is_closed(connection: Any) -> bool:
         return bool(connection.is_closed())
     except Exception:
         return True
-
-
-def _plain(number: Decimal) -> int | float:
-    """Convert a sum to the type that SQLite returns."""
-    return int(number) if number == number.to_integral_value() else float(number)
 
 
 def _only_reads(sql: str) -> bool:
