@@ -1,1 +1,1 @@
-"""One nested call of a program: its arguments, whether it may be made, and its way to a tool and back."""
+"""One nested call of a program: the check of its arguments, the decision about it, and the way to a tool and back."""

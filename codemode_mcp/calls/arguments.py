@@ -1,4 +1,4 @@
-"""Arguments of a nested call, checked against the tool's input schema before anything is sent."""
+"""The arguments of a nested call, checked against the tool's input schema before the call is sent."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ MAX_TIMEOUT_MS = 600_000
 _MAX_PROBLEMS = 20
 _MAX_LINE = 640
 _MAX_BYTES = 3_800
-"""Bytes of all lines together. A message is a little longer, and has the signature."""
+"""Bytes of all lines together. The message is a little longer, because it also has the signature."""
 
 _MAX_IGNORED = 120
-"""Characters of the names that are not declared."""
+"""Characters of the list of undeclared names."""
 
 _MAX_COMPARED = 500
-"""Pairs of an undeclared and a declared name that are compared for slips."""
+"""Pairs of an undeclared and a declared name that are compared to find misspelt names."""
 
 _MAX_TRIED = 32
-"""Defaults that are tried one by one where they do not fit together."""
+"""Defaults that are tried one by one if they do not fit together."""
 
 _MAX_DECLARED = 2_000
 """Declared names that an undeclared one is compared with."""
 
-_MAX_KEPT = 100_000
-"""Weight of the compiled schemas that are kept, about 1 kB each: one for a subschema or for `_CHARACTERS`."""
+_MAX_WEIGHT = 100_000
+"""Weight of the compiled schemas in memory: one, or about 1 kB, for a subschema or for `_CHARACTERS` of text."""
 _CHARACTERS = 1_000
 
 _OPENING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"})
-"""Keywords by which a schema says whether it takes properties that it does not declare."""
+"""Keywords that say which undeclared properties a schema accepts."""
 
 _COMBINING = frozenset(
     (
@@ -59,21 +59,21 @@ _COMBINING = frozenset(
         *("dependentRequired", "dependentSchemas", "dependencies"),
     )
 )
-"""Keywords by which a schema may need or take a property that it does not declare itself."""
+"""Keywords by which a schema may require or accept a property that it does not declare."""
 
 
 class ArgumentChecker:
     """A checker of arguments that compiles each schema once.
 
-    Some schemas are not used: those that do not compile, that refer to something outside themselves, or that have
-    patterns which cannot be matched in linear time. Their tools check their own arguments.
+    A schema is not used if it does not compile, refers to another document, or has a pattern that cannot be matched in
+    linear time. The tool then checks the arguments itself.
     """
 
     def __init__(self) -> None:
-        # By the id of the schema, which is kept with its check so that no other object gets the id. Tools come and go:
-        # the least recently used check goes first.
+        # Checks by the id of the schema. The schema is kept with its check so that no other object gets the id. Tools
+        # come and go, so the least recently used check is dropped first.
         self._checks: OrderedDict[int, tuple[Mapping[str, Any], _Check]] = OrderedDict()
-        self._kept = 0
+        self._weight_of_all = 0
 
     def prepare(
         self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: Callable[[], str]
@@ -85,7 +85,7 @@ class ArgumentChecker:
             signature: called for the tool's signature if something is wrong.
 
         Raises:
-            ProgramError: `nested_tool_failed` with every problem by its path, and the signature.
+            ProgramError: `nested_tool_failed`, with every problem by its path, and the signature.
         """
         if call.count > 2:
             raise _refusal(expression, [f"takes one object and options, got {call.count} arguments"], signature())
@@ -100,7 +100,7 @@ class ArgumentChecker:
 
     @staticmethod
     def timeout(call: ToolCall, expression: str, signature: Callable[[], str]) -> float | None:
-        """Return the timeout in seconds that a call sets with its options; None where it sets none.
+        """Return the timeout in the options of a call, in seconds; None if there is none.
 
         Raises:
             ProgramError: `nested_tool_failed`, for invalid options.
@@ -123,10 +123,10 @@ class ArgumentChecker:
         found = self._checks.get(id(schema))
         if found is None:
             found = self._checks[id(schema)] = (schema, _Check(schema))
-            self._kept += found[1].weight
-            while self._kept > _MAX_KEPT and len(self._checks) > 1:
+            self._weight_of_all += found[1].weight
+            while self._weight_of_all > _MAX_WEIGHT and len(self._checks) > 1:
                 _, (_, oldest) = self._checks.popitem(last=False)
-                self._kept -= oldest.weight
+                self._weight_of_all -= oldest.weight
         else:
             self._checks.move_to_end(id(schema))
         return found[1]
@@ -156,19 +156,19 @@ class _Check:
         }
         if self._validator is not None:
             self._defaults = _fitting(self._defaults, schema)
-        # Declared names by their spelling, for schemas that leave other names open. Made at the first undeclared one.
+        # Declared names by their spelling, for schemas that accept other names, made for the first undeclared name.
         self._declared: dict[str, None] | None = None
         self._by_spelling: dict[str, str] = {}
         self._by_letter: dict[str, list[str]] = {}
 
     def __call__(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Return the object to send, and its problems as lines."""
+        """Return the object to send, and its problems, one a line."""
         filled = {name: value for name, value in self._defaults.items() if name not in given}
         arguments = {**given, **filled} if filled else given
         if self._validator is None:
             return arguments, []
         if not self._validator.is_valid(arguments):
-            # Defaults that the program does not need must not make its call invalid, nor appear in messages.
+            # Optional defaults must neither make the call invalid nor appear in messages.
             least = given | {name: value for name, value in filled.items() if name in self._required}
             if not filled or not self._validator.is_valid(least):
                 return arguments, self._lines(least, given)
@@ -179,7 +179,7 @@ class _Check:
         return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
 
     def _with_defaults(self, arguments: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
-        """Return valid arguments with every default that leaves them valid, tried one by one."""
+        """Add each default with which the arguments stay valid."""
         assert self._validator is not None
         for name, value in list(filled.items())[:_MAX_TRIED]:
             more = {**arguments, name: value}
@@ -196,7 +196,7 @@ class _Check:
         return _lines(problems, complete=complete) or ["input: does not fit the schema"]
 
     def _advised(self, problems: list[Problem], given: dict[str, Any]) -> list[Problem]:
-        """Return the problems, with the advice to leave out an optional argument that must not be null."""
+        """Add advice to problems with null for an optional argument: leave it out."""
         nulls = {(name,) for name, value in given.items() if value is None and name not in self._required}
         if self._is_combined:  # any argument may be needed
             return problems
@@ -208,7 +208,7 @@ class _Check:
         ]
 
     def _ignored(self, given: dict[str, Any], problems: list[Problem]) -> list[Problem]:
-        """Return one problem for the undeclared arguments that a refused call has and that no other problem names."""
+        """Return one problem for all undeclared arguments of a refused call that no other problem names."""
         named = {problem.path[:1] for problem in problems}
         declared = self._declared or {}
         names = [name for name in given if name not in declared and name not in self._required and (name,) not in named]
@@ -218,9 +218,9 @@ class _Check:
         return [Problem((), f"not declared: {listed_names(names, _MAX_IGNORED)}; there are {there}")]
 
     def _slips(self, given: dict[str, Any]) -> list[Problem]:
-        """Return the undeclared arguments that look like misspelt declared ones, for a schema that leaves others open.
+        """Return problems for undeclared arguments that look like misspelt ones, if the schema accepts others.
 
-        The tool would ignore such an argument without an error, and the one that was meant would be missing.
+        The tool would ignore such an argument without an error, and the intended argument would be missing.
         """
         if self._declared is None:
             names = self._properties if self._is_left_open else ()
@@ -259,7 +259,7 @@ class _Check:
 
 
 def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that fit their properties. Those that cannot be checked within a bound are taken to fit."""
+    """Return the defaults that fit their properties, and those that cannot be checked within a limit."""
     parts = SchemaParts(schema)
     return {
         name: value
@@ -269,7 +269,7 @@ def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
 
 
 def _weight(schema: Mapping[str, Any]) -> int:
-    """Return roughly how much memory a compiled schema takes, in units of a subschema."""
+    """Return the approximate memory of a compiled schema, in units of a subschema."""
     weight, stack = 1.0, [schema]
     while stack:
         here: Any = stack.pop()
@@ -282,6 +282,7 @@ def _weight(schema: Mapping[str, Any]) -> int:
 
 
 def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
+    """Return the first argument of a call. Raise `ProgramError` if it is too large or nested too deep."""
     if call.input is None:
         return {}
     try:
@@ -326,7 +327,7 @@ _TOO_DEEP = object()
 
 
 def _lines(problems: list[Problem], *, complete: bool) -> list[str]:
-    """Return a line for each problem, as many as there is room for."""
+    """Return a line for each problem, as far as there is room."""
     lines: list[str] = []
     size = 0
     for problem in problems[:_MAX_PROBLEMS]:
@@ -345,7 +346,7 @@ _OPTIONS = ("timeoutMs",)
 
 
 def _options_problem(options: Any) -> str | None:
-    """Return what is wrong with the second argument of a call; None for valid options."""
+    """Return the problem with the second argument of a call; None if it is valid."""
     if not isinstance(options, dict):
         return f"takes one object, and options such as {{ timeoutMs: 5000 }} after it, got {seen(options)}"
     for name in options:

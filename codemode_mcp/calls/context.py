@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Via
 
 MAX_NEAREST = 20
-"""Unknown ids of one run for which the error names the nearest ids. It takes long among thousands of tools."""
+"""Unknown ids of one run for which the error names the nearest ids. The search takes long among thousands of tools."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of what a run asked for.
+    """The numbers of a run's look-ups and calls.
 
     Attributes:
-        by_id: tools by an id that does not exist.
+        by_id: look-ups and calls of an id that does not exist.
     """
 
     search: int = 0
@@ -34,7 +34,7 @@ class CallContext:
     """The run and the caller on whose behalf calls are made.
 
     Attributes:
-        owner: the owner of the run. Anyone who has the run's id owns a run of an unknown caller.
+        owner: the owner of the run. A run of an unknown caller belongs to each holder of its id.
         approval_via: see `settings.ApprovalSettings`.
     """
 
@@ -47,11 +47,11 @@ class CallContext:
 
     @property
     def share(self) -> str:
-        """The name under which the run shares the capacity of the server with others."""
+        """The share of the server's capacity that the run uses."""
         return self.caller.share or self.owner
 
 
 def entry_by_id(target: str, context: CallContext) -> Entry:
-    """Return the entry of an id; see `Catalog.resolve_by_id`. A program that only guesses gets no nearest ids."""
+    """Return the entry of an id; see `Catalog.resolve_by_id`. After `MAX_NEAREST` errors, no nearest ids are named."""
     context.counts.by_id += context.catalog.toolset.get(target) is None
     return context.catalog.resolve_by_id(target, near=context.counts.by_id <= MAX_NEAREST)

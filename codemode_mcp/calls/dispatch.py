@@ -1,5 +1,7 @@
 """The dispatch path: the one way from a program to a tool, and back.
 
+The module is long because it has both forms of the path, which must keep the same steps.
+
 Every call takes it, whatever its form: a function of `MCP`, `tools.call`, a function of a plugin's namespace, a direct
 call of pass-through mode. The steps are, in this order:
 
@@ -24,20 +26,20 @@ These invariants hold:
 - Failures are completions, not exceptions. What is not an error of ours becomes `InternalError` and is logged.
 - Settings are read when they are needed. `apply` changes them for runs that have begun, but never their catalogs.
 
-There are two forms of the same path. `call` is a coroutine and awaits whatever it must. `try_call` sends a call in the
+There are two forms of the path. `call` is a coroutine and awaits whatever it must. `try_call` sends a call in the
 step of the event loop that made it, without a task. It is for calls that wait for nothing: no approval, no function of
 a namespace, no plugin that has to be awaited, and a source that can send immediately. Otherwise it returns None, having
 done nothing, and the caller awaits `call`.
 
-A program makes thousands of calls, so each step must stay cheap. Completed calls are logged at level debug: at level
-info, these lines took a tenth of the time of such programs. The trajectory has every call. Rules were once asked twice
-for a call that was sent in the same step, and each result was copied and looked through twice. Both are done once now.
+A program makes thousands of calls, so each step must stay cheap. Completed calls are logged at level debug, because at
+level info these lines took a tenth of the time of such programs; the trajectory has every call. The rules decide once
+for a call that is sent in the same step, and each result is copied and searched once. Both were once done twice.
 
-Look-ups in the catalog (`answer`) are no calls: they are answered immediately, and policy has already decided which
-tools the catalog shows.
+Look-ups in the catalog (`answer`) are not calls. They are answered immediately, because policy has already decided
+which tools the catalog shows.
 
 The parts: `rules` decides, `arguments` checks, `sending` sends, `results` makes the text of a result, `interception` is
-what plugins do, `programs` applies hooks to the outer `exec`, and `lookups` answers look-ups.
+the interface of hooks and middleware, `programs` applies hooks to the outer `exec`, and `lookups` answers look-ups.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
         Question,
         SentCall,
         SentFn,
+        ToolOutcome,
         ToolSource,
     )
 
@@ -98,7 +101,7 @@ class Dispatcher:
     """The dispatch path of one process.
 
     Args:
-        source: returns the source of a tool for the calls of a run. KeyError: there is none any more.
+        source: returns the source of a tool for the calls of a run. It raises `KeyError` if the source was removed.
         observed: learns the types of results; None where they are not needed.
         interception: None where there are no plugins.
     """
@@ -175,10 +178,10 @@ class Dispatcher:
         Cancellation cancels the request upstream.
 
         Args:
-            record: changes as the call proceeds. Before it says `dispatched`, the call waits for a connection or
-                behind other calls.
-            ask: puts a question of the tool's server to the client; None: no one can be asked.
-            approve: waits for a person's verdict; None: no one can be asked.
+            record: changes as the call proceeds. Until it is `dispatched`, the call waits for a connection or for
+                other calls.
+            ask: puts a question of the tool's server to the client; None if no client can be asked.
+            approve: waits for a person's verdict; None if no person can be asked.
             note: takes a note for the reader of the run's result.
             begin: awaited once, right before the call is first sent. If it raises, the call fails and is not sent.
             can_answer: returns whether a client of the run is able to answer a question.
@@ -244,8 +247,8 @@ class Dispatcher:
         The other arguments are those of `call`.
 
         Args:
-            on_end: takes the end, from the event loop, after this method has returned.
-            spawn: starts a task, for a result that a plugin loaded meanwhile has to see.
+            on_end: called with the end, from the event loop, after this method has returned.
+            spawn: starts a task, for an answer that is not complete, or that a plugin has to see.
 
         Returns:
             The call in flight; its end if it was refused; or None if something has to be awaited. Then nothing was
@@ -279,7 +282,10 @@ class Dispatcher:
                 record.status, record.dispatched = "executing", True
 
             def ended(end: CallEnd) -> None:
-                self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
+                if isinstance(end, Unfinished):
+                    spawn(_finish, end, ended)
+                else:
+                    self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
 
             in_flight = source.try_call(
                 entry.tool.name,
@@ -318,7 +324,7 @@ class Dispatcher:
         return cast("DirectSource", source) if hasattr(source, "try_call") else None
 
     def _is_watched(self, entry: Entry) -> bool:
-        """Return whether a plugin has to be awaited for calls or results of this tool."""
+        """Return True if a plugin has to be awaited for calls or results of this tool."""
         interception = self._interception
         return interception is not None and interception.waits(entry.id)
 
@@ -330,14 +336,12 @@ class Dispatcher:
         arguments: JsonObject,
         context: CallContext,
         record: CallRecord,
-        end: CallEnd,
+        end: ToolOutcome | Exception,
         on_end: Callable[[Completion], None],
         spawn: Callable[..., object],
     ) -> None:
+        """End a call that was sent without a task."""
         try:
-            if isinstance(end, Unfinished):
-                spawn(self._finish, call, entry, source, arguments, context, record, end, on_end, spawn)
-                return
             if isinstance(end, Exception):
                 raise call_error(entry, source, record, end)
             record.dispatched = True
@@ -355,26 +359,6 @@ class Dispatcher:
         except Exception as error:
             completion = self._failed(call, record, error)
         on_end(self._ended(context, record, completion))
-
-    async def _finish(
-        self,
-        call: ToolCall,
-        entry: Entry,
-        source: ToolSource,
-        arguments: JsonObject,
-        context: CallContext,
-        record: CallRecord,
-        unfinished: Unfinished,
-        on_end: Callable[[Completion], None],
-        spawn: Callable[..., object],
-    ) -> None:
-        """Finish a call whose first answer was not its result."""
-        end: CallEnd
-        try:
-            end = await unfinished.rest()
-        except Exception as error:
-            end = error
-        self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
 
     async def _end_watched(
         self,
@@ -440,8 +424,17 @@ class Dispatcher:
         return await self._results.text(entry, call.id, arguments, context, event, result, printed)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
-        """Return whether a call of this id needs a person's approval."""
+        """Return True if a call of this id needs a person's approval."""
         return self._rules.asks_for(target, context)
+
+
+async def _finish(unfinished: Unfinished, ended: Callable[[CallEnd], None]) -> None:
+    """Finish a call whose first answer was not its result."""
+    try:
+        end: CallEnd = await unfinished.rest()
+    except Exception as error:
+        end = error
+    ended(end)
 
 
 def _asking(context: CallContext, record: CallRecord, ask: AskFn, can_answer: Callable[[Question], bool]) -> Asking:

@@ -1,4 +1,4 @@
-"""The events of one nested call. Every way to make a call reports them in the same form."""
+"""The events of one nested call. Every way to make a call reports the same events."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class CallEvents:
         """Report the end of a call.
 
         Args:
-            code: code of the error that it failed with; None if it completed.
+            code: the error code of a failed call; None for a completed one.
             now: the time on the clock of the record.
-            late: its program had ended before.
-            is_error: it is late, and its result has `isError`.
+            late: the program had ended before the call.
+            is_error: the call is late, and its result has `isError`.
         """
         self._emit(
             "call_ended",

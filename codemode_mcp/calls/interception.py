@@ -1,4 +1,4 @@
-"""The plugins' part in a call: hooks before it, middleware after it."""
+"""The interface of hooks, which run before a call, and of middleware, which runs after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interception(Protocol):
         ...
 
     def hooks(self, tool_id: str) -> bool:
-        """Return whether a hook applies to this tool."""
+        """Return True if a hook applies to this tool."""
         ...
 
     async def before(
@@ -38,12 +38,13 @@ class Interception(Protocol):
         note: Callable[[str], None],
         accept: Callable[[str], JsonObject],
     ) -> JsonObject:
-        """Ask the hooks, and return the input to call with.
+        """Run the hooks, and return the input of the call.
 
         Args:
-            called: the program's name of the tool, for messages.
+            called: the program's expression for the tool, for messages.
             note: takes a note for the reader of the run's result.
-            accept: makes an input of the JSON that a hook returns instead. It raises `ProgramError` for a wrong one.
+            accept: returns the input for the JSON text that a hook returns instead. It raises `ProgramError` if the
+                input is invalid.
 
         Raises:
             PolicyDenied: a hook denies the call.
@@ -62,15 +63,15 @@ class Interception(Protocol):
         ...
 
     def waits(self, tool_id: str) -> bool:
-        """Return whether a hook or middleware of this tool has to be awaited."""
+        """Return True if a hook or middleware of this tool has to be awaited."""
         ...
 
     def middleware(self, tool_id: str) -> bool:
-        """Return whether middleware applies to this tool."""
+        """Return True if middleware applies to this tool."""
         ...
 
     async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
-        """Ask the middleware, and return the result as JSON, of at most `limit` bytes where middleware replaced it.
+        """Run the middleware, and return the result as JSON. A replaced result has at most `limit` bytes.
 
         Raises:
             PluginError: a middleware failed.

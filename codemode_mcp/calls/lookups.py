@@ -1,4 +1,4 @@
-"""Look-ups of programs in their catalog: `API`, `$api`, `tools.search` and `tools.describe`. They are no calls."""
+"""Look-ups of programs in their catalog: `API`, `$api`, `tools.search` and `tools.describe`."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ class CallRecord:
     Attributes:
         tool: the id that the program called.
         path: the expression that the program called, if it is a function of a namespace.
-        watched: whether `seen` is needed.
-        seen: the size of the result that a model would have read; see `audit.sizes`.
+        watched: True if `seen` is needed.
+        seen: the size of the result as a model would have read it; see `audit.sizes`.
         exceeded: the limit that failed the call.
         began, ended: monotonic seconds. `began` is when the program made the call.
         size: bytes of the result as JSON.
-        dispatched: whether the request may have reached the tool.
-        repeatable: whether sending it twice does no harm.
-        read_only: whether it may be cancelled when its program ends.
+        dispatched: True if the request may have reached the tool.
+        repeatable: True if sending it twice does no harm.
+        read_only: True if it may be cancelled when its program ends.
         why_queued: why it is not sent yet, in words; empty if unknown.
     """
 
@@ -53,7 +53,7 @@ class CallRecord:
     exceeded: Exceeded | None = None
 
     def milliseconds(self, now: float) -> int:
-        """Return how long the call took, or has taken so far."""
+        """Return the duration of the call, so far if it has not ended."""
         return round(((now if self.ended is None else self.ended) - self.began) * 1000)
 
 
@@ -79,8 +79,8 @@ class SnapshotUse:
     Attributes:
         size: bytes of its stored form.
         store: the kind of the store that has it.
-        restored: how often this process has restored the run.
-        taken_over: another process suspended the run, and this one took it over.
+        restored: the number of times that this process has restored the run.
+        taken_over: another process had suspended the run, and this one took it over.
     """
 
     size: int
@@ -94,9 +94,9 @@ class Usage:
     """Usage of a run so far, for telemetry.
 
     Attributes:
-        catalog_size, sources: number of tools in its catalog, and of those from each kind of source.
+        catalog_size, sources: the number of tools in its catalog, in all and by kind of source.
         calls: the latest calls, oldest first.
-        ms: milliseconds since it started.
+        ms: milliseconds since it began.
         snapshot: None if the run was never suspended.
         exceeded: the latest limit that it exceeded.
     """
@@ -126,10 +126,10 @@ class Outcome:
         value: the result as JSON data, if completed.
         error, code: if failed.
         reason, pending: if waiting. `pending_total` also counts calls that are not listed.
-        yielded: the message of the program when it yielded control.
-        asked: if waiting for a person: the question, and who can answer it and how, a sentence each.
-        unanswerable: it waits only for answers that this client cannot give.
-        questions: by key, the questions of upstream servers and approvals that this client gets as its answer.
+        yielded: the message with which the program yielded control.
+        asked: if waiting for a person: sentences about the questions, and who can answer them.
+        unanswerable: the run waits only for answers that this client cannot give.
+        questions: the questions that this client gets as its answer, by key.
     """
 
     run_id: str

@@ -1,7 +1,7 @@
 """Short phrases for values, names and paths in messages.
 
-Neither a schema nor a value is trusted. Everything that these functions return is short, stands on one line and has no
-control characters, so that it cannot be taken for another line of the message.
+Neither schemas nor values are trusted. All phrases are short, on one line and without control characters, so that they
+cannot look like another line of the message.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Path = tuple[str | int, ...]
 """Member names and item numbers that lead from the whole input to a value in it."""
 
 LARGE = 40
-"""Values inside a value from which on it is large."""
+"""Values inside a value that is not yet large."""
 
 MAX_EXPECTED = 100
-"""Characters of what is expected."""
+"""Characters of the words for an expected value."""
 
 MAX_OPTIONS = 160
 """Characters of a list of choices."""
@@ -49,7 +49,7 @@ def shown_name(name: str) -> str:
 
 
 def listed_names(names: Sequence[str], limit: int = _MAX_NAMES) -> str:
-    """Return as many names as fit in a line, and the number of the others."""
+    """Return the names that fit in a line, and the number of the others."""
     text = ""
     for n, name in enumerate(names):
         following = f"{', ' if n else ''}{shown_name(name)}"
@@ -72,7 +72,7 @@ def literal(value: Any) -> str:
 
 
 def options(choices: Sequence[Any]) -> str:
-    """Return choices as `"open" | "closed"`, as many as fit in a line."""
+    """Return the choices that fit in a line, as `"open" | "closed"`."""
     text = ""
     for n, choice in enumerate(choices):
         following = f"{' | ' if n else ''}{literal(choice)}"
@@ -83,7 +83,7 @@ def options(choices: Sequence[Any]) -> str:
 
 
 def seen(value: Any) -> str:
-    """Return a value with its kind: `number 3`, `string "x"`, `array of 12 items`."""
+    """Return a value with its type: `number 3`, `string "x"`, `array of 12 items`."""
     match value:
         case None:
             return "null"
@@ -100,7 +100,7 @@ def seen(value: Any) -> str:
 
 
 def bare(value: Any) -> str:
-    """Return a value alone where its text shows its kind."""
+    """Return a value without its type, unless the value is only described."""
     if isinstance(value, str) and len(value) > _MAX_SEEN:
         return f"{literal(value)} ({len(value)} characters)"
     return literal(value) if not isinstance(value, list | dict) or _is_short(value) else seen(value)
@@ -136,12 +136,12 @@ def one_line(text: str, limit: int) -> str:
 
 
 def pattern_text(text: str) -> str:
-    """Return a regular expression on one line, with its spaces as they are where it has no line breaks."""
+    """Return a regular expression on one line. Without line breaks, its spaces are unchanged."""
     return clip(text, MAX_EXPECTED) if text[:MAX_EXPECTED].isprintable() else one_line(text, MAX_EXPECTED)
 
 
 def clip(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text, the last of them `…` where it is longer."""
+    """Return at most `limit` characters of a text, the last one `…` if the text is longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -156,7 +156,7 @@ def either(texts: Iterable[str]) -> str:
 
 
 def is_large(value: Any) -> bool:
-    """Return whether a value holds more than `LARGE` other values. The count stops there."""
+    """Return True if a value contains more than `LARGE` other values. The count stops there."""
     left = LARGE
     level = [value]
     while level:

@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 THERE_ARE = "; there are "
-"""Words before the names that exist at a path, which are listed once."""
+"""Words before the names that are declared at a path, which are listed once."""
 
 _MAX_ALIKE = 3
-"""Problems that items of one array share and that are listed. The others are counted."""
+"""Problems of one kind among the items of an array that are listed. The others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong at a path.
+    """One problem of a value, at a path in it.
 
     Attributes:
-        kind: "missing" and "unknown" have the property's name at the end of the path; "kind" is a value of the wrong
-            type, "choice" a value that is none of those listed.
-        expected: a few words for a right value, if known.
-        near: for "unknown", the name that was probably meant.
+        kind: "missing" and "unknown" have the property's name at the end of the path. "kind" is a value of the wrong
+            type, and "choice" a value that is not listed.
+        expected: a few words for a valid value, if known.
+        near: the name that was probably meant, for "unknown".
     """
 
     path: Path
@@ -36,7 +36,7 @@ class Problem:
 
 
 def merged(found: Iterable[Problem]) -> list[Problem]:
-    """Return each problem once. An unknown name takes the place of the missing name that was meant."""
+    """Return each problem once. The problem of a misspelt name replaces that of the missing name."""
     problems = list(dict.fromkeys(found))
     meant = {(*p.path[:-1], p.near): p for p in reversed(problems) if p.kind == "unknown" and p.near is not None}
     listed: list[Problem] = []
@@ -53,7 +53,7 @@ def merged(found: Iterable[Problem]) -> list[Problem]:
 
 
 def _names_listed_once(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield the problems, with the names that exist at a path only in the first that lists them."""
+    """Yield the problems. The names that are declared at a path are listed only once."""
     listed: set[tuple[Path, str]] = set()
     for problem in problems:
         text, _, names = problem.text.partition(THERE_ARE) if problem.kind == "unknown" else (problem.text, "", "")
@@ -64,7 +64,7 @@ def _names_listed_once(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def _gathered(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems. Of those that items of one array share there are the first few and a count."""
+    """Return the problems. Among the items of an array, only the first few of one kind are listed, with a count."""
     counts: dict[tuple[Any, ...], int] = {}
     listed: list[Problem] = []
     ends: dict[tuple[Any, ...], int] = {}
@@ -87,17 +87,17 @@ def _gathered(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def no_such(path: Path) -> str:
-    """Return the words for a name that is not declared: properties of the input itself are arguments."""
+    """Return the words for an undeclared name. The properties of the input itself are called arguments."""
     return f"no such {'property' if path else 'argument'}"
 
 
 def did_you_mean(path: Path, near: str, about: str = "") -> str:
-    """Return the words for a name that is not declared where another was probably meant."""
+    """Return the words for an undeclared name if another name was probably meant."""
     return f"{no_such(path)}; did you mean {shown_name(near)}{about}?"
 
 
 def distance(problems: Sequence[Problem], path: Path) -> tuple[int, int, int]:
-    """Return how far a value is from a branch: another kind of value, then the number of problems, then their depth."""
+    """Return the distance of a value from a branch: its type first, then the number of problems, then their depth."""
     of_kind = any(p.path == path and p.kind in ("kind", "choice") for p in problems)
     return of_kind, len(problems), -min(len(p.path) for p in problems)
 
@@ -106,14 +106,14 @@ def with_others(problems: list[Problem], others: Sequence[str], path: Path) -> l
     """Return the problems of the branch that fits best, naming the other branches once."""
     named = clip(either(others), MAX_EXPECTED)
     first = problems[0]
-    if "(or " in first.text:  # it names alternatives further inside, which are nearer to what was meant
+    if "(or " in first.text:  # it already names inner alternatives, which are more likely meant
         return problems
     where = "" if first.path == path else f"{path_text(path)}: "
     return [replace(first, text=f"{first.text} (or {where}{named})", kind="other"), *problems[1:]]
 
 
 def lacks(branches: Sequence[Sequence[str]], path: Path) -> Problem:
-    """Return the problem of a value in which every branch misses a property."""
+    """Return the problem of a value that lacks a required property of every branch."""
     lacking = [" and ".join(shown_name(name) for name in names[:4]) for names in branches[:6]]
     more = ["…"] if len(branches) > 6 else []
     return Problem(path, f"missing {clip(', or '.join(dict.fromkeys([*lacking, *more])), MAX_OPTIONS)}")

@@ -1,4 +1,4 @@
-"""Hooks on the outer `exec`: they may deny a program or replace it."""
+"""Hooks on the outer `exec`, which may deny or replace a program."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ async def admit_program(
     language: Language,
     note: Callable[[str], None],
 ) -> str:
-    """Return the program to run for an `exec`: this code, or the code that a hook returns instead.
+    """Return the program to run for an `exec`: the given code, or the code that a hook returns instead.
 
     Raises:
-        ProgramError: `invalid_input`, a hook denies the program.
+        ProgramError: `invalid_input`: a hook denies the program.
         InternalError: a hook failed.
     """
     if interception is None:
@@ -57,7 +57,7 @@ async def admit_program(
 
 
 def _program(text: str) -> JsonObject:
-    """Return the program that a hook returns instead, from its JSON."""
+    """Return the program in the JSON that a hook returns instead."""
     changed = json.loads(text)
     if changed.keys() != {"code"} or not isinstance(changed["code"], str):
         raise ProgramError("invalid_input", "expected {code}, a string")

@@ -1,4 +1,4 @@
-"""The result of a call: its text, its size, and the type that is learned from it."""
+"""The result or error of a call: its text, its size, and the type that is learned from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 LARGE_RESULT = 100_000
-"""Characters of a result from middleware from which on no type is learned from it: it would have to be parsed."""
+"""Most characters of a result from middleware from which a type is learned, because it has to be parsed."""
 
 
 class Results:
@@ -48,7 +48,7 @@ class Results:
         result: Any,
         printed: str | None,
     ) -> str:
-        """Return a result as JSON text, after middleware. `printed` is the server's own text, if known."""
+        """Return a result as JSON text, after middleware. `printed`: the server's own text, if known."""
         interception = self._interception
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
@@ -75,7 +75,7 @@ class Results:
             )
 
     def learn(self, entry: Entry, context: CallContext, result: Any) -> None:
-        """Learn the type of a result, for a tool that declares none."""
+        """Learn the type of a result, if the tool declares none."""
         of_mcp_tool = entry.source == "mcp" and entry.method == "tools/call"
         if self._observed is not None and of_mcp_tool and entry.tool.output_schema is None:
             self._observed.learn(context.owner, entry.id, result)

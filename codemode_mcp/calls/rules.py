@@ -1,4 +1,4 @@
-"""The decision whether a call may be made: by policy, by a person, and by policy again when it is sent."""
+"""The decision about a call: by policy, by a person, and by policy again when the call is sent."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class CallRules:
         self._policies = Policies(tools)
 
     def apply(self, tools: ToolSettings) -> None:
-        """Decide by these rules from now on, also for runs that have begun."""
+        """Use these rules from now on, also for runs that have begun."""
         self._policies = Policies(tools)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
-        """Return whether a call of this id needs a person's approval."""
+        """Return True if a call of this id needs a person's approval."""
         entry = context.catalog.get(target)
         try:
             return entry is not None and self.decide(entry, context, entry.effects) is not None
@@ -41,7 +41,7 @@ class CallRules:
             return False
 
     def decide(self, entry: Entry, context: CallContext, declared: Effects, why: str = "") -> str | None:
-        """Return why a person has to approve the call; None if it may be made. Raises `PolicyDenied`."""
+        """Return why a person has to approve the call; None if none has to. Raise `PolicyDenied` if it is denied."""
         # The rules may be newer than the run's catalog, and may no longer trust the server.
         policy = self._policies.of(context.caller)
         match policy.decide(entry.id, declared if _trusts(policy, entry) else Effects.of(None)):
@@ -60,7 +60,7 @@ class CallRules:
         reason: str,
         ask: ApproveFn | None,
     ) -> None:
-        """Ask a person, and raise `PolicyDenied` unless the call is approved as it is."""
+        """Ask a person. Raise `PolicyDenied` unless the call is approved with exactly these arguments."""
         if ask is None:
             raise PolicyDenied(f"{entry.path} needs a person's approval ({reason}), but no one can be asked here")
         effects = entry.effects if _trusts(self._policies.of(context.caller), entry) else Effects.of(None)
@@ -78,7 +78,7 @@ class CallRules:
     def _decide_present(
         self, entry: Entry, context: CallContext, present: Tool | None, record: CallRecord, *, approved: bool
     ) -> None:
-        """Decide again when the call is about to be sent, by the rules and the annotations that hold now.
+        """Decide again right before the call is sent, by the current rules and annotations.
 
         The catalog may be older than the connection to the server, and the rules may have changed while the call waited
         for the connection or for a person.
@@ -106,7 +106,7 @@ class CallRules:
             )
 
     def decide_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
-        """Decide by the rules that hold now."""
+        """Decide again by the current rules."""
         asked_for = self.decide(entry, context, entry.effects)
         if asked_for is not None and not approved:
             raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
@@ -114,7 +114,7 @@ class CallRules:
     def admission(
         self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool, just_decided: bool = False
     ) -> Admission:
-        """Return the decision that a source asks for when it is about to send the call."""
+        """Return the decision for which the source asks right before it sends the call."""
 
         def decide(present: Tool | None) -> None:
             self._decide_present(entry, context, present, record, approved=approved)
@@ -123,5 +123,5 @@ class CallRules:
 
 
 def _trusts(policy: Policy, entry: Entry) -> bool:
-    """Return whether the annotations of a tool are trusted. Only those of an MCP server may be distrusted."""
+    """Return True if the annotations of a tool are trusted. Only those of MCP servers may be distrusted."""
     return entry.source != "mcp" or policy.trusts(entry.source_name)

@@ -157,8 +157,18 @@ class LiveRuns:
 def stop(run: Run, observation: Observation) -> None:
     """Make the driver of a run abort the run."""
     observation.aborted = True
-    if observation.queueing is not None:
-        observation.queueing.cancel()
+    _wake(run, observation)
     if run.guest is not None:
         run.guest.interrupt()
+
+
+def release(run: Run, observation: Observation) -> None:
+    """Make the driver of a run answer its request as soon as possible."""
+    observation.released = True
+    _wake(run, observation)
+
+
+def _wake(run: Run, observation: Observation) -> None:
+    if observation.queueing is not None:
+        observation.queueing.cancel()
     run.change()

@@ -17,7 +17,7 @@ from codemode_mcp.policy.approval import remember_approval
 from codemode_mcp.program.compile import Program
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.runs.driver import Driver
-from codemode_mcp.runs.live import LiveRuns, stop
+from codemode_mcp.runs.live import LiveRuns, release, stop
 from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.observation import Observation
@@ -113,7 +113,7 @@ class RunManager:
         Raises:
             CodeModeError: the program was refused, and nothing of it has run.
         """
-        latest = self._clock() + self._settings.max_request_ms / 1000
+        latest = self._latest()
         run_id = "run_" + secrets.token_urlsafe(18)
         owner = cell.caller.owner or bearer_of(run_id)
         catalog: Catalog | None = None
@@ -133,7 +133,7 @@ class RunManager:
         run = await self._new_run(run_id, owner, prepared.cell, catalog, on_output)
         for note in notes:
             run.note(note)
-        observation = Observation(min(self._clock() + self._settings.timeout_ms / 1000, latest), client, latest=latest)
+        observation = self._observation(client, latest)
         if self._live.closing:
             raise ProgramError("aborted", "the server is shutting down")
         # Set here and not in the task, so that closing or cancelling in between finds the run.
@@ -145,6 +145,13 @@ class RunManager:
         except anyio.get_cancelled_exc_class():
             stop(run, observation)
             raise
+
+    def _latest(self) -> float:
+        """Return the latest time at which a request that comes now has to be answered."""
+        return self._clock() + self._settings.max_request_ms / 1000
+
+    def _observation(self, client: Client | None, latest: float) -> Observation:
+        return Observation(min(self._clock() + self._settings.timeout_ms / 1000, latest), client, latest=latest)
 
     async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
         """Return the catalog, after giving the servers that the program names time to start."""
@@ -208,9 +215,7 @@ class RunManager:
             since, whole = found.outcome
             return self._with_late_notes(whole if from_start else since)
         run, suspended = found
-        now = self._clock()
-        latest = now + self._settings.max_request_ms / 1000
-        observation = Observation(min(now + self._settings.timeout_ms / 1000, latest), client, latest=latest)
+        observation = self._observation(client, self._latest())
         observation.aborted = cancel
         observation.released = self._live.closing
         run.observation = observation
@@ -225,10 +230,7 @@ class RunManager:
         try:
             outcome = await observation.outcome()
         except anyio.get_cancelled_exc_class():
-            observation.released = True
-            run.change()
-            if observation.queueing is not None:
-                observation.queueing.cancel()
+            release(run, observation)
             raise
         outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
         return self._with_late_notes(outcome)
@@ -240,10 +242,7 @@ class RunManager:
         self._live.closing = True
         for run in list(self._live.runs.values()):
             if run.observation is not None:
-                run.observation.released = True
-                if run.observation.queueing is not None:
-                    run.observation.queueing.cancel()
-                run.change()
+                release(run, run.observation)
         for run in list(self._live.runs.values()):
             async with run.driving:
                 pass
@@ -314,37 +313,33 @@ class RunManager:
         await self._settle(run, observation, partial(self._driver.resume, run, suspended, observation))
 
     async def _settle(self, run: Run, observation: Observation, drive: Callable[[], Awaitable[Outcome]]) -> None:
+        outcome: Outcome | CodeModeError
         try:
             async with run.driving:
-                outcome: Outcome | CodeModeError = await drive()
+                outcome = await drive()
             if observation.aborted and run.state == "waiting":
                 # The run was cancelled during its suspension. Another request or process may have it already.
                 outcome = await self.observe(run.id, run.owner, cancel=True)
         except CodeModeError as error:
             outcome = error
-            if run.is_durable or run.fenced:
-                self._takeover.let_go(run)
-                observation.settle(outcome)
-                return
-            run.cancel_calls()
         except Exception:
             log.exception("run %s failed in an unexpected way", run.id[:12])
             outcome = InternalError("the program failed inside codemode-mcp; see its log")
-            if run.is_durable:
-                # The stored run can still be resumed or cancelled.
-                self._takeover.let_go(run)
-                observation.settle(outcome)
-                return
-            run.cancel_calls()
         except BaseException:
             # The task group is being cancelled. Open requests get an answer before it ends.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
             if not run.is_durable:
                 self._live.end(run, "aborted")
             raise
-        if run.state != "waiting":
-            failed = isinstance(outcome, CodeModeError) or outcome.status == "failed"
-            self._live.end(run, outcome.code if failed else None)
+        if isinstance(outcome, CodeModeError) and run.is_durable:
+            # The stored run can still be resumed or cancelled, here or by another process.
+            self._takeover.let_go(run)
+        else:
+            if isinstance(outcome, CodeModeError):
+                run.cancel_calls()
+            if run.state != "waiting":
+                failed = isinstance(outcome, CodeModeError) or outcome.status == "failed"
+                self._live.end(run, outcome.code if failed else None)
         observation.settle(outcome)
 
     async def sweep_forever(self) -> None:
