@@ -38,8 +38,8 @@ for a call that is sent in the same step, and each result is copied and searched
 Look-ups in the catalog (`answer`) are not calls. They are answered immediately, because policy has already decided
 which tools the catalog shows.
 
-The parts: `rules` decides, `arguments` checks, `sending` sends, `results` makes the text of a result, `interception` is
-the interface of hooks and middleware, `programs` applies hooks to the outer `exec`, and `lookups` answers look-ups.
+The parts: `rules` decides, `arguments` checks, `sending` sends, `results` makes the text of a result, `hooks` applies
+hooks to the outer `exec`, and `lookups` answers look-ups. `plugins.interception` has the hooks and middleware.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ from msgspec import structs
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.calls.context import CallContext, entry_by_id
-from codemode_mcp.calls.interception import event_of
+from codemode_mcp.calls.hooks import admit_program, event_of
 from codemode_mcp.calls.lookups import answer
-from codemode_mcp.calls.programs import admit_program
 from codemode_mcp.calls.results import Results, tool_call_error
 from codemode_mcp.calls.rules import CallRules
 from codemode_mcp.calls.sending import Sender, call_error
@@ -71,11 +70,11 @@ from upstream_clients.tools import Asking, Unfinished
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.calls.interception import Interception
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import ObservedTypes
+    from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.policy.approval import ApproveFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.sandbox.messages import Lookup
@@ -111,7 +110,7 @@ class Dispatcher:
         source: Callable[[Entry, CallContext], ToolSource],
         tools: ToolSettings,
         observed: ObservedTypes | None = None,
-        interception: Interception | None = None,
+        interception: Interceptors | None = None,
     ) -> None:
         self._source = source
         self._rules = CallRules(tools)
@@ -155,7 +154,7 @@ class Dispatcher:
     async def admit_program(
         self, run_id: str, owner: str, caller: Caller, code: str, language: Language, note: Callable[[str], None]
     ) -> str:
-        """Return the program to run for an `exec`; see `programs.admit_program`."""
+        """Return the program to run for an `exec`; see `hooks.admit_program`."""
         return await admit_program(self._interception, run_id, owner, caller, code, language, note)
 
     # calls

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit import sizes
-from codemode_mcp.calls.interception import event_of
+from codemode_mcp.calls.hooks import event_of
 from codemode_mcp.errors import Exceeded, UpstreamError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.sandbox.messages import GuestError
 
 if TYPE_CHECKING:
     from codemode_mcp.calls.context import CallContext
-    from codemode_mcp.calls.interception import Interception
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import ObservedTypes
     from codemode_mcp.plugins.api import ToolCallEvent
+    from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.settings import CodeModeSettings
     from upstream_clients.tools import JsonObject
 
@@ -32,7 +32,7 @@ class Results:
     """
 
     def __init__(
-        self, settings: CodeModeSettings, observed: ObservedTypes | None, interception: Interception | None
+        self, settings: CodeModeSettings, observed: ObservedTypes | None, interception: Interceptors | None
     ) -> None:
         self.settings = settings
         self._observed = observed

@@ -93,9 +93,10 @@ class _ToolInterceptors:
 
 
 class Interceptors:
-    """The hooks and middleware of all plugins. Satisfies `dispatch.Interception`.
+    """The hooks and middleware of all plugins. Until the first `apply` they are unknown, and calls wait.
 
-    Until the first `apply` the hooks are unknown, and calls wait.
+    Attributes:
+        is_ready: all plugins are loaded.
     """
 
     def __init__(self) -> None:
@@ -156,7 +157,18 @@ class Interceptors:
     async def before(
         self, event: ToolCallEvent, called: str, note: Callable[[str], None], accept: Callable[[str], JsonObject]
     ) -> JsonObject:
-        """Implement `dispatch.Interception`."""
+        """Run the hooks, and return the input of the call.
+
+        Args:
+            called: the program's expression for the tool, for messages.
+            note: takes a note for the reader of the run's result.
+            accept: returns the input for the JSON text that a hook returns instead. It raises `ProgramError` if the
+                input is invalid.
+
+        Raises:
+            PolicyDenied: a hook denies the call.
+            PluginError: a hook failed.
+        """
         interceptors = self._of(event.tool_id)
         for plugin in interceptors.missing:
             raise PluginError(
@@ -175,7 +187,7 @@ class Interceptors:
     def before_now(
         self, event: ToolCallEvent, called: str, note: Callable[[str], None], accept: Callable[[str], JsonObject]
     ) -> JsonObject:
-        """Implement `dispatch.Interception`."""
+        """Return the result of `before` immediately, for a tool for which `waits` is False."""
         for each in self._of(event.tool_id).hooks:
             event = _apply_answer(each, each.callback(event), event, called, note, accept)
         return event.input
@@ -185,7 +197,11 @@ class Interceptors:
         return self._of(tool_id).waits
 
     async def after(self, event: ToolCallEvent, called: str, result: Any, limit: int) -> str:
-        """Implement `dispatch.Interception`."""
+        """Run the middleware, and return the result as JSON. A replaced result has at most `limit` bytes.
+
+        Raises:
+            PluginError: a middleware failed.
+        """
         text: str | None = None
         for each in self._of(event.tool_id).middleware:
             if text is not None:

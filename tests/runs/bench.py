@@ -26,10 +26,10 @@ from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRule
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.calls.interception import Interception
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace
+    from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.policy.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
@@ -119,7 +119,7 @@ class Bench:
         rules: PolicyRules,
         settings: CodeModeSettings,
         plugins: PluginsLike | None = None,
-        interception: Interception | None = None,
+        interception: Interceptors | None = None,
         store: RunStore | None = None,
         via: Via = "auto",
     ) -> None:
@@ -189,7 +189,7 @@ async def bench(
     *sources: ToolSource,
     rules: PolicyRules | None = None,
     plugins: PluginsLike | None = None,
-    interception: Interception | None = None,
+    interception: Interceptors | None = None,
     remember: RememberFn | None = None,
     values: Values | None = None,
     store: RunStore | None = None,

@@ -1,4 +1,4 @@
-"""Hooks on the outer `exec`, which may deny or replace a program."""
+"""The events that hooks and middleware see, and the hooks on the outer `exec`, which may deny or replace a program."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from codemode_mcp.plugins.api import EXEC_ID, ToolCallEvent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.calls.interception import Interception
+    from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.settings import Language
     from upstream_clients.tools import JsonObject
 
 
 async def admit_program(
-    interception: Interception | None,
+    interception: Interceptors | None,
     run_id: str,
     owner: str,
     caller: Caller,
@@ -65,3 +67,22 @@ def _program(text: str) -> JsonObject:
     if not code.strip():
         raise ProgramError("invalid_input", "the code is empty")
     return {"code": code}
+
+
+def event_of(entry: Entry, number: int, arguments: JsonObject, context: CallContext) -> ToolCallEvent:
+    """Return the event of a call for hooks and middleware."""
+    effects = entry.effects
+    return ToolCallEvent(
+        tool_id=entry.id,
+        tool_kind=entry.source,
+        tool_input_kind="json",
+        input=arguments,
+        run_id=context.run_id,
+        owner=context.owner,
+        principal=context.caller.principal,
+        read_only=effects.read_only,
+        destructive=effects.destructive,
+        idempotent=effects.idempotent,
+        open_world=effects.open_world,
+        call=number,
+    )
