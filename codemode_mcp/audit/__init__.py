@@ -1,7 +1,4 @@
-"""Records of what happens: logs, the trajectory, OpenTelemetry.
-
-Redaction lives in `redaction` and only there.
-"""
+"""Records of events: logs, the trajectory, OpenTelemetry. Secrets are redacted by `redaction` only."""
 
 from codemode_mcp.audit.events import Auditor, Event
 from codemode_mcp.audit.logs import RedactingFormatter, logging_to, set_level

@@ -1,7 +1,7 @@
-"""Shape and size of what clients and programs get, for the log at level `debug`.
+"""The shape and size of answers and results, for the log at level `debug`.
 
-A line has counts, bytes, names of fields and types. It never has a value: a log is sent to others when something does
-not work, and values are what programs work on. Nothing is worked out at any other level.
+A line has counts, bytes, names of fields, and types. It never has a value, because users send logs to others when
+something fails. At other levels, nothing is computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_SHAPE = 2_000
 """Characters of a shape."""
 
 MAX_LOOKED_AT = 1024 * 1024
-"""Bytes of a value whose shape is told."""
+"""Most bytes of a value whose shape is logged."""
 
 
 def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:

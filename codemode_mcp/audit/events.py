@@ -28,30 +28,29 @@ EventKind = Literal[
     "run_ended",
     "answered",
 ]
-"""`exec` and `wait`: a request has come; `answered`: it has got its answer. `call_asked`, `call_decided`: a person is
-asked for an approval, and has decided. `taken_over`: this process has taken over a run that another has left; `left`:
-another one has taken it over, or will."""
+"""`exec`, `wait`: a request has arrived. `answered`: a request was answered. `call_asked`: a person is asked for an
+approval. `call_decided`: the approval was decided. `taken_over`: this process has taken over a run from another one.
+`left`: another process has taken over a run of this one, or will."""
 
 Figures = Literal["store_swept", "store_used"]
-"""Measurements for metrics alone: the contents of a store (`suspended`, `oldest`, `size`), and a query of its database
+"""Measurements for metrics: the contents of a store (`suspended`, `oldest`, `size`), or a query of its database
 (`seconds`, `failed`)."""
 
 MAX_NAME = 200
-"""Characters of a name that a program or a client may have made up."""
+"""Characters of a name that a program or a client has chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that has happened.
+    """One event.
 
     Attributes:
         time: Unix seconds.
-        id: of what it is about: a request, a run (its run id), or a call (`<run id>/<number>`). The events of one thing
-            have the same.
-        parent: the id of what it belongs to: of a call its run, of a run the request that began it.
-        fields: JSON; no arguments and no text of results. Names in it may come from anywhere.
-        inputs: as they came, the source of a program or the JSON of arguments: for `redaction.Inputs` alone, which
-            makes of it what may be recorded.
+        id: the id of the request, the run (its run id) or the call (`<run id>/<number>`) that it is about.
+        parent: for a call the id of its run; for a run the id of the request that began it.
+        fields: JSON, without arguments and without text of results. Names in it are untrusted.
+        inputs: the source of a program, or the JSON of arguments. Only `redaction.Inputs` may use it, which returns the
+            parts that may be recorded.
     """
 
     kind: EventKind
@@ -63,10 +62,9 @@ class Event:
 
 
 class Auditor:
-    """Reports events to listeners. Without listeners it costs a look at a list.
+    """Reports events to listeners. Without listeners an event costs next to nothing.
 
-    Listeners are called in the event loop, in the task of the event, and must not wait; what
-    they raise is logged and does not reach the caller.
+    Listeners are called in the event loop, in the task of the event, and must not wait. Their exceptions are logged.
 
     Args:
         clock: Unix seconds.
@@ -79,18 +77,20 @@ class Auditor:
 
     @property
     def listening(self) -> bool:
-        """Return True if there is a listener; without one, costly fields need not be computed."""
+        """True if there is a listener. Without one, costly fields need not be computed."""
         return bool(self._listeners)
 
     def add(self, listener: Callable[[Event], None]) -> None:
+        """Add a listener."""
         self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Callable[[Event], None]) -> None:
+        """Remove a listener."""
         self._listeners = tuple(each for each in self._listeners if each != listener)
 
     @property
     def measuring(self) -> bool:
-        """Return True if there is a listener for `Figures`."""
+        """True if there is a listener for measurements."""
         return bool(self._meters)
 
     def add_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
@@ -98,10 +98,11 @@ class Auditor:
         self._meters = (*self._meters, meter)
 
     def remove_meter(self, meter: Callable[[Figures, str, Mapping[str, Any]], None]) -> None:
+        """Remove a listener for measurements."""
         self._meters = tuple(each for each in self._meters if each != meter)
 
     def measure(self, what: Figures, kind: str, **figures: Any) -> None:
-        """Tell what was measured of a store just now."""
+        """Report a measurement of a store."""
         for meter in self._meters:
             try:
                 meter(what, kind, figures)
@@ -111,7 +112,7 @@ class Auditor:
     def emit(
         self, kind: EventKind, about: str, parent: str | None = None, *, inputs: str | None = None, **fields: Any
     ) -> None:
-        """Tell of something that has happened just now. Fields that are None are left out."""
+        """Report an event that has just happened. Fields that are None are left out."""
         if not self._listeners:
             return
         shown = {key: value for key, value in fields.items() if value is not None}
@@ -124,7 +125,7 @@ class Auditor:
 
 
 def request_id() -> str:
-    """Return an id for a request that comes; what clients number is not unique."""
+    """Return a new id for a request. The ids of clients are not unique."""
     return "req_" + secrets.token_hex(8)
 
 

@@ -1,4 +1,4 @@
-"""Logs: where they go, and what a line of them looks like."""
+"""The destination of logs, and the form of their lines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class RedactingFormatter(logging.Formatter):
-    """One line a record, with secret values replaced; a traceback's lines are kept in the log, never on the wire.
+    """A formatter that writes one line a record, and replaces secret values. Only tracebacks have more lines.
 
     Args:
-        redact: replaces every secret value it knows of.
+        redact: replaces every known secret.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:
@@ -27,10 +27,10 @@ class RedactingFormatter(logging.Formatter):
         self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        if record.name.partition(".")[0] in _LIBRARIES:
+        if record.name.partition(".")[0] in _SDK_LOGGERS:
             record = _without_text(record)
         line = super().format(record)
-        # Without a traceback it is what `formatMessage` has redacted.
+        # A line without a traceback was redacted by `formatMessage`.
         return self._redact(line) if record.exc_text or record.stack_info else line
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
@@ -43,9 +43,9 @@ class _Stream(logging.StreamHandler[TextIO]):
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
-        """Say once that records are lost.
+        """Print once that records are lost.
 
-        The default of `logging` prints the parts of the record to stderr, without redaction.
+        The default of `logging` prints the parts of each record to stderr, without redaction.
         """
         if self._failed:
             return
@@ -60,16 +60,16 @@ class _File(_Stream, logging.FileHandler):
     pass
 
 
-_ROOMS: Final = ("codemode_mcp", "upstream_clients")
-_LIBRARIES: Final = ("mcp", "client")
-"""The SDK, whose client sessions log under the second. It logs lost connections and junk from servers with tracebacks;
-`upstream_clients` reports both in a line. At `debug` its records have no text: it puts messages, junk that servers
-write and ids of sessions into them.
+_OWN_LOGGERS: Final = ("codemode_mcp", "upstream_clients")
+_SDK_LOGGERS: Final = ("mcp", "client")
+"""The loggers of the MCP SDK. It logs lost connections and invalid messages of servers with tracebacks, which
+`upstream_clients` reports in a line. At level `debug`, its records are logged without their text, because they contain
+messages, output of servers and ids of sessions.
 """
 
 
 def _without_text(record: logging.LogRecord) -> logging.LogRecord:
-    """Return where a record comes from and the kind of its error, and nothing of what it says."""
+    """Return a record with its origin and the type of its error, but without its text."""
     error = "" if record.exc_info is None or record.exc_info[0] is None else f" ({record.exc_info[0].__name__})"
     bare = logging.makeLogRecord(record.__dict__)
     bare.msg, bare.args = f"{record.funcName}, line {record.lineno}{error}", None
@@ -79,7 +79,7 @@ def _without_text(record: logging.LogRecord) -> logging.LogRecord:
 
 @contextmanager
 def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[None]:
-    """Send logs to stderr, or to the configured file; stdout belongs to MCP.
+    """Send logs to stderr or to the configured file, for the duration of the context. Stdout belongs to MCP.
 
     Raises:
         OSError: the file cannot be opened.
@@ -91,7 +91,7 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
         handler = _File(settings.file, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(RedactingFormatter(redact))
     root = logging.getLogger()
-    before = {logger: logger.level for logger in map(logging.getLogger, (None, *_ROOMS, *_LIBRARIES))}
+    before = {logger: logger.level for logger in map(logging.getLogger, (None, *_OWN_LOGGERS, *_SDK_LOGGERS))}
     root.addHandler(handler)
     set_level(settings.level)
     try:
@@ -100,16 +100,16 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
         root.removeHandler(handler)
         for logger, level in before.items():
             logger.setLevel(level)
-        with suppress(OSError):  # a full disk does not take what is left
+        with suppress(OSError):  # the disk may be full
             handler.close()
 
 
 def set_level(name: LogLevel) -> None:
     """Set the level of the log."""
     level = getattr(logging, name.upper())
-    # Our own rooms at the level asked for; libraries only when something is wrong.
+    # Our own loggers get this level. Libraries log warnings and errors only.
     logging.getLogger().setLevel(max(level, logging.WARNING))
-    for room in _ROOMS:
-        logging.getLogger(room).setLevel(level)
-    for library in _LIBRARIES:
+    for logger in _OWN_LOGGERS:
+        logging.getLogger(logger).setLevel(level)
+    for library in _SDK_LOGGERS:
         logging.getLogger(library).setLevel(logging.CRITICAL if level > logging.DEBUG else logging.DEBUG)

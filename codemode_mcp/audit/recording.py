@@ -1,4 +1,4 @@
-"""Listeners of events: the trajectory and OpenTelemetry, as far as each is configured."""
+"""The configured listeners of events: the trajectory and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def recording(settings: AuditSettings, auditor: Auditor, redact: Callable[[str], str]) -> Iterator[None]:
-    """Record what `auditor` is told, for the time inside; everything is written in the end.
+    """Record the events of an auditor for the duration of the context. Leaving writes all of them.
 
     Args:
-        redact: replaces every known secret; called in any thread.
+        redact: replaces every known secret. It is called in any thread.
     """
     with ExitStack() as stack:
         if settings.trajectory is not None:

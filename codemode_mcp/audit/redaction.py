@@ -1,8 +1,8 @@
-"""Redaction: values that must never be recorded, and their replacements. The one place for it.
+"""Redaction: the secrets that must never be recorded, and their replacements.
 
-Three things are hidden: values that are known to be secret, because they came from the configuration or a login; what
-looks like a token wherever it stands; and what stands under a name like `password`. Inputs are recorded as their shape
-and a digest, unless the operator wants the inputs themselves; then they go through all three.
+Three kinds of values are replaced: known secrets, from the configuration or a login; everything that looks like a
+token; and values under a name like `password`. Inputs are recorded as their shape and a digest. If the operator wants
+the inputs themselves, all three kinds are replaced in them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ HIDDEN: Final = "***"
 class Secretive(Protocol):
     """A holder of secret values, such as a server's configuration."""
 
-    def redact(self, text: str) -> str: ...
+    def redact(self, text: str) -> str:
+        """Return a text without the secret values."""
+        ...
 
 
 MAX_HOLDERS: Final = 2_000
-"""Configurations of servers whose secrets are remembered. Each costs microseconds in every line of the log."""
+"""Holders whose secrets are remembered. Each costs microseconds in every line of the log."""
 
 MAX_INPUT: Final = 64 * 1024
-"""Characters of one input whose shape is looked at, or that is recorded."""
+"""Most characters of one input that is recorded, or whose shape is."""
 
 MAX_KEYS: Final = 20
 """Keys of one object in a recorded shape."""
@@ -46,21 +48,18 @@ _FIELD: Final = re.compile(r"[A-Za-z_$][\w$.-]{0,59}", re.ASCII)
 
 
 class Redactor:
-    """Replaces the secret values of every configuration that there has been: what was true once is secret still.
-
-    What looks like a token is replaced too.
-    """
+    """Replaces the secrets of all configurations so far, and everything that looks like a token."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # The mutable state; neither is changed in place, since other threads read it.
+        # The mutable state. It is replaced and never changed, because other threads read it.
         self._known: dict[int, Secretive] = {}
-        """Holders by identity: of two equal ones each may learn secrets of its own. Oldest first."""
+        """Holders by identity, because two equal ones may learn different secrets. The oldest come first."""
         self._present: list[Secretive] = []
-        """Those that are in use."""
+        """The holders in use."""
 
     def know(self, holders: Iterable[Secretive]) -> None:
-        """These are in use from now on, where one that is equal is not already. May be called in any thread."""
+        """Use these holders from now on, or the equal ones that are in use. May be called in any thread."""
         with self._lock:
             # A server with an unchanged configuration keeps its holder.
             self._present = [next((old for old in self._present if old == each), each) for each in holders]
@@ -93,11 +92,11 @@ _MARKS: Final = (
     *("-----BEGIN", "eyJ", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "sk-", "sk_", "rk_", "pk_"),
     *("xox", "npm_", "pypi-", "hf_", "ya29.", "AKIA", "ASIA", "AIza"),
 )
-"""Beginnings of tokens. A search for these is a hundred times faster than the pattern, and nearly always enough."""
+"""Beginnings of tokens. A text without any of them has no token. This test is a hundred times faster."""
 
 
 def without_tokens(text: str) -> str:
-    """`text` without what has the form of a token, a private key, or credentials in a URL."""
+    """Return a text without tokens, private keys, and credentials in URLs, as far as their form shows them."""
     if any(mark in text for mark in _MARKS):
         text = _TOKENS.sub(HIDDEN, text)
     lower = text.lower()
@@ -109,7 +108,7 @@ def without_tokens(text: str) -> str:
 
 
 def tokens_in(text: str) -> list[tuple[int, int]]:
-    """Return where `without_tokens` hides something: begin and end of each."""
+    """Return the start and the end of each part that `without_tokens` replaces."""
     found = [match.span() for match in _TOKENS.finditer(text)] if any(mark in text for mark in _MARKS) else []
     found += [(match.end(2), match.end()) for match in _BEARER.finditer(text)]
     found += [(match.end(1), match.end() - 1) for match in _USER_INFO.finditer(text)]
@@ -142,7 +141,7 @@ _NO_LETTER: Final = re.compile(r"[^a-z0-9]")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if what has this name is most likely secret: `password`, `x-api-key`, `accessToken`, ..."""
+    """Return True if a value with this name is most likely secret: `password`, `x-api-key`, `accessToken`, ..."""
     plain = _NO_LETTER.sub("", name[:_MAX_KEY].lower())
     return plain in _SECRET_NAMES or any(word in plain for word in _SECRET_WORDS)
 
@@ -154,7 +153,7 @@ _NAMED_TEXT: Final = re.compile(
 
 
 def without_named_secrets(source: str) -> str:
-    """Return a program without the texts that it gives to names like `password`."""
+    """Return a program in which the strings for names like `password` are replaced."""
 
     def hide(found: re.Match[str]) -> str:
         if not is_secret_name(found[2]):
@@ -165,7 +164,7 @@ def without_named_secrets(source: str) -> str:
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """JSON without secrets: its texts and keys go through `redact`, what has a secret name is hidden."""
+    """Return JSON data without secrets: strings and keys are redacted, and values with a secret name are replaced."""
     match value:
         case str():
             return redact(value)
@@ -180,7 +179,7 @@ def redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def shape(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
-    """Return what a JSON value is like, without any of its texts, numbers or truth: keys, types, sizes.
+    """Return the shape of a JSON value: its keys, types and sizes, without any strings, numbers or booleans.
 
     `{"title": "string 12", "labels": ["string 3", "… 4 more"], "dry": "boolean"}`.
     """
@@ -212,8 +211,7 @@ def shape(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
 
 
 def _name(key: str, redact: Callable[[str], str]) -> str:
-    """Return a key where it looks like the name of a field. Maps have data in that place: addresses, numbers,
-    sentences."""
+    """Return a key if it looks like the name of a field. The keys of maps are data: addresses, numbers, sentences."""
     plain = redact(key)
     if plain == HIDDEN or (_FIELD.fullmatch(plain) and sum(map(str.isdigit, plain)) <= _MAX_DIGITS):
         return plain
@@ -221,10 +219,10 @@ def _name(key: str, redact: Callable[[str], str]) -> str:
 
 
 class Inputs:
-    """Makes of inputs what may be recorded of them. May be used in any thread.
+    """Makes the records of inputs. May be used in any thread.
 
     Args:
-        include: whether the operator wants the inputs themselves, without secrets.
+        include: record the inputs themselves, without secrets.
     """
 
     def __init__(self, *, include: bool) -> None:
@@ -232,37 +230,37 @@ class Inputs:
         self._key = secrets.token_bytes(16)
 
     def of_program(self, source: str, redact: Callable[[str], str]) -> dict[str, Any]:
-        """Return the record of a program's source. The digest is its SHA-256, by which it can be recognised."""
+        """Return the record of a program's source. Its digest is the SHA-256, by which a program can be recognised."""
         data = source.encode("utf-8", "surrogatepass")
-        told: dict[str, Any] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        record: dict[str, Any] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
         if self._include and len(source) > MAX_INPUT:
-            told["omitted"] = f"more than {MAX_INPUT} characters"
+            record["omitted"] = f"more than {MAX_INPUT} characters"
         elif self._include:
-            told["text"] = redact(without_named_secrets(source))
-        return told
+            record["text"] = redact(without_named_secrets(source))
+        return record
 
     def of_arguments(self, text: str, redact: Callable[[str], str]) -> dict[str, Any]:
         """Return the record of the JSON text of arguments.
 
-        The digest tells which arguments were equal, and is made with a key that only this process has: a short secret
-        could be guessed from a plain one.
+        Equal arguments have the same digest. It is made with a key of this process, because a short secret could be
+        guessed from a digest without a key.
         """
         data = text.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(data, digest_size=8, key=self._key).hexdigest()
-        told: dict[str, Any] = {"digest": digest, "bytes": len(data)}
+        record: dict[str, Any] = {"digest": digest, "bytes": len(data)}
         if len(text) > MAX_INPUT:
-            return told | {"omitted": f"more than {MAX_INPUT} characters"}
+            return record | {"omitted": f"more than {MAX_INPUT} characters"}
         try:
             value = json.loads(text)
             if self._include:
-                return told | {"value": redacted(value, redact)}
-            return told | {"shape": shape(value, redact)}
+                return record | {"value": redacted(value, redact)}
+            return record | {"shape": shape(value, redact)}
         except (ValueError, RecursionError):
-            return told | {"omitted": "no JSON that could be read"}
+            return record | {"omitted": "no JSON that could be read"}
 
 
 class Known:
-    """A holder of secret values that stand in no configuration."""
+    """A holder of secret values that are not in a configuration."""
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = tuple(value for value in values if len(value) >= 4)

@@ -1,4 +1,4 @@
-"""Sizes of the parts of a tool's result that a model sees. Pure; sizes only, never contents."""
+"""The sizes of the parts of a tool's result that a model sees. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def _json_size(value: Any) -> int:
 
 
 def seen(result: Any) -> dict[str, int]:
-    """Fields of an event for an MCP tool's result; none for what is not one.
+    """Return the fields of an event for the result of an MCP tool; an empty dict for other results.
 
-    `text_bytes`: of its content blocks, for clients that show these; data of pictures and sounds is no text and counts
-    as nothing. `structured_bytes`: of its `structuredContent` as JSON, which some clients show instead.
+    `text_bytes` is the size of the content blocks, which some clients show. Data of images and audio counts as nothing.
+    `structured_bytes` is the size of `structuredContent` as JSON, which other clients show.
     """
     if not isinstance(result, dict):
         return {}
     content, structured = result.get("content"), result.get("structuredContent")
     if not isinstance(content, list) and structured is None:
         return {}
-    told = {"text_bytes": sum(map(_text, content)) if isinstance(content, list) else 0}
+    sizes = {"text_bytes": sum(map(_text, content)) if isinstance(content, list) else 0}
     if structured is not None:
-        told["structured_bytes"] = _json_size(structured)
-    return told
+        sizes["structured_bytes"] = _json_size(structured)
+    return sizes
 
 
 def size(text: str) -> int:
@@ -46,5 +46,5 @@ def _text(block: Any) -> int:
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> int:
-    """Return what a model has written to call a tool with these."""
+    """Return the size of arguments as a model has written them."""
     return _json_size(arguments)

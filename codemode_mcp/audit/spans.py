@@ -1,10 +1,10 @@
 """OpenTelemetry: a span for each run and each nested call, and metrics of both. Only the API is used.
 
-The SDK of MCP makes the spans around these: of the request (`tools/call exec`), which belongs to the trace that its
-client names in `_meta.traceparent`, and of each request to an upstream, which passes the trace on. A run's span is a
-child of the request that began it, a call's of its run; a later `wait` is linked to the run. The span of a run or call
-is made current in its task, so that what belongs to it finds it. No inputs and no ids that give access to a run are in
-any of them.
+The MCP SDK makes the spans around these: of the request (`tools/call exec`), which belongs to the trace that the client
+names in `_meta.traceparent`, and of each request to an upstream server, which continues the trace. The span of a run is
+a child of the request that began it, and the span of a call is a child of its run. A later `wait` is linked to the run.
+The span of a run or call is made current in its task, so that inner spans become its children. Spans contain neither
+inputs nor ids that give access to a run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 NAME: Final = "codemode-mcp"
 
 MAX_OPEN: Final = 20_000
-"""Runs and calls whose spans are open; more have none."""
+"""Open spans of runs, and of calls. Further ones get no span."""
 
 _SHOWN_ID: Final = 12
-"""Shown characters of a run's id: the whole id may give access to the run."""
+"""Characters of a run's id in a span. The whole id may give access to the run."""
 
 
 class Spans:
-    """Makes spans and metrics of events. `record` is for the event loop.
+    """Makes spans and metrics from events. `record` is called in the event loop.
 
     Args:
         redact: replaces every known secret.
-        tracers, meters: None: those of the process.
+        tracers, meters: the providers; None for those of the process.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Spans:
         self._suspended_ids: set[str] = set()
 
     def record(self, event: Event) -> None:
-        """Take an event, in the task that it happens in."""
+        """Record an event, in its task."""
         fields, when = event.fields, int(event.time * 1e9)
         match event.kind:
             case "exec":
@@ -113,7 +113,7 @@ class Spans:
                 self._end_run(event, when)
 
     def measure(self, what: Figures, kind: str, figures: Mapping[str, Any]) -> None:
-        """Take what was measured of a store."""
+        """Record a measurement of a store."""
         about = {"codemode.store.kind": kind}
         match what:
             case "store_swept":
@@ -158,7 +158,7 @@ class Spans:
     def _end_call(self, event: Event, when: int) -> None:
         fields = event.fields
         status, tool = str(fields["status"]), self._redact(str(fields["tool"]))
-        # What programs make up is no dimension of a metric.
+        # A name that a program has chosen must not become a dimension of a metric.
         known = {"gen_ai.tool.name": tool} if fields["dispatched"] else {}
         self._durations.record(fields["ms"] / 1000, {**known, "codemode.status": status})
         self._sizes.record(fields["bytes"], known)
@@ -190,7 +190,7 @@ class Spans:
 
 
 def _make_current(span: Span) -> None:
-    """Make a span current for the rest of this task, whose context is its own."""
+    """Make a span current for the rest of this task. Each task has its own context."""
     context.attach(trace.set_span_in_context(span))
 
 

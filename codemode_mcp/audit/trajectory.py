@@ -1,7 +1,7 @@
 """The trajectory: a file with one line of JSON for each event.
 
-Events wait in a bounded queue for a thread that redacts and writes them, so that neither costs those who emit them.
-Events that are lost, because the queue was full or the file could not be written, are reported in the file.
+Events wait in a bounded queue for a thread that redacts and writes them, so that the event loop does neither. If events
+are lost, because the queue is full or the file cannot be written, the file says how many.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ MAX_EVENTS: Final = 10_000
 """Events that wait to be written."""
 
 MAX_WAITING: Final = 64 * 1024 * 1024
-"""Characters of their inputs."""
+"""Characters of the inputs of these events."""
 
 LINGER_SECONDS: Final = 0.05
-"""Events of so long are written in one go: a thread that wakes up often slows the event loop down."""
+"""Interval at which events are written together. A thread that wakes up often slows the event loop down."""
 
 CLOSE_SECONDS: Final = 5.0
 """Seconds at the end to write the events that still wait."""
 
 _BATCH: Final = 64
 _WRITE: Final = 256 * 1024
-"""Bytes of one write, if it is not of a longer line."""
-_OURS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
-"""Fields whose texts are of our making."""
+"""Most bytes of one write, except for a longer line."""
+_CONSTANT_FIELDS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
+"""Fields whose texts are constants of this product, and need no redaction."""
 
 
 class Trajectory:
-    """Writes events to a file. A context manager: what has been recorded before the end is written.
+    """Writes events to a file. A context manager: leaving it writes the waiting events.
 
     Args:
-        path: absolute. Neither the file nor its folder need be there.
-        redact: replaces every known secret; called in the thread.
-        include_inputs: whether arguments and sources are written, and not only their shape and digest.
-        max_bytes: of one file; then it becomes `<path>.1`, and so on.
-        files: that are put aside before the oldest is deleted.
+        path: an absolute path. Neither the file nor its folder need exist.
+        redact: replaces every known secret. It is called in the thread.
+        include_inputs: write arguments and sources, and not only their shape and digest.
+        max_bytes: the size at which the file is renamed to `<path>.1`, and so on.
+        files: the number of renamed files. The oldest is deleted.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class Trajectory:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._entered = self._left = 0
-        """Characters of inputs; the first is written by the emitter of events, the second by the thread."""
-        self._lost = self._unwritten = self._told = 0
-        """Numbers of events; the first is written by the emitter, the others by the thread."""
+        """Characters of inputs. The emitter of events changes the first, the thread the second."""
+        self._lost = self._unwritten = self._reported = 0
+        """Numbers of events. The emitter changes the first, the thread the others."""
         self._failing = False
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Trajectory:
                 log.error("the trajectory %s could not be written to its end: the disk does not answer", self._path)
 
     def record(self, event: Event) -> None:
-        """Take an event, to be written soon. Never waits; for one thread at a time."""
+        """Queue an event to be written soon. It never waits, and is for one thread only."""
         if self._closed:
             return
         size = 0 if event.inputs is None else len(event.inputs)
@@ -127,7 +127,7 @@ class Trajectory:
             over = self._closed
             while self._queue:
                 self._write_batch()
-            self._tell_lost()
+            self._report_lost()
             if over:
                 self._file.close()
                 return
@@ -135,7 +135,7 @@ class Trajectory:
     def _write_batch(self) -> None:
         events = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
         lines: list[bytes] = []
-        # Of a batch only: a secret may become known at any time.
+        # Cached for one batch only, because another secret may become known at any time.
         seen: dict[str, str] = {}
 
         def redact(text: str) -> str:
@@ -149,23 +149,28 @@ class Trajectory:
                 lines.append(_line(document_of(event, self._inputs, redact)))
             except Exception:
                 log.exception("an event of kind %s could not be written", event.kind)
-        self._tell_lost()
+        self._report_lost()
         self._unwritten += len(events) - self._append(lines)
         self._left += sum(len(event.inputs) for event in events if event.inputs is not None)
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         lost = self._lost + self._unwritten
-        if lost != self._told:
-            document = {"time": round(time.time(), 6), "kind": "lost", "events": lost - self._told, "pid": os.getpid()}
+        if lost != self._reported:
+            document = {
+                "time": round(time.time(), 6),
+                "kind": "lost",
+                "events": lost - self._reported,
+                "pid": os.getpid(),
+            }
             if self._append([_line(document)]):
-                self._told = lost
+                self._reported = lost
 
     def _append(self, lines: Sequence[bytes]) -> int:
-        """Return how many of them were written: the first ones."""
+        """Write lines, and return the number of written ones, which are the first."""
         done = 0
         try:
             while done < len(lines):
-                # A write of many lines takes hardly longer than one of a single line.
+                # A write of many lines takes hardly longer than a write of one line.
                 size, end = len(lines[done]), done + 1
                 while end < len(lines) and size + len(lines[end]) <= _WRITE:
                     size, end = size + len(lines[end]), end + 1
@@ -177,12 +182,12 @@ class Trajectory:
             return done
         if self._failing:
             self._failing = False
-            log.warning("the trajectory %s is written again; what was lost is told in it", self._path)
+            log.warning("the trajectory %s is written again; it says how many events were lost", self._path)
         return done
 
 
 def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> dict[str, Any]:
-    """Return what is recorded of an event."""
+    """Return the record of an event."""
     document: dict[str, Any] = {
         "time": round(event.time, 6),
         "kind": event.kind,
@@ -191,7 +196,7 @@ def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> d
         "pid": os.getpid(),
     }
     for key, value in event.fields.items():
-        document[key] = redact(value) if isinstance(value, str) and key not in _OURS else value
+        document[key] = redact(value) if isinstance(value, str) and key not in _CONSTANT_FIELDS else value
     if event.inputs is not None:
         of = inputs.of_program if event.kind == "exec" else inputs.of_arguments
         document["input"] = of(event.inputs, redact)
@@ -199,7 +204,7 @@ def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> d
 
 
 def problem_with(path: Path) -> str | None:
-    """Return why a trajectory could not be written there; None when it can. The file is there then."""
+    """Return why a trajectory cannot be written to a path; None if it can. The file is created."""
     try:
         os.close(_open(path))
     except OSError as error:
@@ -208,10 +213,10 @@ def problem_with(path: Path) -> str | None:
 
 
 class AppendedFile:
-    """A file that several processes append whole lines to, and that is put aside when it gets too large.
+    """A file to which several processes append whole lines, and which is renamed when it gets too large.
 
-    Each line is one write to a descriptor that appends, which the system keeps from mixing with others. On Windows it
-    does not, and a file that another process has open stays where it is.
+    Lines are appended in one write, which the system does not mix with the writes of other processes. On Windows it may
+    mix them, and a file that another process has open cannot be renamed.
     """
 
     def __init__(self, path: Path, max_bytes: int, files: int) -> None:
@@ -222,16 +227,16 @@ class AppendedFile:
         self._torn = False
 
     def append(self, lines: Sequence[bytes]) -> int:
-        """Return how many of these lines were written; at least one. What was cut counts as not written.
+        """Append lines, and return the number of written ones, at least one. A line that was cut does not count.
 
         Raises:
-            OSError: none was.
+            OSError: no line was written.
         """
         descriptor, size = self._current()
         room = self._max_bytes - size
         if size and len(lines[0]) > room:
-            with suppress(OSError):  # better too large than not at all
-                self._put_aside(descriptor)
+            with suppress(OSError):  # a file that is too large is better than a lost line
+                self._rename(descriptor)
             descriptor, size = self._current()
             room = self._max_bytes - size
         count = 1
@@ -256,7 +261,7 @@ class AppendedFile:
             self._descriptor = None
 
     def _current(self) -> tuple[int, int]:
-        """Return the descriptor of the file that has the name at the moment, and its size."""
+        """Return the descriptor of the file that is at the path now, and its size."""
         if self._descriptor is not None:
             here = os.fstat(self._descriptor)
             if self._is_at_path(here):
@@ -272,12 +277,12 @@ class AppendedFile:
         except FileNotFoundError:
             return False
 
-    def _put_aside(self, descriptor: int) -> None:
+    def _rename(self, descriptor: int) -> None:
         with _locked(descriptor):
             if not self._is_at_path(os.fstat(descriptor)):
                 return  # another process was first
             if sys.platform == "win32":
-                self.close()  # no open file gets another name there
+                self.close()  # an open file cannot be renamed on Windows
             for number in range(self._files - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     os.replace(aside(self._path, number), aside(self._path, number + 1))
@@ -285,12 +290,12 @@ class AppendedFile:
 
 
 def aside(path: Path, number: int) -> Path:
-    """Return the name of a file that was put aside; 1 is the latest."""
+    """Return the path of a renamed file; 1 is the latest one."""
     return path.with_name(f"{path.name}.{number}")
 
 
 def _open(path: Path) -> int:
-    # Without waiting, should it be a pipe without a reader.
+    # Without O_NONBLOCK, a pipe without a reader would block.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINK | getattr(os, "O_NONBLOCK", 0)
     descriptor = os.open(path, flags, 0o600)
     try:

@@ -119,8 +119,8 @@ class Dispatcher:
         self._observed = observed
         self._interception = interception
         self._arguments = ArgumentChecker()
-        self._sender = Sender(source, self._rules, tools.code_mode)
-        self._results = Results(tools.code_mode, observed, interception)
+        self._sender = Sender(source, self._rules, lambda: self._settings)
+        self._results = Results(lambda: self._settings, observed, interception)
 
     def context(self, run_id: str, owner: str, caller: Caller, catalog: Catalog) -> CallContext:
         """Return the context of a run that begins now. Its catalog has the types observed for its owner."""
@@ -135,7 +135,6 @@ class Dispatcher:
         """Apply these settings from now on, also to runs that have begun."""
         self._rules.apply(tools)
         self._settings, self._via = tools.code_mode, tools.approval.via
-        self._sender.settings = self._results.settings = tools.code_mode
 
     # look-ups
 

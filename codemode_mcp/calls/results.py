@@ -11,6 +11,8 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.sandbox.messages import GuestError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.catalog.entries import Entry
@@ -25,16 +27,15 @@ LARGE_RESULT = 100_000
 
 
 class Results:
-    """Makes the text of results for programs.
-
-    Attributes:
-        settings: replaced when the configuration is reloaded.
-    """
+    """Makes the text of results for programs."""
 
     def __init__(
-        self, settings: CodeModeSettings, observed: ObservedTypes | None, interception: Interceptors | None
+        self,
+        settings: Callable[[], CodeModeSettings],
+        observed: ObservedTypes | None,
+        interception: Interceptors | None,
     ) -> None:
-        self.settings = settings
+        self._settings = settings
         self._observed = observed
         self._interception = interception
 
@@ -53,7 +54,7 @@ class Results:
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
             event = event or event_of(entry, number, arguments, context)
-            text = await interception.after(event, entry.path, result, self.settings.max_tool_result_bytes)
+            text = await interception.after(event, entry.path, result, self._settings().max_tool_result_bytes)
         else:
             text = json_text(result) if printed is None else printed
         self.check_size(entry, text)
@@ -65,7 +66,7 @@ class Results:
 
     def check_size(self, entry: Entry, text: str) -> None:
         """Raise `UpstreamError` for a result that is too large."""
-        size, most = sizes.size(text), self.settings.max_tool_result_bytes
+        size, most = sizes.size(text), self._settings().max_tool_result_bytes
         if size > most:
             raise UpstreamError(
                 f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "

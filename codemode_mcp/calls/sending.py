@@ -29,18 +29,17 @@ log = logging.getLogger("codemode_mcp.calls")
 
 
 class Sender:
-    """Sends calls.
-
-    Attributes:
-        settings: replaced when the configuration is reloaded.
-    """
+    """Sends calls."""
 
     def __init__(
-        self, source: Callable[[Entry, CallContext], ToolSource], rules: CallRules, settings: CodeModeSettings
+        self,
+        source: Callable[[Entry, CallContext], ToolSource],
+        rules: CallRules,
+        settings: Callable[[], CodeModeSettings],
     ) -> None:
         self._source = source
         self._rules = rules
-        self.settings = settings
+        self._settings = settings
 
     async def send(
         self,
@@ -111,7 +110,7 @@ class Sender:
         begin: BeginFn | None,
     ) -> Mapping[str, Any]:
         """Perform an operation on resources or prompts. All its pages together may take `timeout` seconds."""
-        room = self.settings.max_tool_result_bytes
+        room = self._settings().max_tool_result_bytes
 
         def has_room(page: Mapping[str, Any]) -> bool:
             nonlocal room

@@ -45,7 +45,7 @@ class CallStorage:
     def __init__(
         self,
         store: RunStore,
-        settings: CodeModeSettings,
+        settings: Callable[[], CodeModeSettings],
         spawn: Callable[..., object],
         clock: Callable[[], float],
         on_late: Callable[[str], None],
@@ -55,10 +55,6 @@ class CallStorage:
         self._spawn = spawn
         self._clock = clock
         self._on_late = on_late
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        """Use these limits from now on."""
-        self._settings = settings
 
     def is_away(self, run: Run) -> bool:
         """Return True if the store of a run does not answer, so that another process may have taken the run over."""
@@ -129,7 +125,7 @@ class CallStorage:
         return True
 
     async def _record_later(self, run: Run, live: LiveCall, completion: Completion, sent: bool) -> None:
-        until = self._clock() + self._settings.snapshot_ttl_seconds
+        until = self._clock() + self._settings().snapshot_ttl_seconds
         while self._clock() < until:
             await anyio.sleep(RETRY_SECONDS)
             if not run.is_durable or (run.fenced and not sent):

@@ -49,8 +49,7 @@ from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.errors import InternalError, StoreUnavailable
 from codemode_mcp.policy.approval import Verdict
-from codemode_mcp.runs.call_ends import cancelled, late_failure
-from codemode_mcp.runs.call_limits import arguments_fit, is_behind, refused
+from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.state import may_send
@@ -95,7 +94,7 @@ class Calls:
     def __init__(
         self,
         services: Services,
-        settings: CodeModeSettings,
+        settings: Callable[[], CodeModeSettings],
         spawn: Callable[..., object],
         on_late: Callable[[str], None],
         on_late_failure: Callable[[str, str], None],
@@ -110,11 +109,6 @@ class Calls:
         self._auditor = services.auditor
         self._direct: dict[LiveCall, Run] = {}
         self._closed = False
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        """Use these limits from now on."""
-        self._settings = settings
-        self._storage.apply(settings)
 
     def accept(self, run: Run, call: ToolCall, now: float, *, begins: bool = True) -> None:
         """Begin a call, queue it, or refuse it if there is no room.
@@ -131,7 +125,7 @@ class Calls:
         live = _live_call(run, call, now, self._auditor)
         run.track.add(call, live.record)
         # Calls that wait for a person are neither in flight nor queued. The guest counts them too, but is not trusted.
-        limits = self._settings
+        limits = self._settings()
         fits = arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
         if fits and room and self._begin_or_queue(run, live, begins=begins):
@@ -165,7 +159,7 @@ class Calls:
 
     def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
         """Begin a call or queue it. Return False if there is no room."""
-        limits = self._settings
+        limits = self._settings()
         if begins and self._may_begin(run) and not run.queue:
             run.calls[live.call.id] = live
             self._begin(run, live)
@@ -180,7 +174,7 @@ class Calls:
 
     def _may_begin(self, run: Run) -> bool:
         """Return True if a call may begin now."""
-        return run.executing < self._settings.max_pending_tool_calls and not run.begun_enough and not is_behind(run)
+        return run.executing < self._settings().max_pending_tool_calls and not run.begun_enough and not is_behind(run)
 
     def _begin_soon(self, run: Run) -> None:
         """Begin queued calls in the next round of the event loop."""
@@ -338,7 +332,7 @@ class Calls:
         return verdict
 
     async def _resume(self, run: Run, live: LiveCall) -> None:
-        if run.executing < self._settings.max_pending_tool_calls:
+        if run.executing < self._settings().max_pending_tool_calls:
             self._take_slot(run, live)
             return
         run.resuming.append(live)

@@ -40,7 +40,7 @@ import asyncio
 import heapq
 import math
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio.to_thread
 
@@ -101,7 +101,7 @@ class Driver:
     def __init__(
         self,
         services: Services,
-        settings: CodeModeSettings,
+        settings: Callable[[], CodeModeSettings],
         *,
         fallback: RunStore,
         spawn: Callable[..., object],
@@ -116,13 +116,6 @@ class Driver:
         self._guests = Guests(settings, services.clock)
         self._deliveries = Deliveries(services.dispatcher, services.values)
         self._persisting = Persisting(services, settings, fallback, spawn)
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        """Use these settings from now on, except for the number of runs that compute at a time."""
-        self._settings = settings
-        self.calls.apply(settings)
-        self._guests.apply(settings)
-        self._persisting.apply(settings)
 
     def close(self) -> None:
         """Free the guest that is kept for the next program."""
@@ -139,8 +132,8 @@ class Driver:
                 code=program.code,
                 fallback=program.fallback,
                 seed=secrets.token_bytes(32),
-                output_limit=min(OUTPUT_CHARACTERS, self._settings.memory_limit_bytes // 4),
-                call_limit=self._settings.max_pending_tool_calls + self._settings.max_queued_tool_calls,
+                output_limit=min(OUTPUT_CHARACTERS, self._settings().memory_limit_bytes // 4),
+                call_limit=self._settings().max_pending_tool_calls + self._settings().max_queued_tool_calls,
                 elapsed_ms=self._elapsed_ms(run),
                 file=program.positions.file if program.positions.language == "javascript" else None,
                 label=f"cell_{secrets.token_hex(8)}" if program.suspect else None,
@@ -224,7 +217,7 @@ class Driver:
             if run.yields:
                 return await self._suspend(engine, run, "yield")
             if not run.can_settle:
-                return await self._fail(run, stuck(self._settings, full=turn is not None and turn.full))
+                return await self._fail(run, stuck(self._settings(), full=turn is not None and turn.full))
             self._ask(run, observation)
             now = self._clock()
             deadline = observation.extended_deadline(now, held=run.questions.being_asked)
@@ -278,7 +271,7 @@ class Driver:
             run.history.extend(report.outputs)
             run.show_output(report.outputs)
             run.dropped = report.dropped_size
-            over = over_output_limit(run.outputs, self._settings) if report.outputs else None
+            over = over_output_limit(run.outputs, self._settings()) if report.outputs else None
             if over is not None and report.state == "pending":
                 run.cancel_unsent()
                 return await self._fail(run, over)
@@ -297,7 +290,7 @@ class Driver:
         failed = turn.stopped is None and report is not None and report.state == "failed"
         catalog = run.context.catalog
         about = Circumstances(
-            settings=self._settings,
+            settings=self._settings(),
             positions=run.positions,
             catalog=catalog,
             namespaces=run.namespaces,
@@ -359,8 +352,7 @@ class Driver:
         notes += self._leave_calls(run)
         run.empty = report.value is None and not run.history
         notes += answers.absent_value_notes(run)
-        usage = answers.usage(run, self._clock())
-        return await self._end(run, Outcome(run.id, run.owner, "completed", usage, notes=notes, value=report.value))
+        return await self._end(run, "completed", notes=notes, value=report.value)
 
     async def _fail(self, run: Run, failed: Failed) -> Outcome:
         run.advance("fail")
@@ -370,19 +362,17 @@ class Driver:
             run.exceeded = Exceeded("memoryLimitBytes", used, run.memory_limit)
         notes = answers.rejection_notes(run, failed.rejections) if failed.rejections else ()
         notes += answers.unchecked_notes(run, failed.unchecked) + self._leave_calls(run)
-        usage = answers.usage(run, self._clock())
-        return await self._end(
-            run, Outcome(run.id, run.owner, "failed", usage, notes=notes, error=failed.message, code=failed.code)
-        )
+        return await self._end(run, "failed", notes=notes, error=failed.message, code=failed.code)
 
     async def _abort(self, run: Run) -> Outcome:
         run.advance("abort")
         run.cancel_calls()
-        usage = answers.usage(run, self._clock())
         error = "the program was cancelled, and its calls in flight too"
-        return await self._end(run, Outcome(run.id, run.owner, "failed", usage, error=error, code="aborted"))
+        return await self._end(run, "failed", error=error, code="aborted")
 
-    async def _end(self, run: Run, outcome: Outcome) -> Outcome:
+    async def _end(self, run: Run, status: Literal["completed", "failed"], **parts: Any) -> Outcome:
+        """Store the end of a run, and return its outcome. `parts`: further fields of the outcome."""
+        outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), **parts)
         outcome = run.with_outputs(outcome, await self._deliveries.execute_last_stores(run))
         await self._persisting.end(run, outcome)
         return outcome

@@ -44,16 +44,12 @@ class Guests:
         clock: monotonic seconds.
     """
 
-    def __init__(self, settings: CodeModeSettings, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: Callable[[], CodeModeSettings], clock: Callable[[], float]) -> None:
         self._settings = settings
         self._clock = clock
-        self._turns = Slots(settings.max_running_runs)
-        self._rooms = Slots(GUESTS_PER_THREAD * settings.max_running_runs)
+        self._turns = Slots(settings().max_running_runs)
+        self._rooms = Slots(GUESTS_PER_THREAD * settings().max_running_runs)
         self._spare = SpareGuest()
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        """Use these limits from now on, except for the number of runs that compute at a time."""
-        self._settings = settings
 
     def close(self) -> None:
         """Free the guest that is kept for the next program."""
@@ -152,7 +148,7 @@ class Guests:
         """
         assert run.guest is not None
         data: bytes = await self.on_thread(engine, run.guest.snapshot)
-        most = self._settings.max_snapshot_bytes
+        most = self._settings().max_snapshot_bytes
         if len(data) > most:
             raise ProgramError(
                 "snapshot_limit_exceeded",
@@ -172,14 +168,14 @@ class Guests:
 
     def _restore(self, engine: Engine, run: Run, suspended: SuspendedRun) -> None:
         image = engine.image(suspended.manifest)
-        limit = self._settings.memory_limit_bytes
+        limit = self._settings().memory_limit_bytes
         snapshot.check_limits(
             suspended.snapshot,
             snapshot.about(suspended.snapshot).pages,
             image_bytes=image.size,
             made_within=run.memory_limit,
             memory_limit=limit,
-            max_bytes=self._settings.max_snapshot_bytes,
+            max_bytes=self._settings().max_snapshot_bytes,
         )
         run.memory_limit = min(run.memory_limit, limit)
         run.guest = Guest(engine, image, memory_limit=run.memory_limit, suspended=suspended.snapshot)

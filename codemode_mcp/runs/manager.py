@@ -71,7 +71,7 @@ class RunManager:
         self._live = live = LiveRuns(services.store, self._fallback, services.auditor, services.clock)
         self._driver = Driver(
             services,
-            settings,
+            self.settings,
             fallback=self._fallback,
             spawn=group.start_soon,
             on_late=self._look,
@@ -79,7 +79,7 @@ class RunManager:
         )
         self._remember = None if services.remember is None else self._remember_soon
         restoring = Restoring(services, self._driver.calls, live.ledger, self._remember)
-        self._takeover = Takeover(services, settings, live, restoring, group.start_soon)
+        self._takeover = Takeover(services, self.settings, live, restoring, group.start_soon)
         self.operator = Operator(services, live, self._takeover, self.observe)
 
     def __repr__(self) -> str:
@@ -98,10 +98,14 @@ class RunManager:
         """Return the notes about calls that failed after programs of an owner had ended, and forget them."""
         return self._live.take_late_notes(owner)
 
+    def settings(self) -> CodeModeSettings:
+        """Return the current settings."""
+        return self._settings
+
     def apply(self, settings: CodeModeSettings) -> None:
         """Use these settings from now on, except for the number of runs that compute at a time."""
         self._settings = settings
-        for each in (self._preparer, self._driver, self._takeover, self._store, self._fallback):
+        for each in (self._preparer, self._store, self._fallback):
             each.apply(settings)
 
     async def execute(self, cell: Cell, client: Client | None = None, on_output: OnOutput | None = None) -> Outcome:

@@ -51,7 +51,11 @@ class Persisting:
     """
 
     def __init__(
-        self, services: Services, settings: CodeModeSettings, fallback: RunStore, spawn: Callable[..., object]
+        self,
+        services: Services,
+        settings: Callable[[], CodeModeSettings],
+        fallback: RunStore,
+        spawn: Callable[..., object],
     ) -> None:
         self._store = services.store
         self._fallback = fallback
@@ -59,10 +63,6 @@ class Persisting:
         self._spawn = spawn
         self._clock = services.clock
         self._wall = services.wall
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        """Use these limits from now on."""
-        self._settings = settings
 
     async def suspend(self, run: Run, data: bytes, manifest: str, reason: WaitingReason) -> None:
         """Store a run and suspend it.
@@ -115,7 +115,7 @@ class Persisting:
         whole = replace(outcome, outputs=tuple(run.history))
         size = sum(len(str(item)) for item in whole.outputs) + len(str(whole.value)) + 1000
         now = self._clock()
-        expires = now + self._settings.snapshot_ttl_seconds
+        expires = now + self._settings().snapshot_ttl_seconds
         view = replace(run.view(now), code=outcome.code if outcome.status == "failed" else None)
         ended = EndedRun(run.id, run.owner, (outcome, whole), size, expires, run.state, view)
         async with run.writing:
@@ -169,7 +169,7 @@ class Persisting:
         async with run.writing:
             run.check_fence()
             now = self._clock()
-            expires = now + self._settings.snapshot_ttl_seconds
+            expires = now + self._settings().snapshot_ttl_seconds
             suspended = SuspendedRun(run.id, run.owner, data, manifest, reason, now, expires, share=run.share)
             noted = list(run.calls.values())
             if home.durable:
@@ -193,7 +193,7 @@ class Persisting:
         return expires
 
     def _check_size(self, record: str) -> None:
-        most = max(self._settings.max_snapshot_bytes, MIN_RECORD_LIMIT)
+        most = max(self._settings().max_snapshot_bytes, MIN_RECORD_LIMIT)
         if len(record) > most:
             raise ProgramError(
                 "snapshot_limit_exceeded",

@@ -74,7 +74,7 @@ class Takeover:
     def __init__(
         self,
         services: Services,
-        settings: CodeModeSettings,
+        settings: Callable[[], CodeModeSettings],
         live: LiveRuns,
         restoring: Restoring,
         spawn: Callable[..., object],
@@ -89,10 +89,6 @@ class Takeover:
         self._looking = anyio.CapacityLimiter(MAX_LOOKS)
         self._observed = anyio.Event()
         self._trouble: str | None = None
-
-    def apply(self, settings: CodeModeSettings) -> None:
-        """Use these limits from now on."""
-        self._settings = settings
 
     def note_observed(self) -> None:
         """Listen to news without pauses, because a request waits for a run now."""
@@ -134,7 +130,7 @@ class Takeover:
         return found
 
     async def _claim(self, run_id: str, owner: str, *, cancel: bool) -> Claim | EndedRun:
-        until = self._clock() + self._settings.max_request_ms / 1000
+        until = self._clock() + self._settings().max_request_ms / 1000
         asked = cancel
         while True:
             try:
@@ -165,11 +161,11 @@ class Takeover:
         if not self._store.durable:
             raise unknown_run(suspended.id)
         try:
-            run = await self._restoring.run_of(claimed, caller, self._settings)
+            run = await self._restoring.run_of(claimed, caller, self._settings())
         except CodeModeError as error:
             if error.code != "snapshot_restore_failed":
                 raise
-            ended = self._restoring.end_of(suspended, error, self._settings.snapshot_ttl_seconds)
+            ended = self._restoring.end_of(suspended, error, self._settings().snapshot_ttl_seconds)
             await self._store.end(ended)
             return ended
         self._live.runs[run.id] = run
