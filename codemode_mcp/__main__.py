@@ -1,4 +1,4 @@
-"""`codemode-mcp` and `python -m codemode_mcp`."""
+"""Entry point of `codemode-mcp` and `python -m codemode_mcp`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command line; exits with its code."""
+    """Run the command line, and exit with its code."""
     import os
     import sys
 
-    _have_streams()
+    _open_missing_streams()
     try:
         _run(sys.argv[1:], os.environ)
     except BaseException as raised:
@@ -23,18 +23,18 @@ def main() -> None:
         if isinstance(error, SystemExit | KeyboardInterrupt):
             raise error from None
         typer = sys.modules.get("typer")
-        if typer is not None and isinstance(error, typer.Exit):  # of a command that typer did not run
+        if typer is not None and isinstance(error, typer.Exit):  # raised without typer around it, as by `serve`
             sys.exit(error.exit_code)
         if isinstance(error, BrokenPipeError):
-            # The reader of our output has gone; nothing more can be said to it.
+            # The reader of our output is gone. Python would fail again when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         if os.environ.get("CODEMODE_MCP_DEBUG"):
             raise
-        from codemode_mcp.cli.shared import say
+        from codemode_mcp.cli.messages import say
 
         say(f"codemode-mcp failed: {type(error).__name__}: {error}")
-        say("This is a fault of ours; run it again with CODEMODE_MCP_DEBUG=1 for the details.")
+        say("This is a bug in codemode-mcp. Run the command again with CODEMODE_MCP_DEBUG=1 for a traceback.")
         sys.exit(1)
 
 
@@ -54,8 +54,8 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
     app()
 
 
-def _have_streams() -> None:
-    """Open the null device for a closed standard stream, so that no other file takes its descriptor."""
+def _open_missing_streams() -> None:
+    """Open the null device for each closed standard stream, so that no other file gets its descriptor."""
     import os
     import sys
 

@@ -14,9 +14,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from codemode_mcp.__main__ import _have_streams
+from codemode_mcp.__main__ import _open_missing_streams
+from codemode_mcp.cli.messages import COLUMNS, say
 from codemode_mcp.cli.parser import COMMANDS, app, main
-from codemode_mcp.cli.shared import COLUMNS, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ CONFIGURED: Final = (
 """Commands that read the configuration before anything else."""
 
 CASES: Final = [
-    *((each, ("--config", "nowhere.json"), 2, "Name a file that is there with --config") for each in CONFIGURED),
+    *((each, ("--config", "nowhere.json"), 2, "Name an existing file with --config") for each in CONFIGURED),
     *((each, ("--config", "bad.json"), 2, CORRECT) for each in CONFIGURED),
     (("tools",), ("--config", "torn.json"), 2, CORRECT),
     (("doctor",), ("--config", "nowhere.json"), 2, "give the path of an existing file"),
@@ -94,13 +94,13 @@ CASES: Final = [
     (("types", "--out", "file"), GOOD, 1, "cannot write to file"),
     (("login", "absent"), GOOD, 2, "there is no server 'absent'"),
     (("login", "docs"), GOOD, 2, 'remove "disabled" from its entry to log in'),
-    (("login", "down"), ("--config", "down.json"), 2, "put what it needs into its env"),
+    (("login", "down"), ("--config", "down.json"), 2, "put its credentials into its env"),
     (("login",), (), 2, "Try 'codemode-mcp login --help' for help"),
     (("logout", "absent"), GOOD, 2, "there is no server 'absent'"),
     (("trace",), GOOD, 1, 'set "audit.trajectory" to a file in the configuration, or name one: --trajectory'),
     (("trace", "--html", "x.html"), GOOD, 2, "name it; codemode-mcp trace lists them"),
     (("trace", "run_x", "--trajectory", "nowhere"), GOOD, 1, "there is no such file"),
-    (("trace", "--trajectory", "nowhere"), GOOD, 1, "it is made when a client first calls exec"),
+    (("trace", "--trajectory", "nowhere"), GOOD, 1, "it is created when a client first calls exec"),
     (("runs", "list"), (), 0, "a client starts it"),
     (("runs", "show", "run_nobody_has_an_id_that_is_as_long_as_this_one"), (), 1, "see codemode-mcp runs list"),
     (("runs", "approve", "run_nobodyhasit"), (), 1, "run it in one"),
@@ -240,7 +240,7 @@ def test_help_shows_what_wants_no_value_without_one_and_how_to_begin() -> None:
 def test_a_closed_stream_is_one_without_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
-    _have_streams()
+    _open_missing_streams()
     with sys.stdin, sys.stdout, sys.stderr:
         assert sys.stdin.read() == ""
         print("said to no reader")

@@ -33,7 +33,7 @@ def python(code: str, **more: Any) -> dict[str, Any]:
 COMMAND_LINES: Final[list[tuple[str, list[str], int, list[str]]]] = [
     # programs
     ("no program", ["run"], 2, ["give a FILE, or the program itself: codemode-mcp run -e 'return 1'"]),
-    ("no file", ["run", "nofile.ts"], 2, ["there is no file nofile.ts", "can stand behind -e"]),
+    ("no file", ["run", "nofile.ts"], 2, ["there is no file nofile.ts", "to give the program itself, use -e CODE"]),
     ("no text", ["run", "-e"], 2, ["'-e' requires an argument", "codemode-mcp run -e 'return 1'"]),
     ("file and text", ["run", "-e", "return 1", "x.js"], 2, ["not both", "leave out x.js or -e"]),
     ("text as a file", ["run", "return 1"], 2, ["to run this text: codemode-mcp run -e 'return 1'"]),
@@ -65,18 +65,23 @@ COMMAND_LINES: Final[list[tuple[str, list[str], int, list[str]]]] = [
         2,
         ["Set http.auth", "listen on 127.0.0.1"],
     ),
-    ("no such file", ["run", "--config", "no.json", "-e", "1"], 2, ["no.json does not exist", "Name a file"]),
+    ("no such file", ["run", "--config", "no.json", "-e", "1"], 2, ["no.json does not exist", "Name an existing file"]),
     ("a folder", ["run", "--config", ".", "-e", "1"], 2, ["it is a folder; name a file in it"]),
     # arguments
     ("install cursor", ["install", "cursor"], 2, ["codemode-mcp install --client cursor"]),
-    ("--client cursr", ["install", "--client", "cursr"], 2, ["nothing was changed", "did you mean: cursor"]),
+    ("--client cursr", ["install", "--client", "cursr"], 2, ["nothing was changed", "did you mean 'cursor'?"]),
     ("--client emacs", ["install", "--client", "emacs"], 2, ["most clients take this entry", "mcp add codemode --"]),
-    ("--from vs-code", ["import", "--from", "vs-code"], 2, ["did you mean vscode?"]),
+    ("--from vs-code", ["import", "--from", "vs-code"], 2, ["did you mean 'vscode'?"]),
     ("import FILE", ["import", "./x.json"], 2, ["codemode-mcp import --from ./x.json"]),
-    ("types DIR", ["types", "cells"], 2, ["What is cells? Write codemode-mcp types --out cells."]),
+    (
+        "types DIR",
+        ["types", "cells"],
+        2,
+        ["types takes no argument, but got cells. Write codemode-mcp types --out cells."],
+    ),
     ("types nowhere", ["types", "--out", "/proc/x"], 1, ["name another folder with --out"]),
     ("repl FILE", ["repl", "x.js"], 2, ["Write codemode-mcp run x.js."]),
-    ("demo x", ["demo", "x"], 2, ["What is x? Write codemode-mcp demo, without it."]),
+    ("demo x", ["demo", "x"], 2, ["demo takes no argument, but got x. Write codemode-mcp demo, without it."]),
     ("login", ["login"], 2, ["codemode-mcp login docs"]),
     ("call", ["call"], 2, ["codemode-mcp call github.listIssues state=open", "codemode-mcp tools lists"]),
     ("runs show", ["runs", "show"], 2, ["codemode-mcp runs list shows the ids of runs"]),
@@ -149,9 +154,9 @@ FAILING: Final[list[tuple[str, Any, list[str]]]] = [
 ]
 
 NAMES: Final[list[tuple[str, list[str], list[str]]]] = [
-    ("login nope", ["login", "nope"], ["there is no server 'nope'; configured: git, docs"]),
+    ("login nope", ["login", "nope"], ["there is no server 'nope'; there are: git, docs"]),
     ("login git", ["login", "git"], ["only a server with a URL has a login"]),
-    ("logout nope", ["logout", "nope"], ["there is no server 'nope'; configured: git, docs"]),
+    ("logout nope", ["logout", "nope"], ["there is no server 'nope'; there are: git, docs"]),
     ("doctor gti", ["doctor", "gti"], ["did you mean 'git'?"]),
     ("tools --server gti", ["tools", "--server", "gti"], ["did you mean 'git'?"]),
     ("run --server gti", ["run", "--server", "gti", "-e", "1"], ["did you mean 'git'?"]),

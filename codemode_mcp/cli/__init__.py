@@ -1,7 +1,7 @@
-"""The command line: parse, print, exit codes. No logic.
+"""The command line: parsing, printing and exit codes.
 
-`parser` parses with typer, and `commands` has a module for each command or pair. `serving` needs neither, so that
-`serve` starts sooner.
+`parser` parses with typer, and `commands` has a module for each command or pair of commands. `serving` imports neither,
+so that `serve` starts faster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Logging in to an upstream server through a browser, and out again.
+"""Login to an upstream server through a browser, and logout.
 
-The browser comes back to a listener on this machine. Whatever else may knock there is answered and ignored.
+The browser returns to a listener on this machine. Any other request to the listener is answered and ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.cli.messages import suggestion
 from upstream_clients.errors import LoginError, StoreError
 
 if TYPE_CHECKING:
@@ -32,51 +32,55 @@ if TYPE_CHECKING:
     from upstream_clients.token_store import Login
 
 LOGIN_SECONDS = 300.0
-"""Seconds to wait for the browser."""
+"""Timeout for the browser to return."""
 
 _PATH = "/callback"
 _MAX_REQUEST_BYTES = 16 * 1024
 _REQUEST_SECONDS = 10.0
 
 Answer = dict[str, str]
-"""The query that the browser brought back."""
+"""The query of the request with which the browser returns."""
 
 
-class NoLoginHere(Exception):
-    """The server that was named has no login; the text says why."""
+class NoLoginPossible(Exception):
+    """There is no login for the server that was named. The message says why."""
 
 
 def find_server(config: Config, name: str) -> UpstreamSpec:
-    """Return the server of this name. Raises `NoLoginHere`."""
+    """Return the server of this name.
+
+    Raises:
+        NoLoginPossible: there is no such server, or no login for it.
+    """
     for spec in config.upstreams:
         if spec.name == name:
             if spec.url is None:
-                raise NoLoginHere(
+                raise NoLoginPossible(
                     f"server {name!r} is started by a command; only a server with a URL has a login; "
-                    "put what it needs into its env"
+                    "put its credentials into its env"
                 )
             if not spec.may_log_in:
-                raise NoLoginHere(
-                    f"server {name!r} is given an Authorization header; take it out of its headers to log in instead"
+                raise NoLoginPossible(
+                    f"server {name!r} has an Authorization header; remove it from its headers to log in instead"
                 )
             return spec
     if name in config.disabled:
-        raise NoLoginHere(
+        raise NoLoginPossible(
             f'server {name!r} is disabled in the configuration; remove "disabled" from its entry to log in'
         )
     names = [spec.name for spec in config.upstreams]
-    close = next(iter(nearest(name, names, count=1)), None)
-    hint = f"; did you mean {close!r}?" if close is not None else f"; configured: {', '.join(names) or 'none'}"
-    raise NoLoginHere(f"there is no server {name!r}{hint}")
+    raise NoLoginPossible(f"there is no server {name!r}; {suggestion(name, names)}")
 
 
 async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: float = LOGIN_SECONDS) -> str:
-    """Log in, and keep the login; `show` is given the address for the browser.
+    """Log in, and store the login. Return where it is stored, in words.
 
-    Returns where the login is kept, in words.
+    Args:
+        show: called with the address to open in the browser.
+        timeout: seconds to wait for the browser.
 
     Raises:
-        LoginError: it came to nothing.
+        LoginError: the login failed.
     """
     from upstream_clients import oauth, oauth_discovery
     from upstream_clients.challenge import Challenge
@@ -96,13 +100,13 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
         if offer is None:
             if refused:
                 raise LoginError(
-                    f"it refuses strangers (HTTP {status}) but offers no OAuth login; "
+                    f"it requires authentication (HTTP {status}) but offers no OAuth login; "
                     f'give it credentials in "headers" of mcpServers.{spec.name}'
                 )
-            raise LoginError(f"it offers no OAuth login, and wants none: it answered HTTP {status} without one")
+            raise LoginError(f"it offers no OAuth login, and needs none: it answered HTTP {status} without one")
         before = await _previous(store.load)
         if before is not None and before.wanted:
-            offer = replace(offer, scope=_together(offer.scope, before.scope, before.wanted))
+            offer = replace(offer, scope=_union_of_scopes(offer.scope, before.scope, before.wanted))
         port = None if spec.oauth is None else spec.oauth.redirect_port
         async with _listening(port) as (redirect_uri, answers):
             client = await oauth.become_client(spec, fetcher, offer, redirect_uri)
@@ -116,7 +120,7 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
                         answer = received
                         break
             if answer is None:
-                raise LoginError(f"no login was made within {timeout:g} s")
+                raise LoginError(f"the browser did not return within {timeout:g} s")
             code = oauth.read_code(attempt, answer)
             spec.learn((code,))
             login = await oauth.redeem(fetcher, attempt, code)
@@ -127,10 +131,10 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
 
 
 async def log_out(spec: UpstreamSpec) -> bool:
-    """Forget the login, and tell the authorization server if it can be told; whether there was one.
+    """Delete the login, and revoke it if the authorization server supports that. Return whether there was one.
 
     Raises:
-        LoginError: it could not be forgotten.
+        LoginError: it could not be deleted.
     """
     from upstream_clients import oauth
     from upstream_clients.token_store import LoginStore
@@ -140,28 +144,28 @@ async def log_out(spec: UpstreamSpec) -> bool:
         return False
     async with store.held():
         login = await _previous(store.load)
-        there_was = await anyio.to_thread.run_sync(store.forget)
+        had_login = await anyio.to_thread.run_sync(store.forget)
     if login is not None:
         await oauth.revoke(spec, login)
-    return there_was
+    return had_login
 
 
 def can_open_browser() -> bool:
-    """Return True if a browser would open a window, and not take over the terminal."""
+    """Return True if a browser would open a window rather than run in the terminal."""
     return not sys.platform.startswith("linux") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
 
 
 def open_browser(url: str) -> threading.Thread:
-    """Begin to open `url` for the user to see. Whether that comes to anything cannot be known.
+    """Start to open an address in the user's browser. A failure is not noticed.
 
-    In a daemon thread, which is returned: a browser may stay in the foreground, and its end is not waited for.
+    Returns the daemon thread that does it. It is not joined: some browsers run until the user closes them.
     """
     import webbrowser
 
     def show() -> None:
-        with suppress(webbrowser.Error, OSError, ValueError):  # none, or `$BROWSER` is no command
+        with suppress(webbrowser.Error, OSError, ValueError):  # no browser, or `$BROWSER` is not a command
             webbrowser.open(url)
 
     thread = threading.Thread(target=show, name="browser", daemon=True)
@@ -170,24 +174,24 @@ def open_browser(url: str) -> threading.Thread:
 
 
 async def _previous(load: Callable[[], Login | None]) -> Login | None:
-    with suppress(StoreError):  # it is replaced or deleted anyway
+    with suppress(StoreError):  # an unreadable login is replaced or deleted anyway
         return await anyio.to_thread.run_sync(load)
     return None
 
 
-def _together(*scopes: str | None) -> str:
+def _union_of_scopes(*scopes: str | None) -> str:
     return " ".join(dict.fromkeys(word for scope in scopes for word in (scope or "").split()))
 
 
 @asynccontextmanager
 async def _listening(port: int | None) -> AsyncIterator[tuple[str, MemoryObjectReceiveStream[Answer]]]:
-    """Yield the address that the browser is to come back to, and what it brings."""
+    """Listen for the browser. Yield the redirect URI, and a stream of the queries of requests to it."""
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port or 0)
     except OSError as error:
         raise LoginError(f"cannot listen on 127.0.0.1 port {port} for the browser: {error.strerror}") from None
     sending, receiving = anyio.create_memory_object_stream[Answer](16)
-    at = listener.extra(anyio.abc.SocketAttribute.local_port)
+    local_port = listener.extra(anyio.abc.SocketAttribute.local_port)
     failure: LoginError | None = None
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
@@ -195,22 +199,23 @@ async def _listening(port: int | None) -> AsyncIterator[tuple[str, MemoryObjectR
             async with stream:
                 status, found = await _read_request(stream)
                 if found is not None:
-                    with suppress(anyio.WouldBlock):  # a flood of requests
+                    with suppress(anyio.WouldBlock):  # too many requests at the same time
                         sending.send_nowait(found)
                 await stream.send(_page(status))
 
     async with listener, sending, receiving, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(listener.serve, answer))
         try:
-            yield f"http://127.0.0.1:{at}{_PATH}", receiving
+            yield f"http://127.0.0.1:{local_port}{_PATH}", receiving
         except LoginError as error:
-            failure = error  # out of here alone, and not in a group
+            failure = error  # raised outside the task group, which would wrap it in an exception group
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
 
 
 async def _read_request(stream: anyio.abc.SocketStream) -> tuple[HTTPStatus, Answer | None]:
+    """Read one HTTP request. Return the status to answer with, and its query if it is to the redirect URI."""
     request = b""
     with anyio.move_on_after(_REQUEST_SECONDS), suppress(anyio.EndOfStream):
         while b"\r\n\r\n" not in request and len(request) <= _MAX_REQUEST_BYTES:
@@ -218,7 +223,7 @@ async def _read_request(stream: anyio.abc.SocketStream) -> tuple[HTTPStatus, Ans
     method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
     try:
         target = urlsplit(rest.partition(" ")[0])
-        # The first of repeated parameters, so that none can be put over another.
+        # The first value of a repeated parameter counts, so that an appended one cannot replace it.
         answer = dict(reversed(parse_qsl(target.query, max_num_fields=50)))
     except ValueError:
         return HTTPStatus.BAD_REQUEST, None
@@ -230,7 +235,7 @@ async def _read_request(stream: anyio.abc.SocketStream) -> tuple[HTTPStatus, Ans
 
 
 def _page(status: HTTPStatus) -> bytes:
-    """Says the same to everybody, and nothing of what was asked."""
+    """Return the response for a status. It repeats nothing of the request."""
     text = "You can close this window; the terminal says how it went." if status == HTTPStatus.OK else status.phrase
     body = f"<!doctype html><meta charset=utf-8><title>codemode-mcp</title><p>{text}</p>".encode()
     head = (

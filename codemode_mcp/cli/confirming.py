@@ -1,7 +1,7 @@
-"""Ask a person once before a configuration of the working directory is obeyed.
+"""Asks a person once before a configuration from the working directory is used.
 
-A file that lies there can be exchanged between two looks at it, and while a person thinks about the question. So a
-command decides on the very content that it uses: `trust.Gate` notes which file was found, and decides once it is read.
+The file could be replaced between two reads, and while the person thinks. So the decision is about the very content
+that the command uses: `trust.Gate` notes which file was found, and decides after it is read.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.cli.shared import fitted, harmless, say, say_command
+from codemode_mcp.cli.messages import escape, say, say_command, wrap
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHOWN: Final = 100
-"""Lines of what a configuration starts that a question shows."""
+MAX_LINES: Final = 100
+"""Programs of a configuration that a question shows."""
 
 MAX_LINE: Final = 1000
-"""Characters of one of them. Blanks, which could push the rest out of sight, are joined before."""
+"""Characters of the line about one of them. Runs of blanks, which could push the rest out of sight, are shortened."""
 
 
 def admit(path: Path) -> None:
     """Admit a configuration that was found in the working directory, for a command that does not load it.
 
     Raises:
-        ConfigError: it is not confirmed, or another user's.
+        ConfigError: it is not confirmed, or belongs to another user.
     """
     from codemode_mcp.config.load import check_owner
     from codemode_mcp.config.source import SourceError, parse, read_file
@@ -35,42 +35,51 @@ def admit(path: Path) -> None:
         text, about = read_file(path)
         value = parse(text)
     except SourceError:
-        return  # what reads the configuration refuses it, and nothing starts
+        return  # it is refused where it is loaded, and nothing starts
     check_owner(path, about)
     ask(path, value)
 
 
 def ask(path: Path, value: object) -> None:
-    """Admit a configuration that was found in the working directory, and not named.
+    """Admit a configuration that was found in the working directory and not named by the user.
 
-    A person at a terminal is asked, once for each path and content. Elsewhere nothing is asked and nothing admitted.
+    A person at a terminal is asked once for each path and content. Without a terminal it is refused.
 
     Raises:
         NotConfirmedError: it is not confirmed. The message says how to name it.
     """
     from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
     from codemode_mcp.config import trust
+    from codemode_mcp.control.display import cut
 
     folder = _folder()
     if trust.is_confirmed(path, value, folder):
         return
     if not is_at_terminal():
         raise _refusal(path)
-    say(f"{path} was found in the working directory. You have not used it before as it is now. It starts, as you:")
-    _show(trust.named(value))
+    say(f"{path} was found in the working directory. You have not used its current content before. It starts, as you:")
+    programs = trust.named(value)
+    for line in programs[:MAX_LINES]:
+        say_command(cut(line, MAX_LINE))
+    if len(programs) > MAX_LINES:
+        say_command(f"and {len(programs) - MAX_LINES} more")
     forget_typed()
-    sys.stderr.write(fitted("Type yes if you have read it and trust it; anything else: no. ") + "\n> ")
+    sys.stderr.write(wrap("Type yes if you have read it and trust it; anything else: no. ") + "\n> ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().casefold() not in ("yes", "y"):
-        raise _denial(path)
+        raise trust.NotConfirmedError(
+            f"nothing of {escape(str(path))} was started",
+            f"to use another configuration, name it with --config FILE; to use this one, once you trust it, add "
+            f"{_option(path)}",
+        )
     try:
         trust.confirm(path, value, folder)
     except OSError as error:
-        say(f"your answer could not be kept in {folder}: {error.strerror}; you will be asked again")
+        say(f"your answer could not be stored in {folder}: {error.strerror}; you will be asked again")
 
 
 def refuse_unknown(path: Path, value: object) -> None:
-    """Admit a configuration of the working directory only where a person has confirmed it; ask nothing.
+    """Admit a configuration of the working directory only if a person has confirmed it; ask nothing.
 
     Raises:
         NotConfirmedError: it is not confirmed.
@@ -87,35 +96,15 @@ def _folder() -> Path:
     return state_dir() / "confirmed"
 
 
-def _show(lines: list[str]) -> None:
-    from codemode_mcp.control.display import cut
-
-    for line in lines[:SHOWN]:
-        say_command(cut(line, MAX_LINE))
-    if len(lines) > SHOWN:
-        say_command(f"and {len(lines) - SHOWN} more")
-
-
 def _refusal(path: Path) -> Exception:
     from codemode_mcp.config.trust import NotConfirmedError
 
-    shown = harmless(str(path))
     return NotConfirmedError(
-        f"{shown} was found in the working directory, and you have not confirmed it as it is now; a configuration "
-        "starts programs as you",
-        f"read it, then name it with {_option(shown)}, or give the command at a terminal, which asks you once",
+        f"{escape(str(path))} was found in the working directory, and you have not confirmed its current content; a "
+        "configuration starts programs as you",
+        f"read it, then name it with {_option(path)}, or give the command at a terminal, which asks you once",
     )
 
 
-def _denial(path: Path) -> Exception:
-    from codemode_mcp.config.trust import NotConfirmedError
-
-    shown = harmless(str(path))
-    return NotConfirmedError(
-        f"nothing of {shown} was started",
-        f"another configuration is named with --config FILE; this one, once you trust it, with {_option(shown)}",
-    )
-
-
-def _option(shown: str) -> str:
-    return f"--config {shlex.quote(shown)}"
+def _option(path: Path) -> str:
+    return f"--config {shlex.quote(escape(str(path)))}"

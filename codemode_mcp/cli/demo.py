@@ -1,4 +1,4 @@
-"""The main job, end to end, with the bundled servers: a real `serve` process, driven by the SDK's client over stdio."""
+"""The demo: a real `serve` process with the bundled servers, driven by the SDK's client over stdio."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ return await MCP.tracker.createIssue({ titel: "Dark mode", label: "feature" });"
 
 
 async def show() -> bool:
-    """Run the demo and print it. True when everything went as it should."""
+    """Run the demo and print it. Return whether everything worked."""
     console = Console(highlight=False, soft_wrap=True)
     folder = servers_folder()
     if folder is None:
-        console.print("The demo's servers are not part of this installation; run it from a checkout.")
+        console.print("The demo's servers are not part of this installation; run the demo from a checkout.")
         return False
     with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as scratch:
         config = Path(scratch) / "codemode-mcp.json"
         config.write_text(json.dumps(_config(folder)), "utf-8")
         async with _client(config) as client:
-            return await _Demo(console, client, folder).play()
+            return await _Demo(console, client, folder).run()
 
 
 def servers_folder() -> Path | None:
-    """Return the folder of the bundled servers: in the installed package, or in the checkout it is installed from."""
+    """Return the folder of the bundled servers: in the installed package, or else in the checkout."""
     packaged = Path(str(resources.files("codemode_mcp"))) / "demo_servers"
     checkout = Path(__file__).parents[2] / "examples" / "quickstart"
     return next((folder for folder in (packaged, checkout) if (folder / "tracker.py").is_file()), None)
@@ -75,9 +75,9 @@ def _config(folder: Path) -> dict[str, Any]:
     return {
         "mcpServers": {
             "tracker": server("tracker.py", "Issues and the people who work on them"),
-            "reports": server("reports.py", "Working hours, and reports that take their time"),
+            "reports": server("reports.py", "Working hours, and reports that take a while"),
         },
-        # Short, so that the slow report shows what a suspended program looks like.
+        # Shorter than the slow report takes, so that its program is suspended.
         "tools": {"codeMode": {"timeoutMs": 2000, "connectWaitMs": 60_000}},
     }
 
@@ -95,7 +95,7 @@ class _Demo:
         self._client = client
         self._folder = folder
 
-    async def play(self) -> bool:
+    async def run(self) -> bool:
         say = self._console.print
         say("[bold]codemode-mcp[/bold]: two MCP servers behind two tools, over real stdio MCP.\n")
         tools = (await self._client.list_tools()).tools
@@ -112,15 +112,15 @@ class _Demo:
         joined = await self._exec((self._folder / "join.ts").read_text("utf-8"), language="typescript")
         typescript = _code(joined) != "runtime_unavailable"
         if not typescript:
-            say("\nTypeScript needs esbuild, which is not here: the same in JavaScript, which needs nothing.")
+            say("\nTypeScript needs esbuild, which is not installed. Here is the same program in JavaScript.")
             joined = await self._exec(WITHOUT_TYPESCRIPT)
-        # On a slow machine the servers may be starting still.
+        # On a slow machine the servers may still be starting.
         joined, _ = await self._finish(joined)
 
-        self._headline("4. A program that has to wait is suspended, and resumed by wait")
+        self._headline("4. A program that takes long is suspended, and resumed by wait")
         result, waits = await self._finish(await self._exec(SUSPENDED))
 
-        self._headline("5. Mistakes cost nothing and say what to do")
+        self._headline("5. Mistakes cost nothing, and the error says what to do")
         misspelt = await self._exec(FAILING)
         invalid, _ = await self._finish(await self._exec(INVALID))
 
@@ -137,12 +137,12 @@ class _Demo:
             and _code(invalid) == "nested_tool_failed"
         )
         if not good:
-            say("\n[red]Something did not go as it should.[/red]")
+            say("\n[red]Something did not work as expected.[/red]")
         elif typescript:
             say("\n[green]All of it worked.[/green]")
         else:
-            say("\n[green]All of it worked, TypeScript aside.[/green]")
-            say("For TypeScript, run `codemode-mcp setup` where npm is, or name an esbuild in tools.esbuild.")
+            say("\n[green]All of it worked, except TypeScript.[/green]")
+            say("For TypeScript, run `codemode-mcp setup` where npm is installed, or set tools.esbuild.")
         return good
 
     async def _savings(self, tools: list[types.Tool]) -> None:
@@ -155,7 +155,7 @@ class _Demo:
         self._console.print(
             f"Tool definitions in the prompt: {direct} bytes when both servers are added directly, {shown} bytes here. "
             "With more servers the first figure grows; the second has a fixed bound. "
-            "For your own: codemode-mcp savings."
+            "For your own servers: codemode-mcp savings."
         )
         if shown >= direct:
             self._console.print("With servers this small there is nothing to save yet.")
@@ -171,7 +171,7 @@ class _Demo:
         return result
 
     async def _finish(self, result: types.CallToolResult) -> tuple[types.CallToolResult, int]:
-        """Return the end of a program, and how often it had to be waited for."""
+        """Wait until a program ends. Return its result and the number of waits."""
         waits = 0
         while _status(result) == "waiting" and waits < 10:
             waits += 1

@@ -1,9 +1,8 @@
-"""The folder of `codemode-mcp types`, for an editor that completes and checks programs: the declaration files,
-a `tsconfig.json` for them, and a first program.
+"""The folder that `codemode-mcp types` writes for an editor: declaration files, a `tsconfig.json` and a first program.
 
-What is there and not ours stays as it is, and nothing is written through a link: a folder may come from anywhere. A
-list of what was written, with digests, tells ours from others later: files of servers that are gone are removed if
-they were not changed by hand.
+Files of others are kept, and nothing is written through a symbolic link, because the folder may be by others. A list
+of the written files with their digests allows to remove the files of deleted servers later, unless they were changed by
+hand.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WRITTEN: Final = ".codemode-types.json"
-"""The list of what was written."""
+"""The list of the written files."""
 
 PROJECT: Final = "tsconfig.json"
 EXAMPLE: Final = "cell.ts"
 
 MARK: Final = "// Written by `codemode-mcp types`"
+"""The beginning of a `tsconfig.json` that may be replaced."""
 
 _OPTIONS: Final = {
     "strict": True,
@@ -42,11 +42,14 @@ _OPTIONS: Final = {
     "checkJs": True,
     "skipLibCheck": True,
 }
-"""Every program is a module of its own, so that `await` stands at its top and its names are its own. Neither the
-browser's names nor those of packages around the folder are known: a program does not have them."""
+"""Compiler options that give the editor the view of a program.
+
+Each file is a module, which allows `await` at its top level and keeps its names apart from those of other files. Names
+of the browser, and of packages outside the folder, are unknown, because programs do not have them.
+"""
 
 PROJECT_TEXT: Final = (
-    f"{MARK}, which replaces it: without this line it is yours.\n"
+    f"{MARK}, which replaces this file unless you delete this line.\n"
     f"{json.dumps({'compilerOptions': _OPTIONS, 'include': ['**/*.ts', '**/*.js']}, indent=2)}\n"
 )
 
@@ -60,18 +63,19 @@ hits.map((hit) => hit.call); // the last expression is the value of the program
 """
 
 _DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\Z")
-"""Names of devices on Windows, with any suffix."""
+"""Names of devices on Windows, which no file can have with any suffix."""
 
 _DECLARATIONS: Final = re.compile(r"codemode-mcp\.schema\.json|(?!\.)[^/\\]+\.d\.ts|mcp/(?!\.)[^/\\]+\.d\.ts")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Changes in a folder. Paths are relative to it, with `/`.
+class WrittenFolder:
+    """The effects of writing a folder. Paths are relative to it, with `/`.
 
     Attributes:
-        removed: declaration files of what is gone.
-        changed: such files that were changed by hand: they were left.
+        declarations: the declaration files.
+        removed: declaration files of deleted servers, which were removed.
+        changed: declaration files of deleted servers that were changed by hand, and kept.
         example: whether the first program was written.
         project: whether `tsconfig.json` is ours.
     """
@@ -83,16 +87,16 @@ class Kept:
     project: bool = True
 
 
-def keep(folder: Path, declarations: Mapping[str, str]) -> Kept:
-    """Have these declaration files in the folder, which need not be there. Doing it again changes nothing.
+def write_folder(folder: Path, declarations: Mapping[str, str]) -> WrittenFolder:
+    """Write declaration files to the folder, which is created if necessary. Writing the same again changes nothing.
 
     Raises:
-        OSError: a file cannot be read or written, or is a link.
+        OSError: a file cannot be read or written, or is a symbolic link.
     """
     declarations = dict(zip(_on_disk(declarations), declarations.values(), strict=True))
     for path in (WRITTEN, "mcp", *declarations):
-        _not_elsewhere(folder / path)
-    earlier = _earlier(folder)
+        _refuse_link(folder / path)
+    earlier = _read_list(folder)
     removed, changed = [], []
     for path, digest in earlier.items():
         if path in declarations or not (folder / path).is_file():
@@ -104,22 +108,22 @@ def keep(folder: Path, declarations: Mapping[str, str]) -> Kept:
             changed.append(path)
     for path, text in declarations.items():
         _write(folder / path, text)
-    # A file that is left because it was changed is the user's from now on.
+    # A kept file that was changed by hand belongs to the user from now on.
     written = {path: _digest(text.encode("utf-8")) for path, text in sorted(declarations.items())}
     _write(folder / WRITTEN, json.dumps(written, indent=1, ensure_ascii=True) + "\n")
     project = folder / PROJECT
-    ours = not os.path.lexists(project) or (_is_here(project) and project.read_bytes().startswith(MARK.encode()))
+    ours = not os.path.lexists(project) or (_is_regular(project) and project.read_bytes().startswith(MARK.encode()))
     if ours:
         _write(project, PROJECT_TEXT)
-    # Only into a new folder: a user who has deleted it does not want it back.
+    # Only in a new folder: it is not written again after the user has deleted it.
     example = ours and not earlier and not os.path.lexists(folder / EXAMPLE)
     if example:
         _write(folder / EXAMPLE, EXAMPLE_TEXT)
-    return Kept(tuple(declarations), tuple(removed), tuple(changed), example, ours)
+    return WrittenFolder(tuple(declarations), tuple(removed), tuple(changed), example, ours)
 
 
-def _earlier(folder: Path) -> dict[str, str]:
-    """Digests of what was written before, by path. What cannot be such a list, or names other files, is none."""
+def _read_list(folder: Path) -> dict[str, str]:
+    """Return the digests of the files written earlier, by path. Entries that we cannot have written are ignored."""
     try:
         found = json.loads((folder / WRITTEN).read_bytes())
     except (FileNotFoundError, ValueError, RecursionError):
@@ -134,8 +138,10 @@ def _earlier(folder: Path) -> dict[str, str]:
 
 
 def _on_disk(paths: Iterable[str]) -> Iterator[str]:
-    """Names for these files that are apart in file systems that do not tell case, and that are files everywhere. What
-    they are called means nothing to an editor."""
+    """Yield names under which the files can be written on every system: not equal but for case, and no devices.
+
+    The names have no meaning for an editor.
+    """
     taken = set[str]()
     for path in paths:
         stem, name, number = path.removesuffix(".d.ts"), path, 1
@@ -148,15 +154,15 @@ def _on_disk(paths: Iterable[str]) -> Iterator[str]:
         yield name
 
 
-def _is_here(path: Path) -> bool:
-    """Return True if it is an ordinary file or folder, and no link."""
+def _is_regular(path: Path) -> bool:
+    """Return True for a file or folder that is not a symbolic link."""
     return not path.is_symlink() and (path.is_file() or path.is_dir())
 
 
-def _not_elsewhere(path: Path) -> None:
-    """Raises `OSError`."""
-    if os.path.lexists(path) and not _is_here(path):
-        raise OSError(errno.ELOOP, "it is a link, or no file; delete it, or name another folder by --out", str(path))
+def _refuse_link(path: Path) -> None:
+    """Raise `OSError` for a symbolic link, or something that is neither a file nor a folder."""
+    if os.path.lexists(path) and not _is_regular(path):
+        raise OSError(errno.ELOOP, "it is a link or a special file; delete it, or use another folder", str(path))
 
 
 def _digest(data: bytes) -> str:
@@ -164,7 +170,7 @@ def _digest(data: bytes) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file where its text is another one: an editor reads a written file again."""
+    """Write a file unless it has this text already: editors read every written file again."""
     data = text.encode("utf-8")
     try:
         if path.read_bytes() == data:

@@ -1,10 +1,11 @@
-"""Lists and search results of `codemode-mcp tools`, in lines that fit a terminal. Pure."""
+"""The lists and search results of `codemode-mcp tools`, and their lines on a terminal. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from codemode_mcp.cli.messages import suggestion
 from codemode_mcp.control.display import columns, counted, cut, plain
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.search.finder import EXACT
@@ -17,58 +18,65 @@ if TYPE_CHECKING:
     from upstream_clients.tools import UpstreamView
 
 UNCUT = 10_000
-"""Columns of a pipe."""
+"""Width for output to a pipe, which is not cut."""
 
 WEAK = 0.3
-"""Share of the best score that a hit needs. More loses answers of the labelled requests."""
+"""Part of the best score that a hit needs. A larger part loses answers to our labelled test queries."""
 
 MAX_DESCRIPTION = 200
-"""Characters of a description in a listing."""
+"""Characters of a description in a list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Tools of a list.
+class ToolList:
+    """The tools of a list or a search.
 
     Attributes:
-        heads: what is said of each server and plugin above its tools.
-        notes: for stderr.
+        headings: the line above the tools of each server and plugin.
+        notes: remarks for stderr.
     """
 
     entries: Sequence[Mapping[str, Any]]
-    heads: Mapping[str, str]
+    headings: Mapping[str, str]
     notes: Sequence[str]
 
 
-def find(catalog: Catalog, views: Iterable[UpstreamView], query: str | None, server: str | None, limit: int) -> Found:
+def list_tools(
+    catalog: Catalog, views: Iterable[UpstreamView], query: str | None, server: str | None, limit: int
+) -> ToolList:
     """List a catalog, or search it.
 
     Args:
         views: the servers with all their tools.
-        server: of which alone; as a program or the configuration has it.
+        server: the only server or plugin to list, by its identifier or its name.
+        limit: the number of search results.
 
     Raises:
-        ProgramError: there is no such server.
+        ProgramError: there is no such server or plugin.
     """
-    notes = [*problems(catalog), *_hidden(views, catalog)]
-    only = None if server is None else _source(catalog, server)
+    notes = [*server_errors(catalog), *_hidden(views, catalog)]
+    only = None if server is None else _sources_named(catalog, server)
     if query is not None:
         entries = _search(catalog, query, limit, only)
-        return Found(entries, {}, [*_why_nothing(catalog, query, entries), *notes])
-    entries = [_listed(catalog, entry) for entry in _entries(catalog) if only is None or _name(entry) in only]
-    heads = {name: said for name, said in _heads(catalog) if only is None or name in only}
-    return Found(entries, heads, notes)
+        return ToolList(entries, {}, [*_no_match_notes(catalog, query, entries), *notes])
+    entries = [_listed(catalog, entry) for entry in _entries(catalog) if only is None or _source(entry) in only]
+    headings = {name: text for name, text in _headings(catalog) if only is None or name in only}
+    return ToolList(entries, headings, notes)
 
 
-def lines(found: Found, width: int, *, grouped: bool, long: bool) -> Iterator[str]:
-    """Write one line a tool: its call and the beginning of its description.
+def server_errors(catalog: Catalog) -> list[str]:
+    return [server.error for server in catalog.servers if server.error]
+
+
+def lines(tools: ToolList, width: int, *, grouped: bool, long: bool) -> Iterator[str]:
+    """Yield one line for each tool: its call and the beginning of its description.
 
     Args:
-        width: columns of the terminal; `UNCUT` for a pipe.
-        grouped: by server.
-        long: write whole signatures and descriptions.
+        width: the columns of the terminal, or `UNCUT`.
+        grouped: group the tools by server.
+        long: show whole signatures and descriptions, on several lines.
     """
-    return _grouped(found, width, long=long) if grouped else _hits(found.entries, width, long=long)
+    return _grouped(tools, width, long=long) if grouped else _hits(tools.entries, width, long=long)
 
 
 def _entries(catalog: Catalog) -> Iterator[Entry]:
@@ -77,8 +85,8 @@ def _entries(catalog: Catalog) -> Iterator[Entry]:
     yield from catalog.toolset.entries
 
 
-def _name(entry: Entry) -> str:
-    """Return the server's name as a program writes it, or the other source of a tool."""
+def _source(entry: Entry) -> str:
+    """Return the server of a tool, by its identifier in programs, or the plugin of a tool."""
     if entry.source == "mcp":
         return entry.path.split(".")[1]
     return f"{entry.source} {entry.source_name}"
@@ -87,67 +95,60 @@ def _name(entry: Entry) -> str:
 def _listed(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id,
-        "server": _name(entry),
+        "server": _source(entry),
         "call": entry.path,
         "signature": catalog.signature(entry),
         "description": " ".join(entry.tool.description.split())[:MAX_DESCRIPTION],
     }
 
 
-def _source(catalog: Catalog, wanted: str) -> tuple[str, ...]:
-    """Return the source that a name means. Raises `ProgramError` where there is none."""
-    from codemode_mcp.did_you_mean import nearest
-
+def _sources_named(catalog: Catalog, wanted: str) -> tuple[str, ...]:
+    """Return the servers and plugins that a name stands for. Raise `ProgramError` if there are none."""
     known = {server.identifier: (server.identifier, server.name) for server in catalog.servers}
-    for entry in catalog.toolset.entries:
-        known[_name(entry)] = (_name(entry), entry.source_name)
-    found = tuple(name for name, names in known.items() if wanted in names)
+    known |= {_source(entry): (_source(entry), entry.source_name) for entry in catalog.toolset.entries}
+    found = tuple(source for source, names in known.items() if wanted in names)
     if found:
         return found
-    near = nearest(wanted, [each for names in known.values() for each in names])
-    advice = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(known) or 'none'}"
+    advice = suggestion(wanted, [each for names in known.values() for each in names], known)
     raise ProgramError("invalid_input", f"--server: there is no server or plugin {wanted!r}; {advice}")
 
 
-# searching
-
-
 def _search(catalog: Catalog, query: str, limit: int, only: tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """Scores compare within one kind: the MCP tools first, as `API.search` has them."""
+    """Return the hits among MCP tools, then those among plugin tools: scores of the two cannot be compared."""
     servers = {server.identifier for server in catalog.servers}
     among: list[str | None] = [None] if only is None else [name for name in only if name in servers]
     hits = [hit for name in among for hit in _strong(catalog.search(query, limit, name))]
     for hit in _strong(catalog.toolset.search(query, limit)):
         entry = catalog.resolve(hit["id"])
-        if only is None or _name(entry) in only:
+        if only is None or _source(entry) in only:
             hits.append({"call": entry.path, **hit})
     return hits
 
 
 def _strong(hits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out hits that are far behind the best one, for a person reads the list from its top.
+    """Drop hits that score far below the best one, for a person who reads the list from its top.
 
-    Programs get them all: a tool that is written to score high would otherwise hide those of other servers.
+    Programs get all hits: otherwise a tool that is written to score high would hide the tools of other servers.
     """
-    best = max((_worth(hit) for hit in hits), default=0.0)
-    return [hit for hit in hits if hit["score"] <= 1 or hit["score"] > EXACT or _worth(hit) >= WEAK * best]
+    best = max((_base_score(hit) for hit in hits), default=0.0)
+    return [hit for hit in hits if hit["score"] <= 1 or hit["score"] > EXACT or _base_score(hit) >= WEAK * best]
 
 
-def _worth(hit: Mapping[str, Any]) -> float:
-    """Return the score of a hit as it was before what is added for an exact name and for being no near miss."""
+def _base_score(hit: Mapping[str, Any]) -> float:
+    """Return the score of a hit without the bonuses for an exact name and for matching words."""
     score: float = hit["score"] - 1
     return score - EXACT if score >= EXACT else score
 
 
-def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _no_match_notes(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     from codemode_mcp.did_you_mean import nearest
 
-    # A server with unknown tools is a hit of every search.
+    # A server whose tools are unknown is a hit of every search.
     found = [hit for hit in hits if hit.get("status") != "down" or hit["signature"]]
     if any(hit["score"] >= 1 or hit["score"] == 0 for hit in found):
         return
     if found:
-        yield f"no tool has the words of {query!r}: these are nearest in meaning, as far as that can be told"
+        yield f"no tool has the words of {query!r}: these tools may be similar in meaning"
         return
     names = {entry.identifier: entry.path for entry in _entries(catalog)}
     near = [names[name] for word in [query, *query.split()] for name in nearest(word, names)]
@@ -155,19 +156,14 @@ def _why_nothing(catalog: Catalog, query: str, hits: Sequence[Mapping[str, Any]]
     yield f"nothing matches {query!r}; {advice}; without words, all {len(names)} tools are listed"
 
 
-# in lines
-
-
-def _grouped(found: Found, width: int, *, long: bool) -> Iterator[str]:
-    by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in found.heads}
-    for entry in found.entries:
+def _grouped(tools: ToolList, width: int, *, long: bool) -> Iterator[str]:
+    by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in tools.headings}
+    for entry in tools.entries:
         by_name.setdefault(entry["server"], []).append(entry)
-    first = True
-    for name, entries in by_name.items():
-        if not first:
+    for number, (name, entries) in enumerate(by_name.items()):
+        if number:
             yield ""
-        first = False
-        yield _fit(f"{name}: {found.heads.get(name) or counted(len(entries), 'tool')}", width)
+        yield _fit(f"{name}: {tools.headings.get(name) or counted(len(entries), 'tool')}", width)
         yield from _hits(entries, width, long=long, indent="  ")
 
 
@@ -178,30 +174,30 @@ def _hits(entries: Iterable[Mapping[str, Any]], width: int, *, long: bool, inden
             text = f"{text}  (down)"
         elif not long and entry["description"]:
             text = f"{text}  {' '.join(entry['description'].split())}"
-        yield from _folded(text, width, indent) if long else [indent + _fit(text, width - len(indent))]
+        yield from _fold(text, width, indent) if long else [indent + _fit(text, width - len(indent))]
         if long and entry["description"]:
-            yield from _folded(entry["description"], width, f"{indent}    ")
+            yield from _fold(entry["description"], width, f"{indent}    ")
 
 
-def _heads(catalog: Catalog) -> Iterator[tuple[str, str]]:
+def _headings(catalog: Catalog) -> Iterator[tuple[str, str]]:
     for server in catalog.servers:
-        said = "down" if server.status == "down" else counted(len(server.tools), "tool")
+        text = "down" if server.status == "down" else counted(len(server.tools), "tool")
         groups = [group for group, _ in server.groups]
         if groups:
-            said += f", {' and '.join(groups)}"
-        yield server.identifier, said + (f" · {server.description}" if server.description else "")
+            text += f", {' and '.join(groups)}"
+        yield server.identifier, text + (f" · {server.description}" if server.description else "")
 
 
 def _fit(text: str, width: int) -> str:
-    """Return a text on one line, with a mark where it was longer."""
+    """Return a text on one line, with a mark where it was cut."""
     room = width
     while columns(shown := cut(text, room)) > width:
         room -= max(1, (columns(shown) - width) // 2)
     return shown
 
 
-def _folded(text: str, width: int, indent: str) -> Iterator[str]:
-    """Yield a text in lines that fit, broken between words where possible; all but the first are indented."""
+def _fold(text: str, width: int, indent: str) -> Iterator[str]:
+    """Yield a text in lines that fit, broken between words where possible. Continuation lines are indented."""
     line = indent
     for word in plain(text).split():
         rest = f" {word}" if line.strip() else word
@@ -220,20 +216,13 @@ def _folded(text: str, width: int, indent: str) -> Iterator[str]:
     yield line
 
 
-# what is not listed
-
-
-def problems(catalog: Catalog) -> list[str]:
-    return [server.error for server in catalog.servers if server.error]
-
-
 def _hidden(views: Iterable[UpstreamView], catalog: Catalog) -> Iterator[str]:
-    """Yield the number of tools that policy denies to the user at the terminal."""
+    """Yield a note on the tools that policy denies to the user at the terminal, if any."""
     offered = {view.name: len(view.tools) for view in views}
     shown = {server.name: len(server.tools) for server in catalog.servers}
     hidden = {name: count - shown.get(name, 0) for name, count in offered.items() if count > shown.get(name, 0)}
     if hidden:
         most = sorted(hidden, key=lambda name: -hidden[name])
-        named = ", ".join(f"{hidden[name]} of {name}" for name in most[:3]) + (", ..." if len(most) > 3 else "")
-        total, of = sum(hidden.values()), counted(sum(offered.values()), "tool")
-        yield f"policy hides {total} of {of}: {named}; see tools.allow and tools.deny"
+        servers = ", ".join(f"{hidden[name]} of {name}" for name in most[:3]) + (", ..." if len(most) > 3 else "")
+        count, tools = sum(hidden.values()), counted(sum(offered.values()), "tool")
+        yield f"policy hides {count} of {tools}: {servers}; see tools.allow and tools.deny"

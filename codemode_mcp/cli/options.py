@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,16 @@ from codemode_mcp.settings import LogLevel
 ConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
 ]
+ServedConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Only processes that serve this configuration.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
-LogFileOption = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Log there, not to stderr.")]
+LogFileOption = Annotated[
+    str | None, typer.Option("--log-file", metavar="FILE", help="Log to this file instead of stderr.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress line.")]
+ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Allow read-only tools only.")]
+TrajectoryOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Trajectory file; default: that of the configuration.")
+]

@@ -1,4 +1,4 @@
-"""All commands. Each is read from its module when it is asked for."""
+"""The command line parser. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "login": "login",
     "logout": "login",
 }
-"""Modules of `commands` by the commands that are in them, in the order of `--help`: that in which one needs them."""
+"""The module in `commands` of each command, in the order of `--help`, in which a new user needs them."""
 
 
 class _Commands(TyperGroup):
@@ -45,10 +45,10 @@ class _Commands(TyperGroup):
         if module is None:
             return None
         found = typer.main.get_group(import_module(f"codemode_mcp.cli.commands.{module}").app)
-        # A module has some commands, or is one that has commands of its own.
+        # A module has several commands, or one command with subcommands.
         command = found if found.name == cmd_name else found.get_command(ctx, cmd_name)
         if command is not None:
-            _without_types(command, typer.Context(command, ctx))
+            _hide_flag_types(command, typer.Context(command, ctx))
         return command
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
@@ -68,18 +68,18 @@ class _Commands(TyperGroup):
             raise
 
     def get_params(self, ctx: Context) -> list[Parameter]:
-        return _plain(super().get_params(ctx))
+        return _without_flag_types(super().get_params(ctx))
 
 
-def _without_types(command: Command, context: Context) -> None:
-    _plain(command.get_params(context))
+def _hide_flag_types(command: Command, context: Context) -> None:
+    _without_flag_types(command.get_params(context))
     if isinstance(command, TyperGroup):
         for inner in command.commands.values():
-            _without_types(inner, typer.Context(inner, context))
+            _hide_flag_types(inner, typer.Context(inner, context))
 
 
-def _plain(options: list[Parameter]) -> list[Parameter]:
-    """Help shows `--write`, not `--write <bool>`, which looks as if it wanted a value."""
+def _without_flag_types(options: list[Parameter]) -> list[Parameter]:
+    """Show flags in help as `--write`. `--write <bool>` would look as if it took a value."""
     for option in options:
         if getattr(option, "is_flag", False):
             option.metavar = ""
@@ -92,9 +92,9 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
-    epilog="To see what it does: codemode-mcp demo\n\n"
-    "To put the servers of a client behind it: codemode-mcp install --client cursor --move-servers\n\n"
-    "Then, to check everything: codemode-mcp doctor",
+    epilog="See what it does: codemode-mcp demo\n\n"
+    "Put the servers of a client behind it: codemode-mcp install --client cursor --move-servers\n\n"
+    "Then check everything: codemode-mcp doctor",
 )
 
 
@@ -103,8 +103,8 @@ def main(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
     """An MCP server with two tools, exec and wait, that puts every other MCP server behind a sandboxed program."""
-    # What stdout cannot encode is escaped, as it is on stderr. To set that writes what was printed before, and in
-    # `serve` nothing of ours may get there.
+    # Characters that stdout cannot encode are escaped, as on stderr. `reconfigure` flushes stdout, which belongs to MCP
+    # in `serve`.
     if context.invoked_subcommand != "serve" and isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if version:

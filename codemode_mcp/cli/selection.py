@@ -1,4 +1,4 @@
-"""The servers that a command needs: it starts these, and no others."""
+"""Selects the servers that a command needs, so that it starts no others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.cli.shared import stop
+from codemode_mcp.cli.messages import stop, suggestion
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, RESERVED_WORDS, identifiers
 
 if TYPE_CHECKING:
@@ -16,47 +16,42 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
 
 _ANY_SERVER: Final = re.compile(r"\b(?:API|tools|resources|prompts|globalThis|eval|Function|call)\b|\$api|\\u")
-"""Words of programs that may reach servers whose names are not in the text."""
+"""Words with which a program may reach servers that its text does not name."""
 
-_USED: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(\s*[.(])?")
-_MADE: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)\s*\([^()]*\)\s*\{")
-"""A declared function or a method: no call stands before a brace."""
+_NAME: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(\s*[.(])?")
+_FUNCTION: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)\s*\([^()]*\)\s*\{")
+"""A function or method that is declared; a call is not followed by a brace."""
+
 _MCP_NAME: Final = "mcp__"
 
 
 def configured(config: Config) -> dict[str, str]:
-    """Return the names of all enabled servers, by what a program or the configuration calls them."""
+    """Return the names of all enabled servers, by their identifiers in programs and by the names themselves."""
     names = [spec.name for spec in config.upstreams]
     identifier_of = identifiers(names, kind="server")
     return {identifier_of[name]: name for name in names} | {name: name for name in names}
 
 
 def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Config:
-    """Return the configuration with these servers alone. Ends the command where there is no such server.
+    """Return the configuration with these servers only. Ends the command for an unknown name.
 
     Args:
-        called: they are about to be called: each is started now, though its tools are known from earlier.
+        called: whether they are about to be called, so that each is started although its list of tools is kept.
     """
     known = configured(config)
     for name in wanted:
         if name not in known:
-            stop(2, f"--server: there is no server {name!r}{suggestion(name, config)}")
+            stop(2, f"--server: there is no server {name!r}; {server_suggestion(name, config)}")
     return _narrowed(config, {known[name] for name in wanted}, called=called)
 
 
-def suggestion(name: str, config: Config) -> str:
-    """Return what to write in the place of a name that no server has."""
-    from codemode_mcp.did_you_mean import nearest
-
-    names = [spec.name for spec in config.upstreams]
-    near = nearest(name, configured(config))
-    if near:
-        return f"; did you mean {' or '.join(map(repr, near))}?"
-    return f"; there are: {', '.join(names) or 'none'}"
+def server_suggestion(name: str, config: Config) -> str:
+    """Return the end of a message about an unknown server."""
+    return suggestion(name, configured(config), [spec.name for spec in config.upstreams])
 
 
 def for_program(config: Config, source: str, language: Language | None) -> Config:
-    """Return the configuration with the servers that a program names, where its text tells them all."""
+    """Return the configuration with only the servers that a program names, if its text names all that it can reach."""
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.program.preflight import inspect
 
@@ -66,25 +61,25 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
         found = inspect(source, language or "javascript")
     except CodeModeError:
         return config
-    known = configured(config)
-    if not found.servers and _takes_tools_for_globals(source, config):
+    if found.broken or found.servers is None or (not found.servers and _calls_unknown_names(source, config)):
         return config
-    if found.broken or found.servers is None or not all(name in known for name in found.servers):
+    known = configured(config)
+    if not all(name in known for name in found.servers):
         return config
     return _narrowed(config, {known[name] for name in found.servers}, called=True)
 
 
-def _takes_tools_for_globals(source: str, config: Config) -> bool:
-    """Return whether a program calls a name that it does not declare, such as a tool's without its server.
+def _calls_unknown_names(source: str, config: Config) -> bool:
+    """Return True if a program calls a name that it does not declare, such as a tool's name without its server.
 
-    The error names the expression to write, for which all tools have to be known. A plugin may give any global, so that
-    with plugins only the names of servers count.
+    The error for it names the expression to write instead, which needs the tools of all servers. With plugins, which
+    may add any global, only names of servers count.
     """
-    made = set(_MADE.findall(source))
+    declared = set(_FUNCTION.findall(source))
     called: set[str] = set()
-    for name, use in _USED.findall(source):
-        (called if use else made).add(name)
-    called -= made | HOST_GLOBALS | LANGUAGE_GLOBALS | RESERVED_WORDS
+    for name, use in _NAME.findall(source):
+        (called if use else declared).add(name)
+    called -= declared | HOST_GLOBALS | LANGUAGE_GLOBALS | RESERVED_WORDS
     if not config.plugins:
         return bool(called)
     return any(name in configured(config) or name.startswith(_MCP_NAME) for name in called)
@@ -97,5 +92,5 @@ def _narrowed(config: Config, names: Collection[str], *, called: bool) -> Config
         upstreams = tuple(replace(spec, start="eager") for spec in upstreams)
     narrowed = replace(config, upstreams=upstreams, left_out=(*config.left_out, *others))
     before = configured(config)
-    # Of two servers whose names give one identifier, the second is called otherwise only beside the first.
+    # Two names may give the same identifier. Then the second server has another one, but only beside the first.
     return narrowed if all(before.get(key) == name for key, name in configured(narrowed).items()) else config

@@ -15,7 +15,8 @@ import anyio
 
 from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.cli.garbage import collect_seldom_soon
-from codemode_mcp.cli.shared import load, logging_as, say, stop, with_options
+from codemode_mcp.cli.loading import load, logging_of, with_options
+from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.search.warmup import THREAD_NAME
 from codemode_mcp.settings import LogLevel
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.server.stdio import Streams
 
-_AGAIN_SECONDS = 1.0
-"""After the first signal to end, so that another one means now."""
+_SAME_SIGNAL_SECONDS = 1.0
+"""Time after the first signal in which another one is the same signal, sent to the process and to its group."""
 
 
 def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """Return the options of a `serve` that is written in one of the common ways; None for all that typer has to read.
+    """Parse the common options of `serve`. Return None for any other command line, which typer has to parse.
 
-    Clients start `serve` with at most a configuration file, and wait for it.
+    Clients start `serve` with hardly any options, and wait for it; importing typer takes long.
     """
     found: dict[str, Any] = {}
     left = list(arguments)
@@ -63,7 +64,7 @@ def run(
     log_level: LogLevel | None = None,
     log_file: str | None = None,
 ) -> None:
-    """Serve until the client closes its end or a signal comes. The arguments are the options of the command."""
+    """Serve until the client closes the connection or a signal arrives. The arguments are the command's options."""
     from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     streams = 0, 1
@@ -76,31 +77,31 @@ def run(
 
         streams = reserve()
     elif transport != "http":
-        web = transport in ("sse", "streamable-http", "https")
-        advice = "write --transport http" if web else "leave it out for stdio"
+        is_http = transport in ("sse", "streamable-http", "https")
+        advice = "write --transport http" if is_http else "leave it out for stdio"
         stop(2, f"--transport {transport}: it is stdio or http; {advice}")
     elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
-        stop(2, f"--path {path}: it has to begin with / and to have no characters that a URL would encode, like /mcp")
+        stop(2, f"--path {path}: it must begin with / and have no characters that a URL would encode, like /mcp")
     if depth(os.environ) >= MAX_DEPTH:
         stop(
             2,
-            f"codemode-mcp is started by itself, {MAX_DEPTH} deep ({DEPTH_VARIABLE}); "
-            "look for a server entry that starts it, and remove that",
+            f"codemode-mcp starts itself, {MAX_DEPTH} levels deep ({DEPTH_VARIABLE}); "
+            "find the server entry that starts it, and remove that entry",
         )
-    use_one_arena()  # before there are other threads
+    use_one_arena()  # before other threads start
     loaded = load(config, log_level, log_file, read_only=read_only)
     if transport == "stdio" and at_terminal:
         say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
-        say("  to add it to a client: codemode-mcp install --client NAME; to see it work: codemode-mcp demo")
-    with logging_as(loaded) as redactor:
+        say("  to add it to a client: codemode-mcp install --client NAME; to see what it does: codemode-mcp demo")
+    with logging_of(loaded) as redactor:
 
-        def load_again(reading: Reading) -> Config:
+        def reload(reading: Reading) -> Config:
             from codemode_mcp.cli.confirming import refuse_unknown
             from codemode_mcp.config import find_config, load_config
             from codemode_mcp.config.trust import Gate
             from codemode_mcp.paths import config_dir
 
-            # A changed file of the working directory may start other programs than were confirmed.
+            # A changed file in the working directory may start programs that were not confirmed.
             gate = Gate(refuse_unknown)
             find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
             changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
@@ -112,7 +113,7 @@ def run(
                 partial(
                     _serve_http,
                     loaded,
-                    load_again,
+                    reload,
                     "127.0.0.1" if host is None else host.strip("[]"),
                     8808 if port is None else port,
                     "/mcp" if path is None else path.rstrip("/") or "/",
@@ -120,10 +121,10 @@ def run(
                 )
             )
         else:
-            anyio.run(_serve, loaded, load_again, streams)
+            anyio.run(_serve_stdio, loaded, reload, streams)
 
 
-async def _serve(config: Config, load: Callable[[Reading], Config], streams: Streams) -> None:
+async def _serve_stdio(config: Config, reload: Callable[[Reading], Config], streams: Streams) -> None:
     collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.app.app import open_app
 
@@ -142,35 +143,33 @@ async def _serve(config: Config, load: Callable[[Reading], Config], streams: Str
     async with anyio.create_task_group() as group:
         if sys.platform != "win32":
             group.start_soon(_end_on_signal, end)
-        async with open_app(config, load, "stdio") as opened:
+        async with open_app(config, reload, "stdio") as opened:
             group.start_soon(talk, opened)
             await over.wait()
         if by_signal or any(thread.name == THREAD_NAME for thread in threading.enumerate()):
-            # After a signal a thread sits in a blocking read of standard input; nothing can wake it, and no task ends
-            # before it does. A thread that still loads a sentence model would abort the process when Python ends.
+            # After a signal, a thread is still in a blocking read of standard input. Nothing can interrupt it, and the
+            # tasks that wait for it do not end. A thread that still loads a sentence model would make Python abort.
             sys.stderr.flush()
             os._exit(0)
         group.cancel_scope.cancel()
 
 
 async def _end_on_signal(end: Callable[[], None]) -> None:
-    """Call `end` at the first SIGTERM or SIGINT. One that comes a while later ends the process immediately; one
-    that comes sooner is the same signal, sent to the process and to its group.
-    """
+    """Call `end` at the first SIGTERM or SIGINT. A later one ends the process immediately."""
     first: float | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             if first is None:
                 first = anyio.current_time()
                 end()
-            elif anyio.current_time() - first >= _AGAIN_SECONDS:
+            elif anyio.current_time() - first >= _SAME_SIGNAL_SECONDS:
                 sys.stderr.flush()
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
 
 
 async def _talk(opened: App, streams: Streams) -> None:
-    """Answer the client on these streams, in the mode of the configuration; the other mode is not imported."""
+    """Serve the client on these streams, in the mode of the configuration. The other mode is not imported."""
     caller = opened.operator
     if opened.code_mode:
         from codemode_mcp.server.code_mode import Surface
@@ -187,7 +186,7 @@ async def _talk(opened: App, streams: Streams) -> None:
 
 async def _serve_http(
     config: Config,
-    load: Callable[[Reading], Config],
+    reload: Callable[[Reading], Config],
     host: str,
     port: int,
     path: str,
@@ -205,12 +204,12 @@ async def _serve_http(
         stop(2, refusal)
     over = anyio.Event()
     failure: CannotListen | None = None
-    async with anyio.create_task_group() as signals:  # received until everything is closed
+    async with anyio.create_task_group() as signals:  # until everything is closed
         if sys.platform != "win32":
             signals.start_soon(_end_on_signal, over.set)
         try:
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
-                async with open_app(config, load, "http") as opened:
+                async with open_app(config, reload, "http") as opened:
                     if opened.code_mode:
                         from codemode_mcp.server.code_mode import Surface
                         from codemode_mcp.server.sdk_server import code_mode_server
@@ -230,18 +229,18 @@ async def _serve_http(
                             if opened.code_mode:
                                 await opened.engine()
                         except CodeModeError:
-                            return  # logged; without the engine it is never ready
+                            return  # logged; without the engine the server never becomes ready
                         await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
                         listener.set_ready()
 
                     group.start_soon(become_ready)
                     await over.wait()
                     async with anyio.create_task_group() as ending:
-                        # Where a store keeps them, open programs are suspended and answered, for the next process.
+                        # With a durable store, running programs are suspended and answered, for the next process.
                         ending.start_soon(opened.retire)
                         await listener.drain()
                         ending.cancel_scope.cancel()
-                # Open requests have been told that their run is aborted; that is written before connections end.
+                # The answers to open requests, that their run is aborted, are written before connections end.
                 group.cancel_scope.cancel()
         except CannotListen as error:
             failure = error

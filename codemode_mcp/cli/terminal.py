@@ -1,7 +1,7 @@
-"""A terminal during a program: its output, one line of progress under it, and questions, never mixed up.
+"""The terminal while a program runs: its output, a progress line below it, and questions, never mixed up.
 
-Everything is written by a thread of its own, in the order in which it was asked for: a reader that does not read, such
-as a pager, or a person who thinks, keeps no program waiting. While a question stands, nothing else is written.
+A thread writes everything, in the order of the calls. So a program does not wait for a reader that does not read, such
+as a pager, or for a person who thinks. While a question is shown, nothing else is written.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from io import TextIOBase
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from codemode_mcp.cli.shared import harmless
+from codemode_mcp.cli.messages import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
 TICK_SECONDS: Final = 0.1
-"""Between two looks at the line of progress."""
+"""Interval between updates of the progress line."""
 
 SETTLE_SECONDS: Final = 1.5
-"""Before the answer to a question counts that stands where another has just been withdrawn: it may be for that one."""
+"""Delay before an answer is read if the previous question was just withdrawn: the person may be answering that one."""
 
 LEAVE_SECONDS: Final = 1.0
-"""After the command was given up, for what is still to be written."""
+"""Timeout for writing the rest of the output after the command was interrupted."""
 
 
 def is_at_terminal() -> bool:
@@ -37,7 +37,7 @@ def is_at_terminal() -> bool:
 
 
 def forget_typed() -> None:
-    """Discard input that was typed, or pasted, before the question: it is no answer to it."""
+    """Discard input that was typed or pasted before the question, and so does not answer it."""
     try:
         import termios
     except ImportError:  # Windows
@@ -51,11 +51,12 @@ def forget_typed() -> None:
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """One that `Screen.ask` puts.
+    """A question for `Screen.ask`.
 
     Attributes:
-        withdrawn: set when no answer is wanted any more.
-        answer: the line that was typed; empty where there was none.
+        on_answer: called in the thread of the screen once `answer` is set.
+        withdrawn: set by the caller when no answer is needed any longer.
+        answer: the line that was typed; empty if there was none.
     """
 
     text: str
@@ -65,16 +66,16 @@ class Question:
 
 
 class Screen:
-    """The writer of a terminal. A context manager: leaving waits until all is written, and clears the line of progress.
+    """Writes to a terminal. As a context manager it waits on exit until all is written, and clears the progress line.
 
     Args:
-        out: where output goes.
-        err: where the rest goes. The line of progress is shown only if it is a terminal.
+        out: the stream for output.
+        err: the stream for everything else. The progress line is shown only if it is a terminal.
 
     Attributes:
-        status: the line of progress at the moment, without a line end; empty for none.
-        draws: whether there is one.
-        gone: why output cannot be written any more.
+        status: the current text of the progress line, without a line end; empty for no line.
+        draws: whether the progress line is shown.
+        gone: the error that ended the output, if any.
     """
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
@@ -84,7 +85,7 @@ class Screen:
         self.draws = self._err.isatty()
         self._escapes = self._out.isatty()
         self._queue: SimpleQueue[tuple[TextIO, str] | Question | None] = SimpleQueue()
-        self._theirs: TextIO | None = None
+        self._stderr: TextIO | None = None
         self._drawn = ""
         self._withdrawn = False
         self.gone: OSError | None = None
@@ -92,18 +93,18 @@ class Screen:
         self._thread = threading.Thread(target=self._write_all, name="screen", daemon=True)
 
     def __repr__(self) -> str:
-        return f"<Screen: {self._queue.qsize()} to be written>"
+        return f"<Screen: {self._queue.qsize()} queued>"
 
     def __enter__(self) -> Screen:
         self._thread.start()
         if self.draws:
-            self._theirs, sys.stderr = sys.stderr, cast("TextIO", _Lines(self, self._err.encoding or "utf-8"))
+            self._stderr, sys.stderr = sys.stderr, cast("TextIO", _ScreenStream(self, self._err.encoding or "utf-8"))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._theirs is not None:
+        if self._stderr is not None:
             sys.stderr.close()
-            sys.stderr = self._theirs
+            sys.stderr = self._stderr
         self._queue.put(None)
         self._thread.join(None if error is None else LEAVE_SECONDS)
         if error is None and self.gone is not None:
@@ -111,7 +112,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Columns that the line of progress has."""
+        """The columns of the progress line."""
         import os
 
         try:
@@ -121,46 +122,46 @@ class Screen:
 
     @property
     def is_stuck(self) -> bool:
-        """Return True if a reader who does not read keeps it from its end."""
+        """True if output is left that its reader does not read."""
         return self._thread.is_alive()
 
     def print(self, text: str) -> None:
-        """Lines of output. On a terminal nothing in them moves the cursor or hides."""
-        self._queue.put((self._out, harmless(text) if self._escapes else text))
+        """Print output. On a terminal, characters that move the cursor or are invisible are escaped."""
+        self._queue.put((self._out, escape(text) if self._escapes else text))
 
     def say(self, text: str) -> None:
-        """Lines for a person, under what has been printed. They may quote a program, or what a server has logged."""
-        self._queue.put((self._err, harmless(text) if self.draws else text))
+        """Print a message to a person, after the output so far. It may quote a program, or the log of a server."""
+        self._queue.put((self._err, escape(text) if self.draws else text))
 
     def ask(self, question: Question) -> None:
-        """Put a question, and have its `on_answer` called in the thread once it has an answer."""
+        """Show a question, and read its answer."""
         self._queue.put(question)
 
-    def when_gone(self, tell: Callable[[], object]) -> None:
-        """Set a function to call once, in the thread, when the output has no reader. Leaving raises `OSError` then."""
-        self._on_gone = tell
+    def when_gone(self, callback: Callable[[], object]) -> None:
+        """Set a function to call in the thread when output can no longer be written. The exit then raises `OSError`."""
+        self._on_gone = callback
         if self.gone is not None:
-            tell()
+            callback()
 
-    # in the thread
+    # All methods below run in the thread.
 
     def _write_all(self) -> None:
         draw_at = time.monotonic() + TICK_SECONDS
         while True:
             try:
-                wanted = self._queue.get(timeout=TICK_SECONDS if self.draws else None)
+                item = self._queue.get(timeout=TICK_SECONDS if self.draws else None)
             except Empty:
                 pass
             else:
                 self._clear()
-                match wanted:
+                match item:
                     case None:
                         return
                     case Question():
-                        self._put(wanted)
+                        self._ask(item)
                     case (stream, text):
                         self._write(stream, text)
-            # What is printed without a pause must leave time for it.
+            # Also while output comes without a pause.
             if self.draws and time.monotonic() >= draw_at:
                 self._draw()
                 draw_at = time.monotonic() + TICK_SECONDS
@@ -182,22 +183,22 @@ class Screen:
         if line != self._drawn:
             self._clear()
             self._drawn = line
-            self._scribble(line)
+            self._write_raw(line)
 
     def _clear(self) -> None:
         if self._drawn:
             from codemode_mcp.control.display import columns
 
-            self._scribble("\r" + " " * columns(self._drawn) + "\r")
+            self._write_raw("\r" + " " * columns(self._drawn) + "\r")
             self._drawn = ""
 
-    def _scribble(self, text: str) -> None:
+    def _write_raw(self, text: str) -> None:
         encoding = self._err.encoding or "utf-8"
         with suppress(OSError):
             self._err.write(text.encode(encoding, "replace").decode(encoding))
             self._err.flush()
 
-    def _put(self, question: Question) -> None:
+    def _ask(self, question: Question) -> None:
         if not question.withdrawn.is_set():
             self._write(self._err, question.text)
             if self._withdrawn:
@@ -209,29 +210,29 @@ class Screen:
                 question.answer = _line_typed(question.withdrawn)
             self._withdrawn = question.withdrawn.is_set()
         if question.withdrawn.is_set():
-            self._write(self._err, "\nthe question does not stand any more")
+            self._write(self._err, "\nthe question was withdrawn")
         question.on_answer()
 
 
 def _line_typed(withdrawn: threading.Event) -> str:
-    """Empty when there is none to come."""
+    """Read the line that answers a question; empty if the question is withdrawn or the input ends."""
     if sys.platform != "win32":
         import select
 
         while not select.select([sys.stdin], [], [], TICK_SECONDS)[0]:
             if withdrawn.is_set():
                 return ""
-    # The whole of it: what is left of a line would be the answer to the next question.
+    # The whole line: the rest of it would answer the next question.
     return sys.stdin.readline().strip()
 
 
-class _Lines(TextIOBase):
-    """A stream for the stderr of others, such as the log, that puts it in its place among the rest."""
+class _ScreenStream(TextIOBase):
+    """Replaces `sys.stderr`, so that the log and other messages are written by the screen, in order."""
 
     def __init__(self, screen: Screen, encoding: str) -> None:
         self._screen = screen
         self._encoding = encoding
-        self._begun = ""
+        self._line = ""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -241,13 +242,13 @@ class _Lines(TextIOBase):
         return True
 
     def write(self, text: str, /) -> int:
-        *whole, self._begun = (self._begun + text).split("\n")
+        *whole, self._line = (self._line + text).split("\n")
         for line in whole:
             self._screen.say(line)
         return len(text)
 
     def close(self) -> None:
-        if self._begun:
-            self._screen.say(self._begun)
-            self._begun = ""
+        if self._line:
+            self._screen.say(self._line)
+            self._line = ""
         super().close()

@@ -1,4 +1,4 @@
-"""Commands and options that were most likely meant by mistaken ones."""
+"""Better messages for wrong commands and options, with what was probably meant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COMMANDS: Final = {
     "version": "codemode-mcp --version",
     "help": "codemode-mcp --help",
 }
-"""Names to use here, by the names that other programs have for the same thing."""
+"""Our commands, by names that other programs use for the same thing."""
 
 _OPTIONS: Final = {
     "--eval": "-e",
@@ -47,35 +47,37 @@ _OPTIONS: Final = {
     "--output": "--out",
     "-o": "--out",
 }
+"""Our options, by names that other programs use for the same thing."""
+
 _EXAMPLES: Final = {
     "install": "codemode-mcp install --client cursor",
     "login": "codemode-mcp login docs; codemode-mcp doctor shows the servers",
     "logout": "codemode-mcp logout docs; codemode-mcp doctor shows the servers",
     "call": "codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",
 }
-"""Lines to write, by the command that was given without what it needs."""
+"""Examples of commands that were given without a required argument."""
 
-_INSTEAD: Final = {
+_WITH_ARGUMENT: Final = {
     "types": "codemode-mcp types --out",
     "repl": "codemode-mcp run",
     "serve": "codemode-mcp serve --config",
 }
-"""The command that takes an argument, by the one that does not."""
+"""Command lines that take the argument of a command that takes none."""
 
-_VALUES: Final = {
+_REWORDED: Final = {
     "Value error, ": "",
     "Input should be a valid number, unable to parse string as a number": "write a number, such as 7",
     "Input should be a valid integer, unable to parse string as an integer": "write a whole number, such as 8808",
     "Input should be less than or equal to": "write a number of at most",
     "Input should be greater than or equal to": "write a number of at least",
 }
-"""Better words, by those of the libraries that read options."""
+"""Our words for those of the libraries that parse options."""
 
 _EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)")
 
 
 def unknown_command(name: str, commands: Collection[str]) -> str:
-    """Return the message for a command that there is not."""
+    """Return the message for an unknown command."""
     meant = _COMMANDS.get(name.lower())
     if meant is None:
         close = nearest(name, commands)
@@ -84,7 +86,7 @@ def unknown_command(name: str, commands: Collection[str]) -> str:
 
 
 def improve(error: UsageError) -> None:
-    """Have an error about usage say what to write."""
+    """Change the message of an error about usage, so that it says what to write."""
     command = "" if error.ctx is None else str(error.ctx.info_name)
     if isinstance(error, NoSuchOption) and error.ctx is not None:
         options = [each for parameter in error.ctx.command.get_params(error.ctx) for each in parameter.opts]
@@ -105,13 +107,14 @@ def improve(error: UsageError) -> None:
         if command == "import":
             error.message = f"Name a file or a client with --from: codemode-mcp import --from {extra[1]}"
         elif command == "run":
-            error.message += ". Arguments of a program stand behind --; a program text behind -e, in quotes."
+            error.message += ". Write arguments of the program after --, and the text of a program after -e, in quotes."
         else:
-            use = f"{_INSTEAD[command]} {extra[1]}" if command in _INSTEAD else f"codemode-mcp {command}, without it"
-            error.message = f"What is {extra[1]}? Write {use}."
+            without = f"codemode-mcp {command}, without it"
+            advice = f"{_WITH_ARGUMENT[command]} {extra[1]}" if command in _WITH_ARGUMENT else without
+            error.message = f"{command} takes no argument, but got {extra[1]}. Write {advice}."
     elif error.message.startswith("No such command ") and "Did you mean" not in error.message:
-        named = getattr(getattr(error.ctx, "command", None), "commands", {})
-        error.message += f" Write {' or '.join(f'codemode-mcp {command} {each}' for each in named)}."
+        subcommands = getattr(getattr(error.ctx, "command", None), "commands", {})
+        error.message += f" Write {' or '.join(f'codemode-mcp {command} {each}' for each in subcommands)}."
     else:
-        for said, better in _VALUES.items():
-            error.message = error.message.replace(said, better)
+        for library_words, ours in _REWORDED.items():
+            error.message = error.message.replace(library_words, ours)

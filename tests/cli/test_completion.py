@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from codemode_mcp.cli import COMMANDS, app, completion
-from codemode_mcp.cli.mcp_clients.places import CLIENTS
+from codemode_mcp.cli.mcp_clients.locations import CLIENTS
 
 Complete = "Callable[[str], list[str]]"
 SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}
@@ -96,7 +96,7 @@ def test_recorded_runs_complete_the_newest_first(complete: Complete, config: Pat
 
 
 def test_runs_of_serving_processes_complete(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_live", lambda: ["run_one", "run_two"])
+    monkeypatch.setattr(completion, "_live_runs", lambda: ["run_one", "run_two"])
     for verb in ("show", "approve", "deny", "cancel"):
         assert complete(f"codemode-mcp runs {verb} run_t") == ["run_two"]
 

@@ -235,7 +235,7 @@ def test_control_c_ends_it_with_what_was_found_and_a_terminal_is_told_meanwhile(
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""
-        while b"looking at server hangs" not in shown:
+        while b"checking server hangs" not in shown:
             assert select.select([ours], [], [], 30)[0], shown
             shown += os.read(ours, 65536)
         process.send_signal(signal.SIGINT)
@@ -253,5 +253,5 @@ def test_control_c_ends_it_with_what_was_found_and_a_terminal_is_told_meanwhile(
     names = [check["name"] for check in json.loads(printed)]
     assert {"config", "engine", "esbuild"} <= set(names)
     assert "server hangs" not in names
-    assert b"interrupted; not looked at to the end: server hangs" in shown
+    assert b"interrupted; unfinished checks: server hangs" in shown
     assert b"Traceback" not in shown

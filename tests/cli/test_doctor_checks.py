@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.cli.commands.doctor import needing_a_look, waiting_for
+from codemode_mcp.cli.commands.doctor import problem_lines, running_line
 from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.cli.doctor import CHECKS, Check, Checkup, ahead, check_config, report
 from codemode_mcp.cli.doctor.budget import _CUT
@@ -445,7 +445,7 @@ async def test_what_is_slow_delays_nothing_else_and_the_order_stays() -> None:
 @pytest.mark.anyio
 async def test_what_has_failed_is_shown_while_others_are_still_looked_at() -> None:
     shown: list[list[str]] = []
-    checkup = Checkup(lambda now: shown.append(needing_a_look(now)))
+    checkup = Checkup(lambda now: shown.append(problem_lines(now)))
 
     async def fails() -> list[Check]:
         return [Check("server a", "fail", "gone\x1b[2J"), Check("server a", "info", "disabled")]
@@ -474,9 +474,9 @@ def test_the_line_of_progress_names_what_is_slow() -> None:
     checkup = Checkup()
     checkup.done = 3
     checkup.waiting = dict.fromkeys(f"server {name}" for name in "abcde\x1b")
-    assert waiting_for(checkup) == "3 of 9 done; looking at server a, server b, server c, server d and 2 more"
+    assert running_line(checkup) == "3 of 9 done; checking server a, server b, server c, server d and 2 more"
     checkup.waiting = {"server \x1b[2J": None}
-    assert "\x1b" not in waiting_for(checkup)
+    assert "\x1b" not in running_line(checkup)
 
 
 def test_lines_fit_escape_what_is_foreign_and_give_advice_once() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.cli.doctor import Check, entries
+from codemode_mcp.cli.mcp_clients.locations import Machine
 from codemode_mcp.cli.mcp_clients.own_entries import own_entries
-from codemode_mcp.cli.mcp_clients.reading import Here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ async def checks(home: Path, servers: dict[str, Any], file: str = ".cursor/mcp.j
     """Return the checks of what one client's file has, by the name of the entry."""
     (home / file).parent.mkdir(parents=True, exist_ok=True)
     (home / file).write_text(json.dumps({"mcpServers": servers}))
-    here = Here("linux", home, {"WHERE": str(home)}, home / "work")
+    here = Machine("linux", home, {"WHERE": str(home)}, home / "work")
     found = await entries.check(lambda: own_entries(here))
     return {check.detail.split("'")[1]: check for check in found if "'" in check.detail}
 

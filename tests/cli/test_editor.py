@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.cli.editor import EXAMPLE, MARK, PROJECT, WRITTEN, keep
+from codemode_mcp.cli.editor import EXAMPLE, MARK, PROJECT, WRITTEN, write_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,26 +22,26 @@ def times(folder: Path) -> dict[str, int]:
 
 def test_doing_it_again_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "a" / "types"
-    first = keep(out, FILES)
+    first = write_folder(out, FILES)
     assert (first.declarations, first.example, first.project) == (tuple(FILES), True, True)
     assert {path: (out / path).read_text("utf-8") for path in FILES} == FILES
     before = times(out)
-    again = keep(out, FILES)
+    again = write_folder(out, FILES)
     assert times(out) == before
     assert (again.declarations, again.removed, again.changed, again.example) == (tuple(FILES), (), (), False)
 
 
 def test_files_of_servers_that_are_gone_are_removed_unless_a_user_has_changed_them(tmp_path: Path) -> None:
     gone = {"mcp/old.d.ts": "// old\n", "mcp/edited.d.ts": "// edited\n"}
-    keep(tmp_path, FILES | gone)
+    write_folder(tmp_path, FILES | gone)
     (tmp_path / "mcp" / "edited.d.ts").write_text("// mine\n", "utf-8")
     (tmp_path / "mcp" / "mine.d.ts").write_text("// mine\n", "utf-8")
-    kept = keep(tmp_path, FILES)
+    kept = write_folder(tmp_path, FILES)
     assert (kept.removed, kept.changed) == (("mcp/old.d.ts",), ("mcp/edited.d.ts",))
     assert not (tmp_path / "mcp" / "old.d.ts").exists()
     assert (tmp_path / "mcp" / "edited.d.ts").read_text("utf-8") == "// mine\n"
     assert (tmp_path / "mcp" / "mine.d.ts").exists()
-    assert keep(tmp_path, FILES).changed == (), "it is told once"
+    assert write_folder(tmp_path, FILES).changed == (), "it is told once"
 
 
 @pytest.mark.parametrize(
@@ -51,37 +51,37 @@ def test_a_list_that_names_other_files_removes_nothing(tmp_path: Path, path: str
     from hashlib import sha256
 
     folder = tmp_path / "types"
-    keep(folder, FILES)
+    write_folder(folder, FILES)
     victim = folder / path
     victim.parent.mkdir(parents=True, exist_ok=True)
     victim.write_bytes(b"x")
     (folder / WRITTEN).write_text(json.dumps({path: sha256(b"x").hexdigest()}), "utf-8")
-    assert keep(folder, FILES).removed == ()
+    assert write_folder(folder, FILES).removed == ()
     assert victim.read_bytes() == b"x"
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"mcp/github.d.ts": 1}', "[" * 100_000, "\x00"])
 def test_a_list_that_is_none_is_made_again(tmp_path: Path, text: str) -> None:
-    keep(tmp_path, FILES)
+    write_folder(tmp_path, FILES)
     (tmp_path / WRITTEN).write_text(text, "utf-8")
-    assert keep(tmp_path, FILES).removed == ()
+    assert write_folder(tmp_path, FILES).removed == ()
     assert set(json.loads((tmp_path / WRITTEN).read_text("utf-8"))) == set(FILES)
 
 
 def test_what_is_not_ours_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / PROJECT).write_text("{}", "utf-8")
     (tmp_path / EXAMPLE).write_text("mine", "utf-8")
-    kept = keep(tmp_path, FILES)
+    kept = write_folder(tmp_path, FILES)
     assert (kept.project, kept.example) == (False, False)
     assert (tmp_path / PROJECT).read_text("utf-8") == "{}"
     assert (tmp_path / EXAMPLE).read_text("utf-8") == "mine"
 
 
 def test_our_project_is_brought_up_to_date_and_a_deleted_example_stays_away(tmp_path: Path) -> None:
-    keep(tmp_path, FILES)
+    write_folder(tmp_path, FILES)
     (tmp_path / PROJECT).write_text(f"{MARK}, of an older version\n{{}}", "utf-8")
     (tmp_path / EXAMPLE).unlink()
-    assert keep(tmp_path, FILES).example is False
+    assert write_folder(tmp_path, FILES).example is False
     marked, _, project = (tmp_path / PROJECT).read_text("utf-8").partition("\n")
     assert marked.startswith(MARK)
     options = json.loads(project)["compilerOptions"]
@@ -98,7 +98,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, path: str) -> None:
     target = other if path == "mcp" else other / "precious"
     (folder / path).symlink_to(target)
     with pytest.raises(OSError, match="it is a link"):
-        keep(folder, FILES)
+        write_folder(folder, FILES)
     assert [*other.iterdir()] == []
 
 
@@ -107,19 +107,19 @@ def test_a_project_or_a_first_program_that_is_a_link_is_not_ours(tmp_path: Path)
     folder, target = tmp_path / "types", tmp_path / "precious"
     folder.mkdir()
     (folder / EXAMPLE).symlink_to(target)
-    assert keep(folder, FILES).example is False
+    assert write_folder(folder, FILES).example is False
     (folder / PROJECT).unlink()
     (folder / PROJECT).symlink_to(target)
-    assert keep(folder, FILES).project is False
+    assert write_folder(folder, FILES).project is False
     assert not target.exists()
 
 
 def test_files_are_apart_where_case_is_not_told_and_none_is_a_device(tmp_path: Path) -> None:
     paths = ["mcp/gitHub.d.ts", "mcp/github.d.ts", "mcp/CON.d.ts", "mcp/con.d.ts", "mcp/com1.d.ts", "mcp/console.d.ts"]
-    kept = keep(tmp_path, {path: path for path in paths})
+    kept = write_folder(tmp_path, {path: path for path in paths})
     assert kept.declarations == (
         *("mcp/gitHub.d.ts", "mcp/github~2.d.ts", "mcp/CON~.d.ts", "mcp/con~2.d.ts"),
         *("mcp/com1~.d.ts", "mcp/console.d.ts"),
     )
     assert [(tmp_path / path).read_text("utf-8") for path in kept.declarations] == paths
-    assert keep(tmp_path, {}).removed == tuple(sorted(kept.declarations))
+    assert write_folder(tmp_path, {}).removed == tuple(sorted(kept.declarations))

@@ -9,7 +9,7 @@ import pytest
 
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import Offered
-from codemode_mcp.cli.listing import UNCUT, find, lines
+from codemode_mcp.cli.listing import UNCUT, lines, list_tools
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
@@ -17,7 +17,7 @@ from codemode_mcp.settings import PolicyRules
 from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.listing import Found
+    from codemode_mcp.cli.listing import ToolList
 
 SCHEMA = {"type": "object", "properties": {"owner": {"type": "string", "description": "x" * 300}}}
 LONG = {"type": "object", "properties": {f"argument_{number}": {"type": "string"} for number in range(20)}}
@@ -36,12 +36,12 @@ DOWN = UpstreamView("docs", "down", error="server 'docs' did not start: no such 
 SECRET = UpstreamView("secret", "ready", tools=(Tool("a"), Tool("b")))
 
 
-def found(query: str | None = None, server: str | None = None, *views: UpstreamView, **rules: Any) -> Found:
+def found(query: str | None = None, server: str | None = None, *views: UpstreamView, **rules: Any) -> ToolList:
     shown = views or (GITHUB, DOWN)
     catalog = build(
         shown, Policy(PolicyRules(**rules)), offered=[Offered("plugin", "notes", Tool("jot", "Jot it down."))]
     )
-    return find(catalog, shown, query, server, 8)
+    return list_tools(catalog, shown, query, server, 8)
 
 
 def test_tools_are_grouped_by_server_with_counts() -> None:

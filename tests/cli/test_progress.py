@@ -13,8 +13,8 @@ import pytest
 
 from codemode_mcp.audit.events import Event
 from codemode_mcp.audit.redaction import Inputs
-from codemode_mcp.cli.asking import meant, prompt
 from codemode_mcp.cli.terminal import Question, Screen
+from codemode_mcp.cli.terminal_client import answer_to, prompt
 from codemode_mcp.cli.trace import progress as progress_module
 from codemode_mcp.cli.trace.progress import Progress, Record
 from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, ask_for, verdict_of
@@ -115,14 +115,14 @@ def test_a_record_is_bounded_and_says_what_is_lost(monkeypatch: pytest.MonkeyPat
 )  # fmt: skip
 def test_only_what_was_asked_for_approves(typed: str, approved: bool, remember: str) -> None:
     question = ApprovalQuestion("may a program?", ("run", "always"))
-    verdict = verdict_of(meant(typed, question), question.remember)
+    verdict = verdict_of(answer_to(question, typed), question.remember)
     assert (verdict.approved, verdict.remember) == (approved, remember)
 
 
 def test_run_is_no_answer_where_it_is_not_offered() -> None:
     question = ApprovalQuestion("may a program?")
     assert "run:" not in prompt(question, 80)
-    assert not verdict_of(meant("run", question)).approved
+    assert not verdict_of(answer_to(question, "run")).approved
 
 
 def test_nothing_quoted_begins_a_line_however_narrow_the_terminal_is() -> None:

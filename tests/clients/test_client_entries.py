@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.mcp_clients.entries import Converted, Itself, LeftOut, convert, fitting_name
-from codemode_mcp.cli.mcp_clients.places import CLIENTS, ClientName
-from codemode_mcp.cli.mcp_clients.reading import Here, Source
-from codemode_mcp.cli.mcp_clients.secrets import Names
+from codemode_mcp.cli.mcp_clients.entries import Converted, IsThisServer, NotImportable, convert, valid_name
+from codemode_mcp.cli.mcp_clients.locations import CLIENTS, ClientName, Machine
+from codemode_mcp.cli.mcp_clients.reading import Source
+from codemode_mcp.cli.mcp_clients.secrets import VariableNames
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ConfigError
 
-HERE = Here("linux", Path("/home/me"), {}, Path("/home/me/here"))
+MACHINE = Machine("linux", Path("/home/me"), {}, Path("/home/me/here"))
 
 
 def source(client: ClientName | None = "cursor", folder: str | None = None, **inputs: dict[str, Any]) -> Source:
@@ -27,7 +27,7 @@ def source(client: ClientName | None = "cursor", folder: str | None = None, **in
 
 
 def converted(entry: object, origin: Source | None = None, name: str = "github") -> Converted:
-    return convert(name, entry, origin or source(), HERE, Names())
+    return convert(name, entry, origin or source(), MACHINE, VariableNames())
 
 
 def entry_of(entry: object, origin: Source | None = None) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def test_what_is_not_taken_over_is_told() -> None:
     assert found.notes == (
         "1 of `disabledTools` cannot be names of tools; they are left out",
         "`disabledTools` became `deny`: 1 tool",
-        "`alwaysAllow` is not taken over: nothing is asked here but what `tools.ask` says",
-        "`timeout` 30 is not taken over: it may be seconds; use `timeoutMs`",
-        'not taken over, a key of the client: "sandboxEnabled"',
+        "`alwaysAllow` is not imported: only calls that match `tools.ask` need approval here",
+        "`timeout` 30 is not imported: it may be seconds; use `timeoutMs`",
+        'keys of the client, not imported: "sandboxEnabled"',
     )
     remote = {"url": "https://x.y", "headersHelper": "/bin/h", "oauth": {"authServerMetadataUrl": "https://z"}}
     assert [note.split()[0] for note in converted(remote).notes] == ["`authServerMetadataUrl`", "`headersHelper`"]
@@ -155,11 +155,11 @@ def test_what_vs_code_asks_its_user_becomes_a_variable_that_is_named() -> None:
         "args": ["--region", "${GITHUB_REGION:-eu}", "--pw", "${GITHUB_PW:-}"],
         "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN:-}"},
     }
-    assert found.asked == (
+    assert found.inputs == (
         ("GITHUB_PW", 'what the client asks for as "pw"'),
         ("GITHUB_TOKEN", 'what the client asks for as "gh-token": A token of GitHub'),
     )
-    assert found.notes == ("`${input:region}` is the variable GITHUB_REGION, with the default it had",)
+    assert found.notes == ("`${input:region}` is now the variable GITHUB_REGION, with the same default",)
     assert found.references["GITHUB_TOKEN"] == "${input:gh-token}"
 
 
@@ -190,16 +190,16 @@ def test_paths_of_a_project_still_lead_into_it() -> None:
         pytest.param({"command": "x", "env": {"A": ["s3cret"]}}, "`env.A` is an array; expected a string", id="value"),
         pytest.param({"type": "ws", "url": "wss://x"}, "it is reached by WebSocket", id="websocket"),
         pytest.param({"url": "localhost:80/s3cret"}, "`url`: expected a URL like https://host/path", id="url"),
-        pytest.param({"command": "x", "args": ["${file}"]}, '"${file}" is known to the client alone', id="editor"),
-        pytest.param({"command": "${A B:-s3cret}"}, '"${A B}" is known to the client alone', id="default"),
-        pytest.param({"command": "${command:pick}"}, '"${command:pick}" is known to the client alone', id="command"),
+        pytest.param({"command": "x", "args": ["${file}"]}, 'only the client knows "${file}"', id="editor"),
+        pytest.param({"command": "${A B:-s3cret}"}, 'only the client knows "${A B}"', id="default"),
+        pytest.param({"command": "${command:pick}"}, 'only the client knows "${command:pick}"', id="command"),
         pytest.param({"command": "x", "args": ["${A"]}, "`args[0]`: `${` has no closing `}`", id="brace"),
         pytest.param({"command": "x", "envFile": "/no/such"}, "cannot be read: No such file", id="envFile"),
         pytest.param({"command": "x", "timeoutMs": "s3cret"}, "`timeoutMs`: expected a positive integer", id="timeout"),
     ],
 )  # fmt: skip
 def test_what_could_not_be_loaded_is_left_out_with_the_reason(entry: object, reason: str) -> None:
-    with pytest.raises(LeftOut) as raised:
+    with pytest.raises(NotImportable) as raised:
         converted(entry)
     assert reason in str(raised.value)
     if "timeoutMs" not in str(entry):  # of no secret key; ours shows these too
@@ -230,12 +230,12 @@ ITSELF: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("entry", [pytest.param(each, id=str(number)) for number, each in enumerate(ITSELF)])
 def test_this_server_itself_is_known_however_it_is_started(entry: dict[str, Any]) -> None:
-    with pytest.raises(Itself):
+    with pytest.raises(IsThisServer):
         converted(entry)
 
 
 def test_this_server_is_known_behind_what_the_client_alone_replaces() -> None:
-    with pytest.raises(Itself):
+    with pytest.raises(IsThisServer):
         converted({"command": "${userHome}${/}bin${/}codemode-mcp", "args": ["serve"]}, source("vscode"))
 
 
@@ -271,7 +271,7 @@ def test_servers_that_only_speak_of_this_one_are_others(entry: dict[str, Any]) -
     ],
 )
 def test_names_fit(name: str, ours: str) -> None:
-    assert fitting_name(name) == ours
+    assert valid_name(name) == ours
 
 
 KEYS = st.sampled_from(
@@ -314,11 +314,11 @@ def test_whatever_an_entry_holds_it_is_refused_or_our_configuration_loads_it(
     given_entry: dict[str, Any], name: str, client: ClientName | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     try:
-        entry = convert(name, given_entry, source(client), HERE, Names()).entry
-    except (LeftOut, Itself):
+        entry = convert(name, given_entry, source(client), MACHINE, VariableNames()).entry
+    except (NotImportable, IsThisServer):
         return
     path = tmp_path_factory.getbasetemp() / "entry.json"
-    path.write_text(json.dumps({"mcpServers": {fitting_name(name): entry}}), "utf-8")
+    path.write_text(json.dumps({"mcpServers": {valid_name(name): entry}}), "utf-8")
 
     problems = []
     for value in ("1", "https://1.example"):

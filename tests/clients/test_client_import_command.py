@@ -183,8 +183,8 @@ def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> No
     (backup,) = backups_of(config_of(home)).iterdir()
     assert str(backup) in again
     assert (
-        "have them in a client:\n  codemode-mcp doctor\n  codemode-mcp install --client claude-desktop --move-servers\n"
-        in again
+        "add this server to a client:\n  codemode-mcp doctor\n"
+        "  codemode-mcp install --client claude-desktop --move-servers\n" in again
     )
     before = config_of(home).read_bytes()
     nothing = run("--write")
@@ -215,9 +215,9 @@ def test_a_file_that_cannot_be_parsed_is_named_and_the_others_are_taken(home: Pa
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        pytest.param(("--from", "cursr"), 2, "(did you mean cursor?)", id="name"),
+        pytest.param(("--from", "cursr"), 2, "did you mean 'cursor'?", id="name"),
         pytest.param(("--from", "/no/such.json"), 2, "no such client or file", id="file"),
-        pytest.param(("--secrets", "hide"), 2, "expected keep or variables, got hide", id="secrets"),
+        pytest.param(("--secrets", "hide"), 2, "'hide' is not one of 'keep', 'variables'", id="secrets"),
         pytest.param(("--config", "/dev/null/x.json", "--write"), 1, "could not be written", id="unwritable"),
         pytest.param(("--config", "."), 1, "is a folder, not a file; nothing was changed", id="folder"),
     ],

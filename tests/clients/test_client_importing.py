@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.mcp_clients.importing import Plan, existing_at, make_plan, shared_servers, told_of_shared, write
-from codemode_mcp.cli.mcp_clients.reading import Here, Source, read_named
+from codemode_mcp.cli.mcp_clients.importing import Plan, existing_at, make_plan
+from codemode_mcp.cli.mcp_clients.locations import Machine
+from codemode_mcp.cli.mcp_clients.overlaps import overlap_warnings, overlaps
+from codemode_mcp.cli.mcp_clients.reading import Source, read_named
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.mcp_clients.importing import Secrets
-    from codemode_mcp.cli.mcp_clients.places import ClientName
+    from codemode_mcp.cli.mcp_clients.locations import ClientName
 
 GITHUB = {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "hunter2"}}
 
@@ -27,8 +29,8 @@ def source(client: ClientName, scope: str = "user", **servers: object) -> Source
     return Source(client, scope, Path(f"/home/me/{client}.json"), servers=servers)
 
 
-def here(tmp_path: Path, **environ: str) -> Here:
-    return Here("linux", tmp_path, environ, tmp_path)
+def here(tmp_path: Path, **environ: str) -> Machine:
+    return Machine("linux", tmp_path, environ, tmp_path)
 
 
 def plan(target: Path, *sources: Source, secrets: Secrets = "keep", disable_unset: bool = False, **env: str) -> Plan:
@@ -36,8 +38,13 @@ def plan(target: Path, *sources: Source, secrets: Secrets = "keep", disable_unse
     return make_plan(sources, target, before, here(target.parent, **env), secrets, disable_unset=disable_unset)
 
 
+def write(made: Plan) -> Path | None:
+    assert made.change is not None
+    return made.change.write()
+
+
 def statuses(made: Plan) -> list[tuple[str, str, str]]:
-    return [(item.name, item.status, item.under) for item in made.items]
+    return [(item.name, item.status, item.our_name) for item in made.items]
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ def test_a_new_configuration_loads_and_a_second_import_adds_nothing(target: Path
     cursor = source("cursor", github=GITHUB, docs={"url": "https://d.example"}, me={"command": "codemode-mcp"})
     made = plan(target, cursor)
     assert statuses(made) == [("github", "new", "github"), ("docs", "new", "docs"), ("me", "itself", "")]
-    assert (made.taken, made.itself) == ({"github": "github", "docs": "docs"}, ("me",))
+    assert [item.name for item in made.of_status("itself")] == ["me"]
     assert write(made) is None
     config = load_config(target, environ={})
     assert [(each.name, each.env.get("GITHUB_TOKEN")) for each in config.upstreams] == [
@@ -57,10 +64,10 @@ def test_a_new_configuration_loads_and_a_second_import_adds_nothing(target: Path
         ("docs", None),
     ]
     again = plan(target, cursor)
-    assert again.text is None
+    assert again.change is None
     assert [status for _, status, _ in statuses(again)] == ["there", "there", "itself"]
     # In either way of keeping secrets.
-    assert plan(target, cursor, secrets="variables").text is None
+    assert plan(target, cursor, secrets="variables").change is None
 
 
 def test_secrets_become_variables_on_request_and_it_says_which(target: Path) -> None:
@@ -69,10 +76,10 @@ def test_secrets_become_variables_on_request_and_it_says_which(target: Path) -> 
     assert "hunter2" not in target.read_text()
     assert "hunter2" not in repr(made)
     (variable,) = made.variables
-    assert (variable.name, variable.is_set, variable.is_other) == ("GITHUB_TOKEN", True, True)
-    assert variable.what == 'env.GITHUB_TOKEN of "github" in /home/me/cursor.json'
+    assert (variable.name, variable.is_set, variable.differs) == ("GITHUB_TOKEN", True, True)
+    assert variable.meaning == 'env.GITHUB_TOKEN of "github" in /home/me/cursor.json'
     assert load_config(target, environ={"GITHUB_TOKEN": "hunter2"}).upstreams[0].env == {"GITHUB_TOKEN": "hunter2"}
-    assert plan(target, source("cursor", github=GITHUB), secrets="keep").text is None
+    assert plan(target, source("cursor", github=GITHUB), secrets="keep").change is None
 
 
 def test_a_secret_never_gets_the_variable_that_another_server_refers_to(target: Path) -> None:
@@ -93,7 +100,7 @@ def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path)
     target.write_text(text)
     made = plan(target, source("cursor", github=GITHUB, docs={"url": "https://d.example"}))
     assert statuses(made) == [("github", "new", "github-cursor"), ("docs", "new", "docs")]
-    assert made.added[0].notes == ('named "github-cursor": our configuration has another "github"',)
+    assert made.of_status("new")[0].notes == ('named "github-cursor": our configuration has another "github"',)
     backup = write(made)
     assert backup is not None
     assert backup.read_text() == text
@@ -102,7 +109,7 @@ def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path)
     assert target.read_text().endswith('    "docs": {\n      "url": "https://d.example"\n    },\n' + after)
     assert [each.name for each in load_config(target, environ={}).upstreams] == ["github", "github-cursor", "docs"]
     again = plan(target, source("cursor", github=GITHUB, docs={"url": "https://d.example"}))
-    assert again.text is None, "a second import adds nothing"
+    assert again.change is None, "a second import adds nothing"
 
 
 def test_equal_servers_of_two_files_are_one_and_different_ones_are_renamed(target: Path) -> None:
@@ -125,7 +132,7 @@ def test_equal_servers_of_two_files_are_one_and_different_ones_are_renamed(targe
     ]
     assert made.items[2].notes == ('named "github-cursor": another file has another "github"',)
     write(made)
-    assert plan(target, source("cursor", github=other)).items[0].under == "github-cursor"
+    assert plan(target, source("cursor", github=other)).items[0].our_name == "github-cursor"
 
 
 def test_a_server_that_one_client_has_switched_off_is_in_use_for_another(target: Path) -> None:
@@ -153,14 +160,14 @@ def test_a_server_that_would_keep_the_configuration_from_loading_is_added_as_dis
     write(plan(target, servers, disable_unset=True))
     config = load_config(target, environ={})
     assert ([each.name for each in config.upstreams], config.disabled) == (["b"], ("a",))
-    assert plan(target, servers, disable_unset=True, UNSET="set").text is None
+    assert plan(target, servers, disable_unset=True, UNSET="set").change is None
     with_it = plan(target.with_name("other.json"), servers, disable_unset=True, UNSET="set")
     assert with_it.shown["a"] == {"command": "x", "env": {"T": "${UNSET}"}}
 
 
 def test_names_that_no_server_of_ours_can_have_are_changed(target: Path) -> None:
     made = plan(target, source("cursor", **{"a:b": {"command": "x"}, "a-b": {"command": "y"}}))
-    assert [item.under for item in made.items] == ["a-b", "a-b-cursor"]
+    assert [item.our_name for item in made.items] == ["a-b", "a-b-cursor"]
     write(made)
     assert len(load_config(target, environ={}).upstreams) == 2
 
@@ -226,22 +233,20 @@ def test_servers_that_a_client_starts_both_ways_are_told(tmp_path: Path) -> None
         "gh": {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}}
     }
     both = source("cursor", github=GITHUB, codemode=us, other={"command": "x"})
-    (shared,) = shared_servers([both, source("vscode", github=GITHUB)], ours, here(tmp_path))
-    assert (shared.source, shared.name, shared.under) == (both, "github", "gh")
+    (shared,) = overlaps([both, source("vscode", github=GITHUB)], ours, here(tmp_path))
+    assert (shared.source, shared.name, shared.our_name) == (both, "github", "gh")
     off = source("cursor", github={**GITHUB, "disabled": True}, codemode=us)
-    assert shared_servers([off], ours, here(tmp_path)) == ()
-    assert (
-        shared_servers([source("cursor", github=GITHUB, codemode={**us, "disabled": True})], ours, here(tmp_path)) == ()
-    )
+    assert overlaps([off], ours, here(tmp_path)) == ()
+    assert overlaps([source("cursor", github=GITHUB, codemode={**us, "disabled": True})], ours, here(tmp_path)) == ()
 
     config = tmp_path / "codemode-mcp.json"
     config.write_text(json.dumps({"mcpServers": ours}))
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"github": GITHUB, "me": us}}))
-    (sentence,) = told_of_shared(config, Here("linux", tmp_path, {}, tmp_path / "work"))
+    (sentence,) = overlap_warnings(config, Machine("linux", tmp_path, {}, tmp_path / "work"))
     assert sentence.startswith('Cursor, user starts "github" itself and through codemode-mcp; remove it from')
     assert "hunter2" not in sentence
-    assert told_of_shared(None, here(tmp_path)) == ()
+    assert overlap_warnings(None, here(tmp_path)) == ()
 
 
 def test_our_own_configuration_is_imported_as_it_is(tmp_path: Path, target: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.mcp_clients.reading import Here, read_clients, read_file, read_named
+from codemode_mcp.cli.mcp_clients.client_files import read_file
+from codemode_mcp.cli.mcp_clients.locations import Machine
+from codemode_mcp.cli.mcp_clients.reading import read_clients, read_named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 ENTRY = {"command": "npx", "args": ["-y", "server"]}
 
 
-def here(home: Path, folder: Path | None = None) -> Here:
-    return Here("linux", home, {}, folder or home / "work")
+def here(home: Path, folder: Path | None = None) -> Machine:
+    return Machine("linux", home, {}, folder or home / "work")
 
 
 def put(path: Path, text: str | bytes) -> Path:
@@ -120,7 +122,7 @@ def test_folders_pipes_dead_links_and_devices_neither_hang_nor_crash(tmp_path: P
     (tmp_path / "work" / ".mcp.json").symlink_to(tmp_path / "work" / ".mcp.json")
     problems = {each.path.name: each.problem for each in read_clients(here(tmp_path))}
     assert problems["mcp.json"] == "is a folder, not a file"
-    assert problems["mcp_config.json"] == "is no ordinary file"
+    assert problems["mcp_config.json"] == "is not a regular file"
     assert problems[".claude.json"] == "cannot be read: No such file or directory"
     assert problems[".mcp.json"] == "cannot be read: Too many levels of symbolic links"
 

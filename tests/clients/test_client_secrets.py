@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.cli.mcp_clients.secrets import Names, variable_name, with_variables, without_secrets
+from codemode_mcp.cli.mcp_clients.secrets import VariableNames, variable_name, with_variables, without_secrets
 from codemode_mcp.config.literals import secrets_of
 
 TOKEN = "ghp_" + "Ab3dE5fG7hI9jK1lM3nO5p"
@@ -112,7 +112,7 @@ def test_a_secret_is_hidden_and_becomes_a_variable(
     entry: dict[str, Any], expected: dict[str, Any], names: list[str]
 ) -> None:
     before = json.dumps(entry)
-    changed, given_names = with_variables(entry, "my", Names())
+    changed, given_names = with_variables(entry, "my", VariableNames())
     assert (changed, [name for name, _ in given_names]) == (expected, names)
     assert secrets_of(changed) == []
     shown = json.dumps(without_secrets(entry))
@@ -139,7 +139,7 @@ PLAIN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("entry", [pytest.param(each, id=str(number)) for number, each in enumerate(PLAIN)])
 def test_what_is_no_secret_stays(entry: dict[str, Any]) -> None:
     assert secrets_of(entry) == []
-    assert with_variables(entry, "my", Names()) == (entry, ())
+    assert with_variables(entry, "my", VariableNames()) == (entry, ())
 
 
 def test_values_of_env_and_headers_are_hidden_whether_they_look_secret_or_not() -> None:
@@ -154,7 +154,7 @@ def test_values_of_env_and_headers_are_hidden_whether_they_look_secret_or_not() 
 
 
 def test_equal_values_share_a_variable_and_different_ones_do_not() -> None:
-    names = Names()
+    names = VariableNames()
     entries = [{"command": "x", "env": {"GITHUB_TOKEN": value}} for value in ("one", "one", "two", "three")]
     found = [with_variables(each, server, names)[1][0][0] for each, server in zip(entries, "abbb", strict=True)]
     assert found == ["GITHUB_TOKEN", "GITHUB_TOKEN", "B_GITHUB_TOKEN", "B_GITHUB_TOKEN_2"]
@@ -195,7 +195,7 @@ def test_no_value_under_a_secret_name_is_ever_shown_or_left(entry: dict[str, Any
     if secret in marked:
         return
     assert secret not in json.dumps(without_secrets(entry))
-    changed, _ = with_variables(entry, "server", Names())
+    changed, _ = with_variables(entry, "server", VariableNames())
     assert secret not in json.dumps(changed)
 
 

@@ -13,8 +13,7 @@ import pytest
 from codemode_mcp.cli.mcp_clients import installing, undoing
 from codemode_mcp.cli.mcp_clients.installing import RefusedError, carry_out, plan
 from codemode_mcp.cli.mcp_clients.launch import Launch
-from codemode_mcp.cli.mcp_clients.places import find
-from codemode_mcp.cli.mcp_clients.reading import Here
+from codemode_mcp.cli.mcp_clients.locations import Machine, install_location
 from codemode_mcp.cli.mcp_clients.undoing import plan_undo, undo
 from codemode_mcp.config import load_config
 from codemode_mcp.config.edit import ChangedMeanwhileError, backups_of
@@ -23,7 +22,8 @@ from codemode_mcp.config.source import parse
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.cli.mcp_clients.places import ClientName, Place
+    from codemode_mcp.cli.mcp_clients.locations import ClientName, Location
+    from codemode_mcp.cli.mcp_clients.undoing import UndoPlan
 
 LAUNCH = Launch("/opt/bin/codemode-mcp", ("serve",))
 
@@ -72,13 +72,13 @@ class World:
     def __init__(self, folder: Path, client: ClientName, scope: Any, environ: dict[str, str] | None = None) -> None:
         home = folder / "home"
         (home / "work").mkdir(parents=True, exist_ok=True)
-        self.here = Here("linux", home, environ or {}, home / "work")
+        self.machine = Machine("linux", home, environ or {}, home / "work")
         self.config = home / "codemode-mcp.json"
         self.records = home / "records"
-        place = find(client, scope, "linux", home, self.here.environ, self.here.folder, os.path.exists)
-        assert place is not None
-        self.place: Place = place
-        self.path = type(folder)(place.path)
+        location = install_location(client, scope, self.machine, os.path.exists)
+        assert location is not None
+        self.location: Location = location
+        self.path = location.path
 
     def has(self, text: str) -> World:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,30 +90,31 @@ class World:
         return self
 
     def plan(self, name: str = "codemode", *, move: bool = False) -> installing.Plan:
-        file = installing.read(self.path, installing.empty_for(self.place.client))
-        return plan(self.place, file, name, LAUNCH, self.config, self.here, move=move)
+        document = installing.read_document(self.location)
+        return plan(self.location, document, name, LAUNCH, self.config, self.machine, move=move)
 
     def install(self, name: str = "codemode", *, move: bool = False) -> installing.Plan:
         made = self.plan(name, move=move)
         carry_out(made, self.records)
         return made
 
-    def undo(self) -> installing.Undoing:
-        undoing = plan_undo(self.place, installing.read(self.path), self.records)
-        undo(undoing, self.place, type(self.path)(os.path.realpath(self.path)), self.records)
+    def undo(self) -> UndoPlan:
+        document = installing.read_document(self.location)
+        undoing = plan_undo(self.location, document, self.records)
+        undo(undoing, self.location, document.path, self.records)
         return undoing
 
     @property
     def servers(self) -> dict[str, Any]:
         value: Any = parse(self.path.read_text("utf-8-sig"))
-        for key in self.place.keys:
+        for key in self.location.keys:
             value = value[key]
         return value
 
     @property
     def files(self) -> dict[str, bytes]:
         """All that is there, but for copies and records."""
-        found = {str(each): each.read_bytes() for each in sorted(self.here.home.rglob("*")) if each.is_file()}
+        found = {str(each): each.read_bytes() for each in sorted(self.machine.home.rglob("*")) if each.is_file()}
         return {name: data for name, data in found.items() if not name.endswith(".bak") and "/records/" not in name}
 
 
@@ -133,7 +134,7 @@ def test_what_is_installed_and_taken_back_leaves_the_same_bytes(
     assert set(world.servers) == {"codemode", *(() if move else before)}
     assert {spec.name for spec in load_config(world.config, environ={}).upstreams} == (before if move else set())
     undoing = world.undo()
-    assert undoing.whole
+    assert undoing.exact
     assert world.path.read_bytes() == text.encode()
 
 
@@ -148,11 +149,11 @@ def test_a_file_that_has_changed_since_gets_back_what_was_moved_and_keeps_the_re
     changed = world.path.read_text("utf-8").rstrip() + "\n\n"
     world.path.write_text(changed, "utf-8", newline="")
     undoing = world.undo()
-    assert not undoing.whole
+    assert not undoing.exact
     assert set(undoing.restored) == set(before)
     assert undoing.removed == ("codemode",)
     if not before:
-        expected[world.place.keys[0]] = {}
+        expected[world.location.keys[0]] = {}
     assert parse(world.path.read_text("utf-8-sig")) == expected
     assert world.path.read_text("utf-8").endswith("\n\n")
 
@@ -166,7 +167,7 @@ def test_a_client_without_a_file_gets_one_that_undoing_removes(tmp_path: Path, c
         assert stat.S_IMODE(world.path.stat().st_mode) == 0o600
     text = world.path.read_text("utf-8")
     assert ("\n\t\t" in text) == (client == "vscode")
-    assert world.undo().removes
+    assert world.undo().removes_file
     assert not world.path.exists()
 
 
@@ -249,7 +250,7 @@ def test_a_server_that_we_have_switched_off_stays_with_the_client_that_uses_it(c
     cursor.ours({"a": {"command": "a", "disabled": True}, "b": {"command": "b", "disabled": True}})
     made = cursor.install(move=True)
     assert made.moved == ("b",)
-    assert "remove `disabled` from 'a'" in made.left["a"]
+    assert "remove `disabled` from 'a'" in made.refused["a"]
 
 
 def test_one_server_by_two_names_is_behind_once_and_comes_back_twice(cursor: World) -> None:
@@ -265,7 +266,7 @@ def test_one_server_by_two_names_is_behind_once_and_comes_back_twice(cursor: Wor
 def test_a_server_that_cannot_be_taken_stays(cursor: World) -> None:
     cursor.has('{"mcpServers": {"odd": {"command": ["a"]}, "a": {"command": "a"}}}').ours()
     made = cursor.install(move=True)
-    assert list(made.left) == ["odd"]
+    assert list(made.refused) == ["odd"]
     assert list(cursor.servers) == ["odd", "codemode"]
 
 
@@ -274,7 +275,7 @@ def test_what_only_the_client_knows_is_handed_on_by_our_entry(tmp_path: Path) ->
     inputs = [{"type": "promptString", "id": "key", "description": "The key", "password": True}]
     world = World(tmp_path, "vscode", "user").has(json.dumps({"servers": {"a": entry}, "inputs": inputs}))
     made = world.install(move=True)
-    assert set(made.handed) == {"API_KEY", "HOST"}
+    assert set(made.passed) == {"API_KEY", "HOST"}
     assert world.servers["codemode"]["env"] == {"API_KEY": "${input:key}", "HOST": "${env:HOST}"}
     config = load_config(world.config, environ={"API_KEY": "k", "HOST": "h"})
     assert config.upstreams[0].env == {"API_KEY": "k", "HOST": "h"}
@@ -287,7 +288,7 @@ def test_a_variable_that_no_user_sets_keeps_its_server_with_the_client_and_not_u
     world.has(json.dumps({"mcpServers": servers}))
     made = world.install(move=True)
     assert made.moved == ("b",)
-    assert dict(made.left) == {"a": "it needs $KEY, which Claude Desktop does not hand on"}
+    assert dict(made.refused) == {"a": "it needs $KEY, which Claude Desktop does not pass on"}
     assert load_config(world.config, environ={"HOME": "/home/me"}).upstreams
 
 
@@ -339,7 +340,7 @@ def test_our_configuration_that_cannot_be_read_is_refused_too(cursor: World) -> 
 def test_a_pipe_is_not_waited_for(cursor: World) -> None:
     cursor.ours().path.parent.mkdir()
     os.mkfifo(cursor.path)
-    with pytest.raises(RefusedError, match="is no ordinary file"):
+    with pytest.raises(RefusedError, match="is not a regular file"):
         cursor.plan()
 
 
@@ -369,11 +370,11 @@ def test_a_file_that_a_user_changes_meanwhile_stays_and_so_does_ours(cursor: Wor
 
 def test_a_file_that_we_have_made_and_another_user_has_written_since_is_not_removed(cursor: World) -> None:
     cursor.ours().install()
-    undoing = plan_undo(cursor.place, installing.read(cursor.path), cursor.records)
-    assert undoing.removes
+    undoing = plan_undo(cursor.location, installing.read_document(cursor.location), cursor.records)
+    assert undoing.removes_file
     cursor.has('{"mcpServers": {"new": {"command": "n"}}}')
     with pytest.raises(ChangedMeanwhileError):
-        undo(undoing, cursor.place, cursor.path, cursor.records)
+        undo(undoing, cursor.location, cursor.path, cursor.records)
     assert cursor.servers == {"new": {"command": "n"}}
 
 
@@ -436,7 +437,7 @@ def test_an_interrupt_after_the_last_step_takes_nothing_back(cursor: World, monk
         carry_out(made, cursor.records)
     monkeypatch.undo()
     assert "a" in json.loads(cursor.config.read_text())["mcpServers"]
-    assert cursor.undo().whole
+    assert cursor.undo().exact
     assert cursor.path.read_text() == text
 
 
@@ -447,7 +448,7 @@ def test_of_two_who_do_the_same_together_the_second_takes_nothing_from_the_first
     carry_out(made, cursor.records)
     with pytest.raises(ChangedMeanwhileError):
         carry_out(made, cursor.records)
-    assert cursor.undo().whole
+    assert cursor.undo().exact
     assert cursor.path.read_text() == text
 
 
@@ -456,13 +457,13 @@ def test_it_is_recorded_what_is_moved_before_it_is(cursor: World, monkeypatch: p
     cursor.has(text).ours()
     made = cursor.plan(move=True)
     seen = []
-    real = installing.installed.write
+    real = installing.install_records.write
 
     def write(*args: Any) -> None:
         real(*args)
         seen.append((cursor.path.read_text(), json.loads(cursor.config.read_text())["mcpServers"]))
 
-    monkeypatch.setattr(installing.installed, "write", write)
+    monkeypatch.setattr(installing.install_records, "write", write)
     carry_out(made, cursor.records)
     assert seen == [(text, {"a": {"command": "a"}})]
 
@@ -523,7 +524,7 @@ def test_no_plan_shows_a_secret(cursor: World) -> None:
     cursor.has(json.dumps({"mcpServers": {"a": entry, "odd": {"command": [secret]}}}))
     made = cursor.install(move=True)
     assert secret not in repr(made)
-    assert secret not in repr(plan_undo(cursor.place, installing.read(cursor.path), cursor.records))
+    assert secret not in repr(plan_undo(cursor.location, installing.read_document(cursor.location), cursor.records))
     records = [each.read_text() for each in cursor.records.iterdir()]
     assert records
     assert secret not in "".join(records)
@@ -541,7 +542,7 @@ def test_a_configuration_that_gets_secrets_is_for_its_owner_alone(cursor: World)
 
 def test_the_way_back_is_a_command_of_the_system(tmp_path: Path) -> None:
     path, copy = tmp_path / "my file.json", tmp_path / "my file.json.bak"
-    assert undoing.way_back(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
-    assert undoing.way_back(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
-    assert undoing.way_back(path, None, windows=False) == f"rm '{path}'"
-    assert undoing.way_back(path, None, windows=True) == f'del "{path}"'
+    assert undoing.restore_command(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
+    assert undoing.restore_command(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'
+    assert undoing.restore_command(path, None, windows=False) == f"rm '{path}'"
+    assert undoing.restore_command(path, None, windows=True) == f'del "{path}"'

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from codemode_mcp.cli import app
 from codemode_mcp.cli.commands import install
 from codemode_mcp.cli.mcp_clients import installing
-from codemode_mcp.cli.shared import COLUMNS
+from codemode_mcp.cli.messages import COLUMNS
 from codemode_mcp.config.edit import backups_of
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _here(home: Path) -> Any:
-    from codemode_mcp.cli.mcp_clients.reading import Here
+    from codemode_mcp.cli.mcp_clients.locations import Machine
 
-    return Here("linux", home, {}, home / "work")
+    return Machine("linux", home, {}, home / "work")
 
 
 def run(*arguments: str) -> Result:
@@ -63,10 +63,10 @@ def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path)
     assert done.stdout == f"{home / '.cursor' / 'mcp.json'}\n"
     said = " ".join(done.stderr.split())
     assert "Cursor has this server now: + codemode - files: behind this server" in said
-    assert "their secrets went along as they stand, into a file that only you can read" in said
+    assert "their secrets were copied as written, into a file that only you can read" in said
     assert "stays with Cursor: odd\\x1b[31m, because `command`" in said
     assert (
-        "the way back, and another one that needs nothing of ours: codemode-mcp install --client cursor --undo" in said
+        "to undo this, or to restore the file without this program: codemode-mcp install --client cursor --undo" in said
     )
     (copy,) = backups_of(home / ".cursor" / "mcp.json").iterdir()
     # A command that is folded would be two when it is pasted.
@@ -80,7 +80,7 @@ def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path)
 
     undone = run("--client", "cursor", "--undo")
     assert undone.exit_code == 0
-    assert "is as it was before, to the byte" in " ".join(undone.stderr.split())
+    assert "is as it was before, byte for byte" in " ".join(undone.stderr.split())
     assert json.loads((home / ".cursor" / "mcp.json").read_text()) == SERVERS
     assert "does not have this server" in run("--client", "cursor", "--undo").stderr
 
@@ -170,7 +170,7 @@ def test_a_file_that_never_comes_to_rest_ends_it(home: Path, monkeypatch: pytest
     monkeypatch.setattr(installing, "carry_out", carry_out)
     done = run("--client", "cursor", "--move-servers")
     assert done.exit_code == 1
-    assert "is being changed all the time; quit Cursor, and run this again" in " ".join(done.stderr.split())
+    assert "keeps being changed by another program; quit Cursor, and run this again" in " ".join(done.stderr.split())
     assert json.loads(file.read_text()) == SERVERS
     assert not (home / "config" / "codemode-mcp.json").exists()
 
@@ -190,7 +190,7 @@ def test_servers_of_a_project_that_are_moved_are_said_to_be_for_all_clients(home
     done = run("--client", "claude-code", "--scope", "project", "--move-servers")
     assert done.exit_code == 0
     said = " ".join(done.stderr.split())
-    assert "they were servers of this project alone; now all clients that start" in said
+    assert "they were servers of this project only; now all clients that start" in said
 
 
 def test_a_configuration_that_lies_in_this_folder_is_not_taken_for_all_folders_unasked(home: Path) -> None:

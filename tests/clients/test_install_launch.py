@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.mcp_clients.launch import Launch, NoLaunchError, Program, entry, launch, origin
+from codemode_mcp.cli.mcp_clients.launch import Launch, NoLaunchError, Program, launch, origin
+from codemode_mcp.cli.mcp_clients.own_entries import new_entry
 from codemode_mcp.config.own_command import starts_this_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.cli.mcp_clients.places import ClientName, System
+    from codemode_mcp.cli.mcp_clients.locations import ClientName, System
 
 SCRIPT = "/home/me/.local/bin/codemode-mcp"
 PIPX = "/home/me/.local/share/pipx/venvs/codemode-mcp/bin/python"
@@ -103,9 +104,9 @@ def test_the_origin_of_an_installation_is_that_of_its_commit() -> None:
     ],
 )
 def test_the_entry_is_one_of_the_clients_shape(client: ClientName, expected: dict[str, Any]) -> None:
-    assert entry(client, Launch("/c", ("serve",)), "/f") == expected
+    assert new_entry(client, Launch("/c", ("serve",)), "/f") == expected
     # Again, over itself.
-    assert entry(client, Launch("/c", ("serve",)), "/f", expected) == expected
+    assert new_entry(client, Launch("/c", ("serve",)), "/f", expected) == expected
 
 
 def test_what_an_entry_of_ours_had_beside_its_command_stays() -> None:
@@ -116,13 +117,13 @@ def test_what_an_entry_of_ours_had_beside_its_command_stays() -> None:
         "alwaysAllow": ["exec"],
         "disabled": True,
     }
-    assert entry("cursor", Launch("/c", ("serve",)), "/f", old) == {
+    assert new_entry("cursor", Launch("/c", ("serve",)), "/f", old) == {
         "command": "/c",
         "args": ["serve", "--config", "/f", "--read-only", "--log-level", "debug"],
         "env": {"TOKEN": "t"},
         "alwaysAllow": ["exec"],
     }
-    assert entry("cursor", Launch("/c", ("serve",)), "/f", {"args": ["serve", "--config=/old"]})["args"][3:] == []
+    assert new_entry("cursor", Launch("/c", ("serve",)), "/f", {"args": ["serve", "--config=/old"]})["args"][3:] == []
 
 
 def test_the_fallback_imports_nothing_from_the_folder_that_the_client_is_in(tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.cli.commands import install
-from codemode_mcp.cli.mcp_clients import installing, places, reading
-from codemode_mcp.cli.mcp_clients.dialects import LeftOut
+from codemode_mcp.cli.mcp_clients import client_advice, locations, reading
+from codemode_mcp.cli.mcp_clients.dialects import NotImportable
 from codemode_mcp.cli.mcp_clients.entries import convert
-from codemode_mcp.cli.mcp_clients.importing import clients_with_code_mode
-from codemode_mcp.cli.mcp_clients.launch import Launch, entry
-from codemode_mcp.cli.mcp_clients.places import OWN_CODE_MODE, ClientName
-from codemode_mcp.cli.mcp_clients.reading import Here, Source
-from codemode_mcp.cli.mcp_clients.secrets import Names
+from codemode_mcp.cli.mcp_clients.launch import Launch
+from codemode_mcp.cli.mcp_clients.locations import OWN_CODE_MODE, ClientName, Machine
+from codemode_mcp.cli.mcp_clients.overlaps import clients_with_code_mode
+from codemode_mcp.cli.mcp_clients.own_entries import new_entry
+from codemode_mcp.cli.mcp_clients.reading import Source
+from codemode_mcp.cli.mcp_clients.secrets import VariableNames
 from codemode_mcp.config.formats import parse
 
 SECRET = "sk-0123456789-verysecret"
@@ -92,7 +93,7 @@ GOOSE_MODEL: 'x'
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a user of every client, who is in a folder of a project."""
     (tmp_path / "work").mkdir()
-    here = Here("linux", tmp_path, {}, tmp_path / "work")
+    here = Machine("linux", tmp_path, {}, tmp_path / "work")
     for module in (install, reading):
         monkeypatch.setattr(module, "this_machine", lambda: here)
     monkeypatch.setattr(install, "config_dir", lambda: tmp_path / "config")
@@ -104,17 +105,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def location_of(home: Path, client: ClientName) -> locations.Location:
+    found = locations.install_location(client, "user", Machine("linux", home, {}, home / "work"), os.path.exists)
+    assert found is not None
+    return found
+
+
 def file_of(home: Path, client: ClientName) -> Path:
-    place = places.find(client, "user", "linux", home, {}, home / "work", os.path.exists)
-    assert place is not None
-    return Path(place.path)
+    return location_of(home, client).path
 
 
 def servers_in(home: Path, client: ClientName) -> dict[str, Any]:
-    place = places.find(client, "user", "linux", home, {}, home / "work", os.path.exists)
-    assert place is not None
-    value = parse(place.format, Path(place.path).read_text("utf-8"))
-    for key in place.keys:
+    location = location_of(home, client)
+    value = parse(location.format, location.path.read_text("utf-8"))
+    for key in location.keys:
         value = value[key]
     assert isinstance(value, dict)
     return value
@@ -156,7 +160,7 @@ def test_notes_name_a_list_of_tools_by_the_key_in_the_users_file(
 ) -> None:
     command = {"cmd" if client == "goose" else "command": "x"}
     source = Source(client, "user", tmp_path / "file", servers={"s": {**command, **given}})
-    (note,) = convert("s", source.servers["s"], source, Here("linux", tmp_path, {}, tmp_path), Names()).notes
+    (note,) = convert("s", source.servers["s"], source, Machine("linux", tmp_path, {}, tmp_path), VariableNames()).notes
     assert note == f"{key}: 1 tool"
 
 
@@ -228,24 +232,25 @@ WRITTEN: dict[ClientName, dict[str, Any]] = {
 
 @pytest.mark.parametrize("client", WRITTEN)
 def test_the_entry_is_in_the_words_of_the_client(client: ClientName) -> None:
-    assert entry(client, LAUNCH, "/c.json") == WRITTEN[client]
+    assert new_entry(client, LAUNCH, "/c.json") == WRITTEN[client]
 
 
 def test_the_choice_of_a_user_in_an_entry_that_is_replaced_stays() -> None:
     old = {**WRITTEN["claude-code"], "alwaysLoad": False}
-    assert entry("claude-code", LAUNCH, "/d.json", old)["alwaysLoad"] is False
+    assert new_entry("claude-code", LAUNCH, "/d.json", old)["alwaysLoad"] is False
     codex = {**WRITTEN["codex"], "required": False, "default_tools_approval_mode": "approve", "enabled": False}
-    made = entry("codex", LAUNCH, "/d.json", codex)
+    made = new_entry("codex", LAUNCH, "/d.json", codex)
     assert (made["required"], made["default_tools_approval_mode"]) == (False, "approve")
     assert "enabled" not in made
 
 
 def test_variables_are_handed_on_by_name_where_a_client_has_that() -> None:
     handed = {"KEY": "${KEY}"}
-    assert entry("codex", LAUNCH, "/c.json", None, "x", handed)["env_vars"] == ["KEY"]
-    assert entry("goose", LAUNCH, "/c.json", None, "x", handed)["env_keys"] == ["KEY"]
-    assert entry("opencode", LAUNCH, "/c.json", None, "x", {"KEY": "{env:KEY}"})["environment"] == {"KEY": "{env:KEY}"}
-    assert entry("gemini-cli", LAUNCH, "/c.json", None, "x", handed)["env"] == handed
+    references = {"KEY": "{env:KEY}"}
+    assert new_entry("codex", LAUNCH, "/c.json", None, "x", handed)["env_vars"] == ["KEY"]
+    assert new_entry("goose", LAUNCH, "/c.json", None, "x", handed)["env_keys"] == ["KEY"]
+    assert new_entry("opencode", LAUNCH, "/c.json", None, "x", references)["environment"] == references
+    assert new_entry("gemini-cli", LAUNCH, "/c.json", None, "x", handed)["env"] == handed
 
 
 READ: list[tuple[ClientName, dict[str, Any], dict[str, Any]]] = [
@@ -334,8 +339,8 @@ READ: list[tuple[ClientName, dict[str, Any], dict[str, Any]]] = [
 
 
 def converted(client: ClientName, given: dict[str, Any]) -> Any:
-    here = Here("linux", Path("/home/me"), {}, Path("/home/me"))
-    return convert("x", given, Source(client, "user", Path("/f")), here, Names())
+    here = Machine("linux", Path("/home/me"), {}, Path("/home/me"))
+    return convert("x", given, Source(client, "user", Path("/f")), here, VariableNames())
 
 
 @pytest.mark.parametrize(("client", "given", "ours"), READ)
@@ -356,7 +361,7 @@ def test_the_words_of_a_client_become_ours(client: ClientName, given: dict[str, 
     ],
 )
 def test_what_only_the_client_can_start_stays_with_it(client: ClientName, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(LeftOut, match=said):
+    with pytest.raises(NotImportable, match=said):
         converted(client, given)
 
 
@@ -422,7 +427,7 @@ def test_codex_is_offered_the_approval_mode_and_told_what_it_gives_up(home: Path
 def test_an_unknown_client_gets_an_entry_to_copy_and_the_nearest_names(home: Path) -> None:
     done = CliRunner().invoke(app, ["install", "--client", "gemini"], prog_name="codemode-mcp")
     assert done.exit_code == 2
-    assert "did you mean: gemini-cli" in done.stderr
+    assert "did you mean 'gemini-cli'?" in done.stderr
     assert "mcp add codemode -- " in done.stderr
     found = parse("json", done.stdout)["mcpServers"]["codemode"]
     assert found["args"][-2:] == ["--config", str(home / "config" / "codemode-mcp.json")]
@@ -430,7 +435,7 @@ def test_an_unknown_client_gets_an_entry_to_copy_and_the_nearest_names(home: Pat
 
 
 def test_clients_with_a_code_mode_are_named_where_they_start_this_server(home: Path) -> None:
-    here = Here("linux", home, {}, home / "work")
+    here = Machine("linux", home, {}, home / "work")
     assert clients_with_code_mode(here) == ()
     for client in OWN_CODE_MODE:
         run("install", "--client", client, "--move-servers")
@@ -441,7 +446,8 @@ def test_the_files_are_where_the_clients_document_them_on_windows_and_elsewhere(
     from pathlib import PurePosixPath, PureWindowsPath
 
     def user(client: ClientName, system: Any, home: Any, environ: dict[str, str] | None = None) -> str:
-        found = places.find(client, "user", system, home, environ or {}, home / "w", lambda _: False)
+        machine = Machine(system, home, environ or {}, home / "w")
+        found = locations.install_location(client, "user", machine, lambda _: False)
         assert found is not None
         return str(found.path)
 
@@ -468,4 +474,4 @@ def test_the_opencode_file_that_is_there_is_used(tmp_path: Path) -> None:
 
 
 def test_every_client_has_a_next_step() -> None:
-    assert set(installing.RESTART) == set(places.CLIENTS) == set(places.TITLES)
+    assert set(client_advice.RESTART) == set(locations.CLIENTS) == set(locations.TITLES)

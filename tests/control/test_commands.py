@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from codemode_mcp.cli import stored
+from codemode_mcp.cli import store_contents
 from codemode_mcp.cli.commands import runs as cli_runs
-from codemode_mcp.cli.stored import Stored
+from codemode_mcp.cli.store_contents import StoreContents
 from codemode_mcp.control import client, protocol
 from codemode_mcp.control.client import Answers
 from codemode_mcp.control.endpoints import Endpoint
@@ -71,10 +71,10 @@ class Servers:
         self.waiting: list[dict[str, Any]] = []
         self.asked: list[tuple[int, Request]] = []
         self.stores: dict[int, dict[str, Any]] = {}
-        self.stored = Stored()
+        self.stored = StoreContents()
         self.known: set[str] = set()
 
-    def look(self, config: str | None, known: Collection[str]) -> Stored:
+    def look(self, config: str | None, known: Collection[str]) -> StoreContents:
         self.known = set(known)
         return self.stored
 
@@ -121,7 +121,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
     made = Servers()
     monkeypatch.setattr(client, "ask_all", made.ask_all)
     monkeypatch.setattr(client, "ask", made.ask)
-    monkeypatch.setattr(stored, "look", made.look)
+    monkeypatch.setattr(store_contents, "read_store", made.look)
     monkeypatch.delenv("CODEMODE_MCP_DEPTH", raising=False)
     return made
 
@@ -137,8 +137,8 @@ def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
             return re.findall(r"type: (\w+ \d{4})", screens[-1])[-1] + "\n"
 
     monkeypatch.setattr("sys.stdin", Terminal())
-    monkeypatch.setattr(cli_runs, "_is_at_terminal", lambda: True)
-    monkeypatch.setattr(cli_runs, "_forget_typed", lambda: None)
+    monkeypatch.setattr(cli_runs, "is_at_terminal", lambda: True)
+    monkeypatch.setattr(cli_runs, "forget_typed", lambda: None)
     return screens
 
 
@@ -227,12 +227,12 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     servers: Servers, person: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers.runs = []
-    servers.stored = Stored("/s/runs.sqlite3", (run(ONE, where="stored", approvals=1),), sqlite(1))
+    servers.stored = StoreContents("/s/runs.sqlite3", (run(ONE, where="stored", approvals=1),), sqlite(1))
     cli_runs.list_runs()
     told = capsys.readouterr()
     assert f"{ONE}  waiting" in told.out
     assert "1 suspended" in told.out
-    assert "nothing progresses; they are in /s/runs.sqlite3" in told.err
+    assert "no run progresses; they are in /s/runs.sqlite3" in told.err
     cli_runs.list_runs(as_json=True)
     told_json = json.loads(capsys.readouterr().out)
     assert [each["id"] for each in told_json["store"]["runs"]] == [ONE]
@@ -270,12 +270,12 @@ def test_a_store_that_cannot_be_looked_at_is_said_and_hides_nothing(
     servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     servers.stores = {1: {"kind": "postgres", "name": "db", "problem": "the store db does not answer"}}
-    servers.stored = Stored(problem="the store of suspended runs was not looked at: x")
+    servers.stored = StoreContents(problem="the store of suspended runs was not read: x")
     cli_runs.list_runs()
     told = capsys.readouterr()
     assert ONE in told.out
     assert "process 1: the store db does not answer" in told.err
-    assert "was not looked at: x" in told.err
+    assert "was not read: x" in told.err
 
 
 def test_a_configuration_chooses_its_process(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,14 +296,14 @@ def test_a_decision_is_about_what_was_shown(servers: Servers, person: list[str])
     assert "call 4: mcp:a:b" in screen
     assert '"n": 2' in screen
     assert "destructive, open world" in screen
-    assert "whatever their arguments" in screen
+    assert "whatever its arguments" in screen
     assert "mcp:a:b 2 times" in screen
 
 
 def test_no_more_calls_are_approved_together_than_a_person_can_look_at(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(number, {}) for number in range(50)]
     cli_runs.approve(ONE)
-    assert len(servers.decided[0].calls) == cli_runs.MOST_TOGETHER
+    assert len(servers.decided[0].calls) == cli_runs.MAX_CALLS_TOGETHER
     assert "30 more wait" in person[0]
     cli_runs.deny(ONE)
     assert len(servers.decided[1].calls) == 50
@@ -312,7 +312,7 @@ def test_no_more_calls_are_approved_together_than_a_person_can_look_at(servers: 
 def test_remembering_for_the_run_says_that_other_calls_that_wait_go_too(servers: Servers, person: list[str]) -> None:
     servers.waiting = [waiting(1, {"n": 1}), waiting(2, {"n": 2})]
     cli_runs.approve(ONE, [1], remember="run")
-    assert "those that wait now included, whatever their arguments" in " ".join(person[0].split())
+    assert "whatever its arguments. That includes the calls that wait now." in " ".join(person[0].split())
 
 
 def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,7 +324,7 @@ def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.Captur
 def test_a_listing_that_could_not_be_had_does_not_say_that_there_are_no_runs(
     servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    servers.runs, servers.stored = [], Stored(problem="the store is locked")
+    servers.runs, servers.stored = [], StoreContents(problem="the store is locked")
     cli_runs.list_runs()
     said = capsys.readouterr().err
     assert "no runs are known" in said

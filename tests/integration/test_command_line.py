@@ -173,7 +173,7 @@ def test_call_makes_one_call_and_starts_one_server(several: str, tmp_path: Path)
         (["up"], 2, "write SERVER.TOOL"),
         (["up.cuont", "name=a"], 1, "did you mean up.count?"),
         (["up.count", "name"], 2, "KEY=VALUE"),
-        (["up.count", "--json", "{'a'}"], 2, "this is no JSON"),
+        (["up.count", "--json", "{'a'}"], 2, "this is not JSON"),
         (["dead.count"], 1, "was not found on PATH"),
     ],
 )

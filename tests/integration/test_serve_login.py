@@ -129,7 +129,10 @@ def test_a_browser_that_stays_in_the_foreground_keeps_no_login_waiting(
         done = cli(
             "login", "tracker", "--config", str(config), "--timeout", "3", env={**home, "BROWSER": f"{browser} %s"}
         )
-        assert (done.returncode, done.stderr) == (1, "no login to server 'tracker': no login was made within 3 s\n")
+        assert (done.returncode, done.stderr) == (
+            1,
+            "no login to server 'tracker': the browser did not return within 3 s\n",
+        )
         url = re.fullmatch(r"If no browser opens, open:\n\n  (http\S+)\n\n", done.stdout)
         assert url is not None
         assert shown.read_text("utf-8").split()[1] == url[1]
@@ -140,4 +143,4 @@ def test_a_browser_that_stays_in_the_foreground_keeps_no_login_waiting(
 def test_a_login_without_a_person_ends_in_time(config: Path, home: dict[str, str]) -> None:
     done = cli("login", "tracker", "--config", str(config), "--timeout", "1", env=home)
     assert done.returncode == 1
-    assert done.stderr == "no login to server 'tracker': no login was made within 1 s\n"
+    assert done.stderr == "no login to server 'tracker': the browser did not return within 1 s\n"

@@ -205,7 +205,7 @@ async def test_a_deep_chain_of_ourselves_is_refused(folder: Path) -> None:
     config = write_config(folder, {"good": counting(folder / "deep")}, name="deep.json")
     async with raw(config, env={"CODEMODE_MCP_DEPTH": "3"}) as client:
         assert await client.exit_code() == 2
-    assert "started by itself" in client.stderr
+    assert "starts itself" in client.stderr
     assert client.received == b""
 
 

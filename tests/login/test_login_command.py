@@ -6,7 +6,7 @@ import webbrowser
 
 import pytest
 
-from codemode_mcp.cli.browser_login import NoLoginHere, can_open_browser, find_server, open_browser
+from codemode_mcp.cli.browser_login import NoLoginPossible, can_open_browser, find_server, open_browser
 from codemode_mcp.config import Config
 from upstream_clients import UpstreamSpec
 
@@ -29,25 +29,25 @@ def test_a_remote_server_can_be_logged_in_to() -> None:
     ("name", "message"),
     [
         ("traker", "there is no server 'traker'; did you mean 'tracker'?"),
-        ("qqq", "there is no server 'qqq'; configured: tracker, local, fixed"),
+        ("qqq", "there is no server 'qqq'; there are: tracker, local, fixed"),
         (
             "local",
             "server 'local' is started by a command; only a server with a URL has a login; "
-            "put what it needs into its env",
+            "put its credentials into its env",
         ),
         ("off", "server 'off' is disabled in the configuration; remove \"disabled\" from its entry to log in"),
-        ("fixed", "server 'fixed' is given an Authorization header; take it out of its headers to log in instead"),
+        ("fixed", "server 'fixed' has an Authorization header; remove it from its headers to log in instead"),
     ],
     ids=["misspelt", "unknown", "a command", "disabled", "a header"],
 )
 def test_another_one_is_named_with_the_reason(name: str, message: str) -> None:
-    with pytest.raises(NoLoginHere) as refused:
+    with pytest.raises(NoLoginPossible) as refused:
         find_server(CONFIG, name)
     assert str(refused.value) == message
 
 
 def test_without_servers_nothing_is_suggested() -> None:
-    with pytest.raises(NoLoginHere, match="there is no server 'x'; configured: none"):
+    with pytest.raises(NoLoginPossible, match="there is no server 'x'; there are: none"):
         find_server(Config(), "x")
 
 

@@ -53,7 +53,7 @@ REMOTE = "https://mcp.example/mcp"
         pytest.param(["--token", "not-a-header"], "characters that a header cannot have", id="not-a-header"),
         pytest.param(["--token", "empty"], "the token endpoint refused: HTTP 400, invalid_grant", id="refused"),
         pytest.param(["--token", "broken"], "the token endpoint refused: HTTP 503", id="broken"),
-        pytest.param(["--open", "--metadata", "none"], "it offers no OAuth login, and wants none", id="open"),
+        pytest.param(["--open", "--metadata", "none"], "it offers no OAuth login, and needs none", id="open"),
         pytest.param(
             ["--fixed-token", "--metadata", "none"],
             "no OAuth login was found; if the server takes a fixed token",
@@ -86,13 +86,13 @@ async def test_an_absent_person_at_the_browser_ends_the_login_in_time() -> None:
         pass
 
     async with protected() as server:
-        with pytest.raises(LoginError, match=r"no login was made within 0\.2 s"):
+        with pytest.raises(LoginError, match=r"the browser did not return within 0\.2 s"):
             await log_in_with(server.spec(), no_user, timeout=0.2)
 
 
 async def test_an_answer_with_a_wrong_state_is_ignored() -> None:
     async with protected("--state", "guessed") as server:
-        with pytest.raises(LoginError, match="no login was made within 2 s"):
+        with pytest.raises(LoginError, match="the browser did not return within 2 s"):
             await log_in_with(server.spec(), timeout=2)
         assert await server.seen("token") == []
 

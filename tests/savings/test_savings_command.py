@@ -113,7 +113,7 @@ def test_a_recording_that_is_named_is_read_and_one_that_is_not_there_is_an_error
     assert "".join(expected.split()) in "".join(lately.stdout.split())
     missing = CliRunner().invoke(app, ["--config", str(bare), "--trajectory", str(tmp_path / "none.jsonl")])
     assert missing.exit_code == 1
-    assert "is not there" in missing.stderr
+    assert "there is no file" in missing.stderr
 
 
 def test_a_picture_that_cannot_be_written_is_an_error(bare: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.cli import stored
+from codemode_mcp.cli.store_contents import StoreContents, read_store
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.runs import manager, operator
 from codemode_mcp.settings import PolicyRules
@@ -180,20 +180,20 @@ async def test_a_terminal_looks_into_the_store_of_the_configuration_without_its_
     config = configure(tmp_path, {"kind": "sqlite", "path": "runs.sqlite3"})
     async with replica(engine, tmp_path, fast()) as first:
         waiting = await first.execute("await yield_control()")
-    found = await anyio.to_thread.run_sync(stored.look, config, ())
+    found = await anyio.to_thread.run_sync(read_store, config, ())
     assert [(each["id"], each["where"], each["state"]) for each in found.runs] == [
         (waiting.run_id, "stored", "waiting")
     ]
     assert (found.name, found.problem) == (str(path), None)
     assert found.totals is not None
     assert (found.totals["kind"], found.totals["suspended"]) == ("sqlite", 1)
-    assert await anyio.to_thread.run_sync(stored.look, config, (str(path),)) == stored.Stored(), "a server has told"
+    assert await anyio.to_thread.run_sync(read_store, config, (str(path),)) == StoreContents(), "a server has told"
 
 
 def test_a_terminal_makes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for store in (None, {"kind": "memory"}, {"kind": "sqlite", "path": "none.sqlite3"}):
-        assert stored.look(configure(tmp_path, store), ()) == stored.Stored()
+        assert read_store(configure(tmp_path, store), ()) == StoreContents()
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"]
 
 
@@ -204,8 +204,8 @@ def test_a_store_that_cannot_be_looked_at_is_a_line_and_no_more(tmp_path: Path) 
         ({"kind": "cloud"}, "store.kind"),
         ({"kind": "sqlite", "encryptionKey": "${NOT_SET_ANYWHERE}"}, "NOT_SET_ANYWHERE"),
     ):
-        found = stored.look(configure(tmp_path, store), ())
+        found = read_store(configure(tmp_path, store), ())
         assert found.runs == ()
         assert found.problem is not None
         assert said in found.problem
-    assert "does not exist" in (stored.look(str(tmp_path / "nowhere.json"), ()).problem or "")
+    assert "does not exist" in (read_store(str(tmp_path / "nowhere.json"), ()).problem or "")

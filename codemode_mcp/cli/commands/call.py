@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codemode_mcp.cli.commands.run import end, execute
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption
-from codemode_mcp.cli.selection import configured, suggestion, with_servers
-from codemode_mcp.cli.shared import load, stop
+from codemode_mcp.cli.following import execute, exit_after
+from codemode_mcp.cli.loading import load
+from codemode_mcp.cli.messages import stop
+from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption, QuietOption, ReadOnlyOption
+from codemode_mcp.cli.selection import configured, server_suggestion, with_servers
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import Entry
 
 CONNECT_SECONDS = 30.0
+"""Timeout for connecting the server."""
 
 app = typer.Typer()
 
@@ -35,39 +37,41 @@ def call(
     tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="Tool to call.", autocompletion=server_names)],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Arguments. What the tool wants as no text is read as JSON."),
+        typer.Argument(
+            metavar="KEY=VALUE", help="Arguments; values that are not strings in the tool's schema are JSON."
+        ),
     ] = None,
     text: Annotated[
         str | None, typer.Option("--json", metavar="OBJECT", help="All arguments as one JSON object.")
     ] = None,
     config: ConfigOption = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no line of progress.")] = False,
+    read_only: ReadOnlyOption = False,
+    quiet: QuietOption = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
 ) -> None:
-    """Call one tool and print its result. It starts the server of the tool alone.
+    """Call one tool and print its result. Only the server of the tool is started.
 
     The same rules and approvals apply as to programs.
     """
     server, _, name = tool.removeprefix("MCP.").removeprefix("mcp:").replace(":", ".", 1).partition(".")
     if not name:
         stop(2, f"{tool!r} names no tool: write SERVER.TOOL, as in github.listIssues; codemode-mcp tools lists them")
-    given = _given(arguments or [], text)
+    typed = _parse(arguments or [], text)
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     known = configured(loaded)
     if server not in known:
-        stop(2, f"there is no server {server!r}{suggestion(server, loaded)}")
+        stop(2, f"there is no server {server!r}; {server_suggestion(server, loaded)}")
     narrowed = with_servers(loaded, [server], called=True)
-    end(execute(narrowed, partial(_program, known[server], name, given), quiet=quiet))
+    exit_after(execute(narrowed, partial(_program, known[server], name, typed), quiet=quiet))
 
 
-def _given(arguments: Sequence[str], text: str | None) -> dict[str, Any] | dict[str, str]:
-    """Return the arguments as they were typed; texts where they are not JSON yet."""
+def _parse(arguments: Sequence[str], text: str | None) -> Mapping[str, Any]:
+    """Return the arguments: JSON values, or `_Typed` for values whose type depends on the tool."""
     if text is None:
         pairs = [each.partition("=") for each in arguments]
-        for key, mark, _ in pairs:
-            if not mark or not key:
+        for key, equals, _ in pairs:
+            if not equals or not key:
                 stop(2, f"{key!r}: write arguments as KEY=VALUE, or all of them as --json '{{...}}'")
         return {key: _Typed(value) for key, _, value in pairs}
     if arguments:
@@ -75,19 +79,19 @@ def _given(arguments: Sequence[str], text: str | None) -> dict[str, Any] | dict[
     try:
         value = json.loads(text)
     except ValueError as error:
-        stop(2, f"--json: this is no JSON ({error}); write it in single quotes, as in --json '{{\"a\": 1}}'")
+        stop(2, f"--json: this is not JSON ({error}); write it in single quotes, as in --json '{{\"a\": 1}}'")
     if not isinstance(value, dict):
         stop(2, "--json: arguments are one JSON object, as in --json '{\"a\": 1}'")
     return value
 
 
 class _Typed(str):
-    """A value that was typed behind a key."""
+    """The value of KEY=VALUE."""
 
     __slots__ = ()
 
 
-async def _program(server: str, name: str, given: Mapping[str, Any], opened: App) -> str:
+async def _program(server: str, name: str, typed: Mapping[str, Any], opened: App) -> str:
     """Return the program that makes the call.
 
     Raises:
@@ -98,7 +102,8 @@ async def _program(server: str, name: str, given: Mapping[str, Any], opened: App
         await opened.connect(CONNECT_SECONDS)
     entry = _entry(await opened.catalog_for(opened.operator, None), server, name)
     properties = entry.tool.input_schema.get("properties")
-    arguments = {key: _read(value, properties, key) for key, value in given.items()}
+    schemas = properties if isinstance(properties, dict) else {}
+    arguments = {key: _convert(value, schemas.get(key)) for key, value in typed.items()}
     return f"return unwrap(await {entry.path}({json.dumps(arguments)}))"
 
 
@@ -117,29 +122,28 @@ def _entry(catalog: Catalog, server: str, name: str) -> Entry:
     raise ProgramError("invalid_input", f"{server} has no tool {name!r}; {advice or listed}")
 
 
-def _kinds(schema: object) -> Iterator[str]:
+def _types(schema: object) -> Iterator[str]:
     """Yield the JSON types that a schema names."""
     if not isinstance(schema, dict):
         return
-    kind = schema.get("type")
-    yield from [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else ()
-    if isinstance(schema.get("enum"), list) and kind is None:
+    named = schema.get("type")
+    yield from [named] if isinstance(named, str) else named if isinstance(named, list) else ()
+    if isinstance(schema.get("enum"), list) and named is None:
         yield from (
             "string" if isinstance(each, str) else "null" if each is None else "other" for each in schema["enum"]
         )
     for key in ("anyOf", "oneOf"):
         for each in schema[key] if isinstance(schema.get(key), list) else ():
-            yield from _kinds(each)
+            yield from _types(each)
 
 
-def _read(value: Any, properties: object, key: str) -> Any:
-    """Return a typed value as what the tool wants there: text as it is, anything else as JSON where it is JSON."""
+def _convert(value: Any, schema: object) -> Any:
+    """Return a typed value as its schema requires: as a string, or else as JSON if it is JSON."""
     if not isinstance(value, _Typed):
         return value
-    schema = properties.get(key) if isinstance(properties, dict) else None
-    kinds = set(_kinds(schema))
-    if "string" in kinds and kinds <= {"string", "null"}:
-        return None if value == "null" and "null" in kinds else str(value)
+    types = set(_types(schema))
+    if "string" in types and types <= {"string", "null"}:
+        return None if value == "null" and "null" in types else str(value)
     try:
         return json.loads(value)
     except ValueError:

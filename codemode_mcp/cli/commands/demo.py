@@ -10,7 +10,7 @@ app = typer.Typer()
 
 @app.command(epilog="Example: codemode-mcp demo")
 def demo() -> None:
-    """Show the main job end to end, with bundled servers and no account."""
+    """Show what this server does, from start to finish, with bundled servers and no account."""
     from codemode_mcp.cli.demo import show
 
     if not anyio.run(show):

@@ -6,19 +6,19 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from codemode_mcp.cli.completion import client_names
-from codemode_mcp.cli.mcp_clients.places import CLIENTS
+from codemode_mcp.cli.mcp_clients.locations import CLIENTS
+from codemode_mcp.cli.messages import print_json, say, say_command, stop, suggestion, wrap
 from codemode_mcp.cli.options import JsonOption
-from codemode_mcp.cli.shared import fitted, say, say_command, stop
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.mcp_clients.importing import Item, Plan
-    from codemode_mcp.cli.mcp_clients.places import ClientName
-    from codemode_mcp.cli.mcp_clients.reading import Here, Source
+    from codemode_mcp.cli.mcp_clients.locations import ClientName, Machine
+    from codemode_mcp.cli.mcp_clients.reading import Source
 
 app = typer.Typer()
 
@@ -26,6 +26,7 @@ MAX_NAME = 40
 """Columns of a server's name in a listing."""
 
 MAX_LINE = 100
+"""Columns of a line of a listing."""
 
 
 @app.command(
@@ -40,84 +41,82 @@ def import_servers(
             "--from",
             metavar="NAME|FILE",
             autocompletion=client_names,
-            help=f"{', '.join(CLIENTS)}, or a file; default: all that are here.",
+            help=f"{', '.join(CLIENTS)}, or a file; default: all clients on this machine.",
         ),
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write what is shown; the file before is kept.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the configuration; the old file is kept as a backup.")
+    ] = False,
     config: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="File to add to; default: the user's configuration.")
     ] = None,
     secrets: Annotated[
-        str, typer.Option(metavar="keep|variables", help="Copy literal secrets, or put ${VAR} in their place.")
+        Literal["keep", "variables"], typer.Option(help="Copy literal secrets, or replace them by ${VAR} references.")
     ] = "keep",
     as_json: JsonOption = False,
 ) -> None:
-    """Take the servers of other MCP clients into the configuration: shows what it would add, and adds it with --write.
+    """Import the servers of other MCP clients into the configuration: show what would be added, or add it with --write.
 
-    Servers that are configured already stay as they are. No secret is ever shown.
+    Servers that are configured already are kept. No secret is ever shown.
     """
     from codemode_mcp.cli.mcp_clients import importing, reading
     from codemode_mcp.config.edit import ChangedMeanwhileError
     from codemode_mcp.config.source import SourceError
 
-    if secrets not in ("keep", "variables"):
-        stop(2, f"--secrets: expected keep or variables, got {_plain(secrets)}")
-    here = reading.this_machine()
-    sources = _sources(origins, here)
+    machine = reading.this_machine()
+    sources = _sources(origins, machine)
     target = _target(config)
     try:
         before = importing.existing_at(target)
-        kept: importing.Secrets = "keep" if secrets == "keep" else "variables"
-        plan = importing.make_plan(sources, target, before, here, kept, disable_unset=kept == "keep")
+        plan = importing.make_plan(sources, target, before, machine, secrets, disable_unset=secrets == "keep")
     except SourceError as error:
         stop(1, f"{_plain(target)} {error}; nothing was changed")
     except RecursionError:
-        stop(1, "a server is nested too deeply: take its file out with --from, or correct it; nothing was changed")
+        stop(1, "a server is nested too deeply: leave out its file with --from, or correct it; nothing was changed")
     backup = None
-    if write and plan.text is not None:
+    written = write and plan.change is not None
+    if write and plan.change is not None:
         try:
-            backup = importing.write(plan)
+            backup = plan.change.write()
         except ChangedMeanwhileError:
             stop(
                 1, f"{_plain(target)} was changed by another program at the same moment; nothing was written, try again"
             )
         except OSError as error:
             stop(1, f"{_plain(target)} could not be written: {error.strerror}; nothing was changed")
-    written = write and plan.text is not None
     if as_json:
-        print(json.dumps(_as_json(plan, written=written, backup=backup), indent=2))  # noqa: T201
+        print_json(_as_json(plan, written=written, backup=backup))
     else:
-        _show(plan, secrets, written=written, backup=backup)
+        _print_plan(plan, written=written)
+        _say_notes(plan, secrets)
+        _say_result(plan, written=written, backup=backup)
     if any(source.problem for source in sources):
         raise typer.Exit(1)
 
 
-def _sources(origins: list[str] | None, here: Here) -> list[Source]:
-    """Return the sources to import from."""
+def _sources(origins: list[str] | None, machine: Machine) -> list[Source]:
+    """Return the sources to import from. Ends the command if there are none."""
     from codemode_mcp.cli.mcp_clients import reading
-    from codemode_mcp.cli.mcp_clients.places import TITLES, places
-    from codemode_mcp.did_you_mean import nearest
+    from codemode_mcp.cli.mcp_clients.locations import TITLES, locations
 
     found: list[Source] = []
     for origin in dict.fromkeys(origins or CLIENTS):
         client: ClientName | None = next((each for each in CLIENTS if each == origin), None)
         if client is not None:
-            there = reading.read_clients(here, [client])
-            if not there and origins:
-                looked = [str(each.path) for each in places(client, here.system, here.home, here.environ, here.folder)]
+            sources = reading.read_clients(machine, [client])
+            if not sources and origins:
+                looked = dict.fromkeys(each.path for each in locations(client, machine))
                 say(f"{TITLES[client]} has no file of servers here. Looked for:")
-                stop(1, "\n".join(f"  {_plain(path)}" for path in dict.fromkeys(looked)))
-            # The author of a repository must not start programs here because the user stands in it.
-            found += [replace(each, by_others=not origins and each.scope == "project") for each in there]
+                stop(1, "\n".join(f"  {_plain(path)}" for path in looked))
+            # Programs of a repository's author must not start only because the user is in its folder.
+            found += [replace(each, comes_with_folder=not origins and each.scope == "project") for each in sources]
             continue
         path = Path(os.path.expanduser(origin))
         if not os.path.lexists(path):
-            close = next(iter(nearest(origin, CLIENTS, count=1)), None)
-            hint = f" (did you mean {close}?)" if close else ""
-            stop(2, f"--from {_plain(origin)}: no such client or file{hint}; clients: {', '.join(CLIENTS)}")
-        found += reading.read_named(path, here)
+            stop(2, f"--from {_plain(origin)}: no such client or file; {suggestion(origin, CLIENTS)}")
+        found += reading.read_named(path, machine)
     if not found:
-        folders = " and ".join(dict.fromkeys((_plain(here.home), _plain(here.folder))))
+        folders = " and ".join(dict.fromkeys((_plain(machine.home), _plain(machine.folder))))
         stop(
             1,
             f"nothing to import: no client has a file of servers here (looked for {', '.join(TITLES.values())}, in "
@@ -134,41 +133,36 @@ def _target(config: str | None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(named))) if named else config_dir() / FILE_NAME
 
 
-# for people
-
-
-def _show(plan: Plan, secrets: str, *, written: bool, backup: Path | None) -> None:
+def _print_plan(plan: Plan, *, written: bool) -> None:
     for number, source in enumerate(plan.sources):
-        print(f"{source.title}: {_plain(source.path)}")  # noqa: T201
+        print(f"{source.title}: {_plain(source.path)}")
         items = [item for item in plan.items if item.source == number]
         width = min(MAX_NAME, max((len(_plain(item.name)) for item in items), default=0))
         for item in items:
-            print(f"  {_cut(item.name, MAX_NAME):<{width}}  {_cut(_told(item), MAX_LINE - width - 4)}")  # noqa: T201
+            print(f"  {_cut(item.name, MAX_NAME):<{width}}  {_cut(_decision(item), MAX_LINE - width - 4)}")
         if not items and source.problem is None:
-            print("  no servers")  # noqa: T201
+            print("  no servers")
         if source.problem is not None:
-            print(fitted(f"  {_plain(source.problem)}"))  # noqa: T201
+            print(wrap(f"  {_plain(source.problem)}"))
         for note in source.notes:
-            print(fitted(f"  note: {_plain(note)}"))  # noqa: T201
+            print(wrap(f"  note: {_plain(note)}"))
     if plan.shown and not written:
-        print(f"\nWould be added to {_plain(plan.path)}:")  # noqa: T201
+        print(f"\nWould be added to {_plain(plan.path)}:")
         for name, entry in plan.shown.items():
-            print(fitted("  " + json.dumps({name: entry})[1:-1]))  # noqa: T201
-    print(flush=True)  # noqa: T201
-    _say_notes(plan, secrets)
-    _say_end(plan, written=written, backup=backup)
+            print(wrap("  " + json.dumps({name: entry})[1:-1]))
+    print(flush=True)
 
 
-def _told(item: Item) -> str:
-    """Return the decision on a server, in a line."""
+def _decision(item: Item) -> str:
+    """Return the decision on a server, on one line."""
+    renamed = item.our_name != item.name
     match item.status:
         case "new":
-            renamed = "" if item.under == item.name else f"as {item.under}: "
-            return f"{item.kind:<5}  {renamed}{item.what}"
+            return f"{item.kind:<5}  {f'as {item.our_name}: ' if renamed else ''}{item.target}"
         case "there":
-            return f"is configured already{'' if item.under == item.name else f', as {item.under}'}"
+            return f"is configured already{f', as {item.our_name}' if renamed else ''}"
         case "same":
-            return f"the same as {item.under} above"
+            return f"the same as {item.our_name} above"
         case "itself":
             return "left out: this is codemode-mcp itself"
         case "left out":
@@ -178,68 +172,62 @@ def _told(item: Item) -> str:
 def _say_notes(plan: Plan, secrets: str) -> None:
     for item in plan.items:
         if item.status == "left out":
-            # In the listing it may have been cut.
+            # The listing may have cut the reason.
             say(f"{_cut(item.name, MAX_NAME)} is left out: {_plain(item.reason)}")
         for note in item.notes if item.status == "new" else ():
             say(f"{_cut(item.name, MAX_NAME)}: {_plain(note)}")
-    places = [f"{item.under} {key}" for item in plan.added for key in item.secrets]
-    if places and secrets == "keep":
-        count = "1 literal secret is" if len(places) == 1 else f"{len(places)} literal secrets are"
-        say(f"{count} copied as written: {', '.join(map(_plain, places))}")
-        say("  --secrets variables puts ${VAR} references in their place")
+    copied = [f"{item.our_name} {key}" for item in plan.of_status("new") for key in item.secrets]
+    if copied and secrets == "keep":
+        count = "1 literal secret is" if len(copied) == 1 else f"{len(copied)} literal secrets are"
+        say(f"{count} copied as written: {', '.join(map(_plain, copied))}")
+        say("  --secrets variables replaces them by ${VAR} references")
     unset = [each for each in plan.variables if not each.is_set]
     if unset:
         say("Set these variables where codemode-mcp starts (`export NAME=...`, on Windows `setx NAME ...`):")
     for each in unset:
-        say(f"  {each.name}: {_plain(each.what)}{', empty until then' if each.optional else ''}")
+        say(f"  {each.name}: {_plain(each.meaning)}{', empty until then' if each.optional else ''}")
     for each in plan.variables:
-        if each.is_other:
-            say(f"{each.name} is set here, but to something else than {_plain(each.what)}")
+        if each.differs:
+            say(f"{each.name} is set here, but to another value than {_plain(each.meaning)}")
 
 
-def _say_end(plan: Plan, *, written: bool, backup: Path | None) -> None:
-    if plan.text is None and all(source.problem for source in plan.sources):
-        say("nothing to add: no file could be read; correct what is named above, or name another with --from FILE")
-    elif plan.text is None:
-        there = sum(item.status in ("there", "same") for item in plan.items)
-        say(f"nothing to add: {there} of these servers {'is' if there == 1 else 'are'} configured already")
-    elif written:
-        say(f"written to {_plain(plan.path)}" + (f"; the file before is {_plain(backup)}" if backup else ""))
-        if plan.private:
-            say("  only you can read it: it holds secrets")
-    else:
-        say("nothing is written yet: add --write")
-        return
-    _say_next(plan)
-
-
-def _say_next(plan: Plan) -> None:
+def _say_result(plan: Plan, *, written: bool, backup: Path | None) -> None:
     from codemode_mcp.config import FILE_NAME
     from codemode_mcp.paths import config_dir
 
-    if plan.text is None and not any(item.status == "there" for item in plan.items):
+    configured = plan.of_status("there")
+    if written:
+        say(f"written to {_plain(plan.path)}" + (f"; the old file is kept as {_plain(backup)}" if backup else ""))
+        if plan.change is not None and plan.change.secret:
+            say("  only you can read it: it holds secrets")
+    elif plan.change is not None:
+        say("nothing is written yet: add --write")
+        return
+    elif all(source.problem for source in plan.sources):
+        say("nothing to add: no file could be read; correct what is named above, or name another with --from FILE")
+    else:
+        count = len(plan.of_status("there", "same"))
+        say(f"nothing to add: {count} of these servers {'is' if count == 1 else 'are'} configured already")
+    if plan.change is None and not configured:
         return
     local = Path.cwd() / FILE_NAME
-    own = plan.path == config_dir() / FILE_NAME
-    if own and local.exists() and not os.path.samefile(local, plan.path):
-        say(f"in this folder {_plain(local)} is used in its place, unless you name one with --config")
-    option = "" if own else f" --config {_plain(plan.path)}"
+    is_ours = plan.path == config_dir() / FILE_NAME
+    if is_ours and local.exists() and not os.path.samefile(local, plan.path):
+        say(f"in this folder {_plain(local)} is used instead, unless you name one with --config")
+    option = "" if is_ours else f" --config {_plain(plan.path)}"
     client = next((each.client for each in plan.sources if each.client is not None), None)
-    # Without moving, the client still starts the servers that are configured here now.
-    into = "NAME" if client is None else f"{client} --move-servers"
-    say("next, to check them and to have them in a client:")
+    # Without --move-servers the client would still start the servers that are configured here now.
+    name = "NAME" if client is None else f"{client} --move-servers"
+    say("next, to check them and to add this server to a client:")
     say_command(f"codemode-mcp doctor{option}")
-    say_command(f"codemode-mcp install --client {into}{option}")
-
-
-# for programs
+    say_command(f"codemode-mcp install --client {name}{option}")
 
 
 def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any]:
     from codemode_mcp.audit.redaction import without_tokens
-    from codemode_mcp.cli.mcp_clients.secrets import mapped
+    from codemode_mcp.cli.mcp_clients.json_values import map_strings
 
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "config": str(plan.path),
         "written": written,
         "backup": None if backup is None else str(backup),
@@ -254,7 +242,7 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
                     {
                         "name": item.name,
                         "status": item.status,
-                        "as": item.under or None,
+                        "as": item.our_name or None,
                         "kind": item.kind or None,
                         "reason": item.reason or None,
                         "notes": list(item.notes),
@@ -270,20 +258,20 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
         "variables": [
             {
                 "name": each.name,
-                "what": each.what,
+                "what": each.meaning,
                 "set": each.is_set,
-                "different": each.is_other,
+                "different": each.differs,
                 "optional": each.optional,
             }
             for each in plan.variables
         ],
     }
-    without: dict[str, Any] = mapped(told, without_tokens)
-    return without
+    tokenless: dict[str, Any] = map_strings(shown, without_tokens, keys=True)
+    return tokenless
 
 
 def _plain(value: object) -> str:
-    """Return a foreign text on one line, without tokens of known forms."""
+    """Return a text of a file on one line, without tokens of known forms."""
     from codemode_mcp.audit.redaction import without_tokens
     from codemode_mcp.control.display import plain
 

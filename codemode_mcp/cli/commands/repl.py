@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import sys
-import time
 from contextlib import contextmanager
 from functools import partial
 from io import TextIOBase
@@ -18,8 +16,9 @@ import anyio
 import anyio.to_thread
 import typer
 
-from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption
-from codemode_mcp.cli.shared import fitted, harmless, load, logging_as, plugins_on_stderr, say, stop
+from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
+from codemode_mcp.cli.messages import escape, say, stop, wrap
+from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption, ReadOnlyOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
 
 CONNECT_SECONDS = 30.0
-"""Seconds for servers to connect in the background, so that completion knows them."""
+"""Timeout for connecting servers in the background, so that completion knows their tools."""
 
 GREETING_SECONDS = 1.5
-"""Seconds of these before the first prompt."""
+"""Part of it that passes before the first prompt."""
 
 app = typer.Typer()
 
@@ -49,15 +48,15 @@ app = typer.Typer()
 def repl(
     config: ConfigOption = None,
     language: Annotated[
-        str | None, typer.Option(help="javascript or typescript; default: the first, and the other by trying.")
+        str | None, typer.Option(help="javascript or typescript; default: JavaScript, else TypeScript by trying.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
+    read_only: ReadOnlyOption = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
 ) -> None:
     """Try programs line by line against the configured servers, with completion.
 
-    What is piped in is read as if it was typed, without colours; the exit code is 1 if something in it failed.
+    Piped input is read as if it were typed, without colours. The exit code is 1 if any of it failed.
     """
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.server.exec_arguments import exec_arguments
@@ -68,7 +67,7 @@ def repl(
     except CodeModeError as error:
         stop(2, error.message)
     try:
-        with _log_where_stderr_is(loaded):
+        with _logging_to_current_stderr(loaded):
             if sys.stdin.isatty() and sys.stdout.isatty():
                 ok = anyio.run(_at_terminal, loaded, chosen)
             else:
@@ -82,18 +81,18 @@ def repl(
 
 
 @contextmanager
-def _log_where_stderr_is(config: Config) -> Iterator[None]:
-    """Send the log to the current `sys.stderr`: above the prompt, or into the output of a program."""
-    theirs, sys.stderr = sys.stderr, cast("TextIO", _Stderr())
+def _logging_to_current_stderr(config: Config) -> Iterator[None]:
+    """Send the log to whatever `sys.stderr` is at the time: above the prompt, or into the output of a program."""
+    original, sys.stderr = sys.stderr, cast("TextIO", _CurrentStderr())
     try:
-        with logging_as(config):
-            sys.stderr = theirs
+        with logging_of(config):
+            sys.stderr = original
             yield
     finally:
-        sys.stderr = theirs
+        sys.stderr = original
 
 
-class _Stderr(TextIOBase):
+class _CurrentStderr(TextIOBase):
     @property
     def encoding(self) -> str:  # type: ignore[override]
         return sys.stderr.encoding or "utf-8"
@@ -105,24 +104,23 @@ class _Stderr(TextIOBase):
         sys.stderr.flush()
 
 
-# a pipe
+class _PipeFront:
+    """A `repl.front.Front` for piped input: prints results as plain text."""
 
-
-class _Pipe:
     decides = False
 
     def __init__(self, out: TextIO) -> None:
-        from codemode_mcp.cli.asking import Unattended
+        from codemode_mcp.cli.terminal_client import UnattendedClient
 
         self._out = out
-        self.client = Unattended()
+        self.client = UnattendedClient()
         self.gone: OSError | None = None
-        """The error after which nothing can be printed."""
+        """The error that ended the output."""
         self.scope = anyio.CancelScope()
 
     def print(self, text: str) -> None:
         try:
-            print(harmless(text) if self._out.isatty() else text, file=self._out, flush=True)
+            print(escape(text) if self._out.isatty() else text, file=self._out, flush=True)
         except OSError as error:
             self.gone = error
             self.scope.cancel()
@@ -146,7 +144,7 @@ async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> 
     from codemode_mcp.cli.repl.prompt import Prompt
 
     ok = True
-    front = _Pipe(out)
+    front = _PipeFront(out)
     async with open_app(config) as opened:
         prompt = Prompt(opened, front, language)
         text = ""
@@ -175,22 +173,23 @@ async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> 
                 return ok
 
 
-# a terminal
+class _TerminalFront:
+    """A `repl.front.Front` for a person.
 
-
-class _Terminal:
-    """A person. While a program runs, a `Screen` has the terminal; in between the prompt has it."""
+    While a program runs, a `Screen` has the terminal; the rest of the time the prompt has it. Coloured output is
+    printed after the screen has closed.
+    """
 
     def __init__(self) -> None:
-        from codemode_mcp.cli.asking import Unattended
+        from codemode_mcp.cli.terminal_client import UnattendedClient
 
-        self.client = Unattended()
+        self.client = UnattendedClient()
         self.screen: Screen | None = None
-        self._put_off: list[partial[None]] = []
+        self._deferred: list[partial[None]] = []
 
     @property
     def decides(self) -> bool:
-        """Return True if a person can decide here, see `repl.front.Front`."""
+        """True if a person can decide about approvals, as `repl.front.Front` defines."""
         return self.client.decides
 
     def print(self, text: str) -> None:
@@ -199,36 +198,35 @@ class _Terminal:
         if self.screen is not None:
             self.screen.print(text)
         else:
-            print(lines_of(text), flush=True)  # noqa: T201
+            print(lines_of(text), flush=True)
 
     def declaration(self, text: str) -> None:
         from codemode_mcp.cli.repl.terminal import print_code
 
-        self._put_off.append(partial(print_code, text))
+        self._deferred.append(partial(print_code, text))
 
     def value(self, value: Any) -> None:
         from codemode_mcp.cli.repl.terminal import print_value
 
-        self._put_off.append(partial(print_value, value, _columns()))
+        self._deferred.append(partial(print_value, value, _columns()))
 
     def say(self, text: str) -> None:
         from codemode_mcp.cli.repl.display import lines_of
 
         if self.screen is not None:
-            self.screen.say(fitted(lines_of(text)))
+            self.screen.say(wrap(lines_of(text)))
         else:
             say(lines_of(text))
 
     def fail(self, text: str, place: tuple[str, int, int] | None) -> None:
         from codemode_mcp.cli.repl.terminal import print_error
 
-        self._put_off.append(partial(print_error, text, place, _columns()))
+        self._deferred.append(partial(print_error, text, place, _columns()))
 
-    def show(self) -> None:
-        """Print the coloured parts, behind all that was printed."""
-        put_off, self._put_off = self._put_off, []
-        for each in put_off:
-            each()
+    def print_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for print_part in deferred:
+            print_part()
 
 
 def _columns() -> int:
@@ -244,39 +242,37 @@ async def _at_terminal(config: Config, language: Language | None) -> bool:
     try:
         history = open_history(history_path())
     except OSError as error:
-        say(f"what is typed is not remembered: cannot open {history_path()}: {error.strerror}")
-    front = _Terminal()
+        say(f"your input is not saved for later sessions: cannot open {history_path()}: {error.strerror}")
+    front = _TerminalFront()
     async with open_app(config) as opened, anyio.create_task_group() as group:
         prompt = Prompt(opened, front, language)
         reader = Reader(prompt.vocabulary, lambda: prompt.language == "typescript", history)
-        running = _Running(opened, front, prompt)
+        runner = _InputRunner(opened, front, prompt)
         group.start_soon(opened.connect, CONNECT_SECONDS)
         await _greet(opened)
-        with _on_interrupt(partial(asyncio.get_running_loop().call_soon_threadsafe, running.interrupt)):
-            await _talk(reader, running)
+        with _on_interrupt(partial(asyncio.get_running_loop().call_soon_threadsafe, runner.interrupt)):
+            await _read_inputs(reader, runner)
         group.cancel_scope.cancel()
     return True
 
 
-async def _talk(reader: Reader, running: _Running) -> None:
-    """One input after the other, until a person leaves."""
+async def _read_inputs(reader: Reader, runner: _InputRunner) -> None:
+    """Read and run one input after the other, until the person leaves."""
     from codemode_mcp.cli.repl.terminal import Interrupted
 
-    given_up = False
+    interrupted_once = False
     while True:
         try:
             text = await reader.read()
         except Interrupted as interrupted:
-            if interrupted.typed:
-                given_up = False
-                continue
-            if given_up:
+            if interrupted_once and not interrupted.typed:
                 return
-            given_up = True
-            say("(Ctrl-C again, Ctrl-D or .exit leaves)")
+            interrupted_once = not interrupted.typed
+            if interrupted_once:
+                say("(Ctrl-C again, Ctrl-D or .exit leaves)")
             continue
-        given_up = False
-        if text is None or await running.take(text) is None:
+        interrupted_once = False
+        if text is None or await runner.take(text) is None:
             return
 
 
@@ -289,20 +285,20 @@ async def _greet(opened: App) -> None:
     with anyio.move_on_after(GREETING_SECONDS):
         await opened.connect(GREETING_SECONDS)
     catalog = await opened.catalog_for(opened.operator, None)
-    told = [
+    servers = [
         f"MCP.{each.identifier} ({counted(len(each.tools), 'tool')})"
         if each.tools and each.trouble is None
         else f"MCP.{each.identifier} ({plain(each.trouble or each.status).removeprefix('is ')})"
         for each in catalog.servers
     ]
     say(f"codemode-mcp {metadata.version('codemode-mcp')}. Tab completes, .help helps, Ctrl-D leaves.")
-    say(", ".join(told) if told else "no server is configured; see codemode-mcp doctor")
+    say(", ".join(servers) if servers else "no server is configured; see codemode-mcp doctor")
 
 
-class _Running:
-    """Obeys one input after the other. Ctrl-C ends what is running, and not the session."""
+class _InputRunner:
+    """Runs one input after the other. Ctrl-C cancels the running input, not the session."""
 
-    def __init__(self, opened: App, front: _Terminal, prompt: Prompt) -> None:
+    def __init__(self, opened: App, front: _TerminalFront, prompt: Prompt) -> None:
         self._opened = opened
         self._front = front
         self._prompt = prompt
@@ -311,26 +307,25 @@ class _Running:
         opened.auditor.add(self._listen)
 
     def interrupt(self) -> None:
-        """End what is running, if something is."""
+        """Cancel the running input, if any."""
         if self._scope is not None:
             self._scope.cancel()
 
     async def take(self, text: str) -> bool | None:
-        """Run an input as `Prompt.take` does; an interrupted one has failed."""
-        from codemode_mcp.cli.asking import Person, Unattended
-        from codemode_mcp.cli.terminal import Screen, is_at_terminal
-        from codemode_mcp.nesting import DEPTH_VARIABLE
+        """Run an input as `Prompt.take` does. An interrupted input has failed."""
+        from codemode_mcp.cli.progress_line import draw_progress, progress_of
+        from codemode_mcp.cli.terminal import Screen
+        from codemode_mcp.cli.terminal_client import UnattendedClient, client_at
 
         front = self._front
         done: bool | None = False
         with Screen() as screen:
             front.screen = screen
-            # A process below our own upstream servers decides nothing, nor does a person who cannot see the question.
-            if is_at_terminal() and DEPTH_VARIABLE not in os.environ:
-                front.client = Person(screen)
+            front.client = client_at(screen)
+            progress = self._progress = progress_of(self._opened)
             try:
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._count, screen)
+                    group.start_soon(draw_progress, screen, progress, lambda: progress.begun)
                     with anyio.CancelScope() as scope:
                         self._scope = scope
                         done = await self._prompt.take(text)
@@ -338,8 +333,8 @@ class _Running:
             finally:
                 screen.status = ""
                 front.screen = self._scope = None
-                front.client = Unattended()
-        front.show()
+                front.client = UnattendedClient()
+        front.print_deferred()
         if scope.cancelled_caught:
             say("cancelled, with its calls in flight")
         return done
@@ -348,25 +343,11 @@ class _Running:
         if self._progress is not None:
             self._progress.listen(event)
 
-    async def _count(self, screen: Screen) -> None:
-        """Keep the line of progress as it is at the moment."""
-        from codemode_mcp.cli.terminal import TICK_SECONDS
-        from codemode_mcp.cli.trace.progress import Progress
-
-        def called(tool: str) -> str:
-            entry = self._opened.catalog_of(self._opened.operator).get(tool)
-            return tool if entry is None else entry.path
-
-        progress = self._progress = Progress(called)
-        while True:
-            await anyio.sleep(TICK_SECONDS)
-            screen.status = progress.line(time.time(), screen.width, progress.begun)
-
 
 @contextmanager
-def _on_interrupt(tell: Callable[[], object]) -> Iterator[None]:
-    theirs = signal.signal(signal.SIGINT, lambda *_: tell())
+def _on_interrupt(call: Callable[[], object]) -> Iterator[None]:
+    previous = signal.signal(signal.SIGINT, lambda *_: call())
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, theirs)
+        signal.signal(signal.SIGINT, previous)

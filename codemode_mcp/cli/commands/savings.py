@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from functools import partial
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import anyio
 import typer
 
-from codemode_mcp.cli.options import ConfigOption, JsonOption
-from codemode_mcp.cli.shared import load, logging_as, plugins_on_stderr, say, stop
+from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
+from codemode_mcp.cli.messages import is_utf8, print_json, say, stop
+from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.savings.tasks import Reads, Tasks
@@ -27,34 +27,30 @@ _DAY = 24 * 3600.0
 @app.command(epilog="Example: codemode-mcp savings --since 7 --svg savings.svg")
 def savings(
     config: ConfigOption = None,
-    trajectory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The trajectory; default: the configuration's.")
-    ] = None,
-    since: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0.0, help="Only tasks that began so many days ago or later.")
-    ] = None,
+    trajectory: TrajectoryOption = None,
+    since: Annotated[float | None, typer.Option(metavar="DAYS", min=0.0, help="Only tasks of the last days.")] = None,
     reads: Annotated[
-        Literal["content", "structured"], typer.Option(help="What your client shows its model of a result.")
+        Literal["content", "structured"], typer.Option(help="Part of a result that your client shows its model.")
     ] = "content",
     bytes_per_token: Annotated[
-        float, typer.Option(metavar="NUMBER", min=0.1, max=100.0, help="Tokens are bytes divided by this.")
+        float, typer.Option(metavar="NUMBER", min=0.1, max=100.0, help="Bytes per token of the estimate.")
     ] = 4.0,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too, as one SVG.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a drawing too, as SVG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what exec and wait save against your servers added directly, and where they cost more."""
+    """Show the tokens that exec and wait save, compared with adding your servers directly, and where they cost more."""
     import shutil
 
     from codemode_mcp.cli.savings.measure import exposure_of
     from codemode_mcp.cli.savings.plot import plot
     from codemode_mcp.cli.savings.report import Report
-    from codemode_mcp.cli.savings.report import as_json as shown_as_json
+    from codemode_mcp.cli.savings.report import as_json as report_as_json
     from codemode_mcp.cli.savings.text import drawn
 
     loaded = load(config, None, None)
     if sys.stderr.isatty():
-        say(f"asking {len(loaded.upstreams)} servers what they list ...")
-    with logging_as(loaded, level="error"), plugins_on_stderr():
+        say(f"asking {len(loaded.upstreams)} servers for their lists ...")
+    with logging_of(loaded, level="error"), plugins_on_stderr():
         exposure = anyio.run(partial(exposure_of, loaded))
     tasks, unrecorded = _recorded(loaded, trajectory, since, reads)
     report = Report(exposure, tasks, unrecorded, bytes_per_token, reads)
@@ -64,11 +60,10 @@ def savings(
         except OSError as error:
             stop(1, f"cannot write {svg}: {error.strerror}; name a file in a folder that is there")
     if as_json:
-        print(json.dumps(shown_as_json(report), ensure_ascii=True, indent=2))  # noqa: T201
+        print_json(report_as_json(report))
     else:
-        unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        for line in drawn(report, shutil.get_terminal_size((100, 24)).columns, unicode=unicode):
-            print(line)  # noqa: T201
+        for line in drawn(report, shutil.get_terminal_size((100, 24)).columns, unicode=is_utf8(sys.stdout)):
+            print(line)
     sys.stdout.flush()
     if svg is not None:
         say(f"written to {svg}")
@@ -83,13 +78,13 @@ def _recorded(config: Config, named: Path | None, since: float | None, reads: Re
     if path is None:
         return None, (
             'No tasks are recorded: add "audit": { "trajectory": "runs.jsonl" } to the configuration, restart the '
-            "server, work for a while, and ask again."
+            "server, work for a while, and run this again."
         )
     try:
         if not files_of(path):
             if named is not None:
-                stop(1, f"{named} is not there; name the file of audit.trajectory")
-            return None, f"No tasks are recorded yet in {path}; they are as soon as a client calls exec."
+                stop(1, f"there is no file {named}; name the file of audit.trajectory")
+            return None, f"No tasks are recorded in {path} yet; recording starts when a client calls exec."
         tasks = tasks_of(every(path), reads, 0.0 if since is None else time.time() - since * _DAY)
     except OSError as error:
         stop(1, f"cannot open {error.filename}: {error.strerror}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption
+from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption, ReadOnlyOption
 
 app = typer.Typer()
 
@@ -17,10 +17,12 @@ app = typer.Typer()
 )
 def serve(
     config: ConfigOption = None,
-    transport: Annotated[str, typer.Option(metavar="<stdio|http>", help="What carries MCP.")] = "stdio",
-    host: Annotated[str | None, typer.Option(help="With http: the address to listen on; default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="With http: default: 8808; 0: a free one.")] = None,
-    path: Annotated[str | None, typer.Option(help="With http: where MCP is; default: /mcp.")] = None,
+    transport: Annotated[str, typer.Option(metavar="<stdio|http>", help="Transport of MCP.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="With http: address to listen on; default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="With http: port; default: 8808; 0: any free port.")
+    ] = None,
+    path: Annotated[str | None, typer.Option(help="With http: path of the endpoint; default: /mcp.")] = None,
     allow_unauthenticated: Annotated[
         bool,
         typer.Option(
@@ -28,7 +30,7 @@ def serve(
             help="With http: serve every client that reaches the address, without authentication.",
         ),
     ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Admit read-only tools only.")] = False,
+    read_only: ReadOnlyOption = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
 ) -> None:

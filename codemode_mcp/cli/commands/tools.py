@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from functools import partial
@@ -13,17 +12,19 @@ import anyio
 import typer
 
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.listing import UNCUT, find, lines, problems
+from codemode_mcp.cli.listing import UNCUT, lines, list_tools, server_errors
+from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
+from codemode_mcp.cli.messages import COLUMNS, print_json, say, stop
 from codemode_mcp.cli.options import ConfigOption, JsonOption
-from codemode_mcp.cli.selection import configured, suggestion, with_servers
-from codemode_mcp.cli.shared import COLUMNS, load, logging_as, plugins_on_stderr, say, stop
+from codemode_mcp.cli.selection import configured, server_suggestion, with_servers
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.listing import Found
+    from codemode_mcp.cli.listing import ToolList
     from codemode_mcp.config import Config
 
 CONNECT_SECONDS = 30.0
+"""Timeout for connecting servers."""
 
 app = typer.Typer()
 
@@ -38,50 +39,53 @@ def tools(
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of this server or plugin alone.", autocompletion=server_names),
+        typer.Option(metavar="NAME", help="Only tools of this server or plugin.", autocompletion=server_names),
     ] = None,
-    long: Annotated[bool, typer.Option("--long", "-l", help="With signatures, and whole descriptions.")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Show signatures and whole descriptions.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the tools a program can call, or search them."""
     query = " ".join(words) if words else None
     loaded = load(config, "warning", None)
-    all_servers, kept = loaded, server is not None
+    narrowed = loaded
     if server is not None:
-        loaded = with_servers(loaded, [server] if server in configured(loaded) else [], called=False)
-    with logging_as(loaded, level="error"), plugins_on_stderr():  # servers that are down are told in the end
-        found = anyio.run(partial(_tools, loaded, query, server, kept=kept))
-    if isinstance(found, ProgramError):
-        assert server is not None
-        near = suggestion(server, all_servers)
-        stop(2, f"--server: there is no server or plugin {server!r}{near}")
+        narrowed = with_servers(loaded, [server] if server in configured(loaded) else [], called=False)
+    try:
+        # Servers that are down are reported after the list.
+        with logging_of(loaded, level="error"), plugins_on_stderr():
+            found = anyio.run(partial(_tools, narrowed, query, server))
+    except ProgramError:
+        stop(2, f"--server: there is no server or plugin {server!r}; {server_suggestion(server or '', loaded)}")
     if as_json:
-        print(json.dumps(found.entries, ensure_ascii=True, indent=2))  # noqa: T201
+        print_json(found.entries)
     else:
         piped = COLUMNS if long else UNCUT
         width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else piped
         for line in lines(found, width, grouped=query is None, long=long):
-            print(line)  # noqa: T201
+            print(line)
     for note in found.notes:
         say(note)
-    _say_none(all_servers)
+    _say_if_empty(loaded)
 
 
-async def _tools(config: Config, query: str | None, server: str | None, *, kept: bool) -> Found | ProgramError:
-    """List or search. `kept`: answer from a kept listing where that is fresh."""
+async def _tools(config: Config, query: str | None, server: str | None) -> ToolList:
+    """List or search the tools.
+
+    The tools of a single server may come from its kept list, so that it need not start.
+
+    Raises:
+        ProgramError: there is no such server or plugin.
+    """
     from codemode_mcp.app.app import open_app
 
     async with open_app(config) as opened:
         pool = await opened.pool()
-        if not kept or any(view.state != "idle" for view in pool.views()):
+        if server is None or any(view.state != "idle" for view in pool.views()):
             await opened.connect(CONNECT_SECONDS)
         catalog = await opened.catalog_for(opened.operator, None)
-        views = (await opened.pool()).views()
-    try:
-        return find(catalog, views, query, server, config.tools.code_mode.search_default_limit)
-    except ProgramError as error:
-        return error
+        views = pool.views()
+    return list_tools(catalog, views, query, server, config.tools.code_mode.search_default_limit)
 
 
 @app.command(
@@ -89,35 +93,35 @@ async def _tools(config: Config, query: str | None, server: str | None, *, kept:
     "checked."
 )
 def types(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write.")] = Path("codemode-types"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")] = Path("codemode-types"),
     config: ConfigOption = None,
 ) -> None:
-    """Write the declaration files to disk, and a tsconfig.json, so that an editor completes and checks programs."""
-    from codemode_mcp.cli.editor import EXAMPLE, PROJECT, keep
+    """Write the declaration files and a tsconfig.json, so that an editor completes and checks programs."""
+    from codemode_mcp.cli.editor import EXAMPLE, PROJECT, write_folder
 
     loaded = load(config, "warning", None)
-    with logging_as(loaded, level="error"), plugins_on_stderr():
-        files, problems = anyio.run(partial(_types, loaded))
+    with logging_of(loaded, level="error"), plugins_on_stderr():
+        files, errors = anyio.run(partial(_types, loaded))
     try:
-        kept = keep(out, files)
+        written = write_folder(out, files)
     except OSError as error:
         stop(1, f"cannot write to {error.filename or out}: {error.strerror}; name another folder with --out")
-    for path in kept.declarations:
-        print(out / path)  # noqa: T201
-    for path in kept.removed:
-        say(f"removed {out / path}: there is no such server any more")
-    for path in kept.changed:
-        say(f"left {out / path}: there is no such server any more, but the file was changed by hand")
-    if not kept.project:
-        say(f"left {out / PROJECT}, which is not ours; delete it and run this again to have programs checked")
-    if kept.example:
+    for path in written.declarations:
+        print(out / path)
+    for path in written.removed:
+        say(f"removed {out / path}: its server is no longer configured")
+    for path in written.changed:
+        say(f"kept {out / path}: its server is no longer configured, but the file was changed by hand")
+    if not written.project:
+        say(f"kept {out / PROJECT}, which is not ours; delete it and run this again to have programs checked")
+    if written.example:
         say(f"{out / EXAMPLE} is a first program: open {out} in an editor")
-    for problem in problems:
-        say(problem)
-    _say_none(loaded)
+    for error_of_server in errors:
+        say(error_of_server)
+    _say_if_empty(loaded)
 
 
-def _say_none(config: Config) -> None:
+def _say_if_empty(config: Config) -> None:
     if not config.upstreams and not config.plugins:
         say("no server is enabled: see codemode-mcp import, or name a configuration with --config")
 
@@ -133,7 +137,7 @@ async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
         files = {path: catalog.files.text(path) for path in catalog.files.paths}
         if catalog.toolset:
             files["tools.d.ts"] = catalog.toolset.declarations()
-    ours = resources.files("declarations")
-    files["guest.d.ts"] = (ours / "guest.d.ts").read_text("utf-8")
-    files["codemode-mcp.schema.json"] = (ours / "configuration.schema.json").read_text("utf-8")
-    return files, problems(catalog)
+    package = resources.files("declarations")
+    files["guest.d.ts"] = (package / "guest.d.ts").read_text("utf-8")
+    files["codemode-mcp.schema.json"] = (package / "configuration.schema.json").read_text("utf-8")
+    return files, server_errors(catalog)

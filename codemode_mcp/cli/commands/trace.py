@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,9 @@ from typing import Annotated
 import typer
 
 from codemode_mcp.cli.completion import recorded_runs
-from codemode_mcp.cli.options import ConfigOption, JsonOption
-from codemode_mcp.cli.shared import load, say, stop
+from codemode_mcp.cli.loading import load
+from codemode_mcp.cli.messages import is_utf8, print_json, say, stop
+from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
 
 app = typer.Typer()
 
@@ -20,14 +20,14 @@ app = typer.Typer()
 def trace(
     run: Annotated[
         str | None,
-        typer.Argument(help="A run's id, or its beginning; default: list the latest.", autocompletion=recorded_runs),
+        typer.Argument(
+            help="Id of a run, or its beginning; default: list the latest runs.", autocompletion=recorded_runs
+        ),
     ] = None,
     config: ConfigOption = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page of HTML.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as one page of HTML.")] = None,
     as_json: JsonOption = False,
-    trajectory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The trajectory; default: the configuration's.")
-    ] = None,
+    trajectory: TrajectoryOption = None,
 ) -> None:
     """Show what a run did and when: its requests, its nested calls, and where it was suspended."""
     import shutil
@@ -41,23 +41,22 @@ def trace(
         if configured is None:
             stop(
                 1,
-                'nothing is recorded: set "audit.trajectory" to a file in the configuration, or name one: --trajectory',
+                'no run is recorded: set "audit.trajectory" to a file in the configuration, or name one: --trajectory',
             )
         trajectory = Path(configured)
     elif not reading.files_of(trajectory):
-        stop(1, f"--trajectory {trajectory}: there is no such file; it is made when a client first calls exec")
+        stop(1, f"--trajectory {trajectory}: there is no such file; it is created when a client first calls exec")
     try:
         if run is None:
             traces = reading.latest(trajectory, 20)
             if as_json:
-                print(json.dumps([text.as_json(each) for each in traces], ensure_ascii=True, indent=2))  # noqa: T201
+                print_json([text.as_json(each) for each in traces])
             else:
                 for line in text.listed(traces):
-                    print(line)  # noqa: T201
+                    print(line)
             if not traces:
-                there = reading.files_of(trajectory)
-                why = "" if there else ": there is no such file"
-                say(f"no run is recorded in {trajectory} yet{why}; it is as soon as a client has called exec")
+                why = "" if reading.files_of(trajectory) else ": there is no such file"
+                say(f"no run is recorded in {trajectory} yet{why}; recording starts when a client calls exec")
             return
         found = reading.find(trajectory, run)
         if html is not None:
@@ -68,11 +67,10 @@ def trace(
     except BrokenPipeError:
         raise
     except OSError as error:
-        what = "--html" if html is not None and error.filename == str(html) else "--trajectory"
-        stop(1, f"cannot open {error.filename}: {error.strerror}; name another file with {what}")
+        option = "--html" if html is not None and error.filename == str(html) else "--trajectory"
+        stop(1, f"cannot open {error.filename}: {error.strerror}; name another file with {option}")
     if as_json:
-        print(json.dumps(text.as_json(found), ensure_ascii=True, indent=2))  # noqa: T201
+        print_json(text.as_json(found))
     elif html is None:
-        unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        for line in text.drawn(found, shutil.get_terminal_size((110, 24)).columns, unicode=unicode):
-            print(line)  # noqa: T201
+        for line in text.drawn(found, shutil.get_terminal_size((110, 24)).columns, unicode=is_utf8(sys.stdout)):
+            print(line)

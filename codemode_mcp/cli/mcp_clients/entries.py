@@ -1,19 +1,18 @@
-"""One server entry of a client as an entry of our configuration. Pure, but for an `envFile` that is looked at.
+"""Converts the server entry of a client into one of our configuration.
 
-What our configuration has no way to say is told, and an entry that could not be loaded is refused with the reason.
+What our configuration cannot express becomes a note, and an entry that could not be loaded is refused with the reason.
+Pure, except that an `envFile` is opened to check that it loads.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.mcp_clients.dialects import LISTS_OF_TOOLS, LeftOut, shared
-from codemode_mcp.cli.mcp_clients.secrets import variable_name
+from codemode_mcp.cli.mcp_clients.dialects import TOOL_LIST_KEYS, NotImportable, common_form
+from codemode_mcp.cli.mcp_clients.references import TextConverter
 from codemode_mcp.config.expand import Expander
-from codemode_mcp.config.literals import REFERENCE
 from codemode_mcp.config.nodes import Node, Report, describe, quote
 from codemode_mcp.config.own_command import starts_this_server
 from codemode_mcp.config.patterns import ANNOTATION_TESTS
@@ -24,380 +23,285 @@ from codemode_mcp.policy.policy import SOURCES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.cli.mcp_clients.places import ClientName
-    from codemode_mcp.cli.mcp_clients.reading import Here, Source
-    from codemode_mcp.cli.mcp_clients.secrets import Names
+    from codemode_mcp.cli.mcp_clients.locations import ClientName, Machine
+    from codemode_mcp.cli.mcp_clients.reading import Source
+    from codemode_mcp.cli.mcp_clients.secrets import VariableNames
 
-_OURS: Final = (
+_SAME_KEYS: Final = (
     *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations"),
     *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs", "auth", "cwd", "envFile"),
 )
-"""Keys that mean here what they mean there."""
+"""Keys with the same meaning in clients and in our configuration."""
 
-_KINDS: Final[Mapping[str, str]] = {
+_TOOL_LISTS: Final = {"disabledTools": "deny", "excludeTools": "deny", "enabledTools": "allow", "includeTools": "allow"}
+"""Our keys for lists of tools, by those of clients."""
+
+_IGNORED_KEYS: Final = ("icon", "gallery", "version", "dev", "name", "registry", "id", "source")
+"""Keys that say nothing about how the server is reached."""
+
+_KNOWN_KEYS: Final = frozenset(
+    (
+        *_SAME_KEYS,
+        *_TOOL_LISTS,
+        *_IGNORED_KEYS,
+        *("command", "args", "env", "url", "serverUrl", "httpUrl", "headers", "type", "transport", "oauth"),
+        *("autoApprove", "alwaysAllow", "enabled", "timeout", "headersHelper"),
+    )
+)
+_TRANSPORTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("http", "streamable-http", "streamablehttp", "streamable_http", "http-stream"), "http"),
     "sse": "sse",
 }
-_SILENT: Final = frozenset(("icon", "gallery", "version", "dev", "name", "registry", "id", "source"))
-"""Keys that say nothing about how the server is reached."""
-
-_EDITOR: Final = frozenset(
-    (
-        *("file", "fileWorkspaceFolder", "relativeFile", "relativeFileDirname", "fileBasename", "fileDirname"),
-        *("fileBasenameNoExtension", "fileExtname", "fileDirnameBasename", "lineNumber", "columnNumber"),
-        *("selectedText", "execPath", "defaultBuildTask"),
-    )
-)
-_VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-.*)?", re.DOTALL)
 _RELATIVE: Final = re.compile(
     r"\.{1,2}(?:[/\\].*)?|(?![/\\~$-]|[A-Za-z]:)[^:@$]*[\w-]\.(?:py|js|mjs|cjs|ts|sh|jar|exe)"
 )
-_NOT_IN_A_NAME: Final = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]+")
+_NOT_IN_NAMES: Final = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]+")
 _PATTERN_MARKS: Final = re.compile(r"[*?]")
-_MILLISECONDS: Final = 1000
-"""A `timeout` of at least so much is one in milliseconds; what less would be, clients do not agree."""
+
+_MIN_MILLISECONDS: Final = 1000
+"""Smallest `timeout` that is certainly in milliseconds: for smaller numbers clients differ."""
 
 
-class Itself(Exception):
-    """The entry is this server."""
+class IsThisServer(Exception):
+    """The entry starts this server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A server as our configuration has it.
+    """A server entry of our configuration.
 
     Attributes:
-        entry: with whatever is literal in it.
-        notes: what was not taken over, or is different here.
-        asked: variables that stand for what the client asks its user, and what it asks.
-        references: how the client writes what a variable of ours stands for, by its name.
+        entry: the entry, with its literal secrets.
+        notes: what was not imported, or is different here.
+        inputs: variables that stand for inputs of the client, and what the client asks for.
+        references: the client's reference for each variable of ours, by the name of the variable.
     """
 
     entry: dict[str, Any] = field(repr=False)
     notes: tuple[str, ...] = ()
-    asked: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()
     references: Mapping[str, str] = field(default_factory=dict)
 
 
-def convert(name: str, given: object, source: Source, here: Here, names: Names) -> Converted:
-    """Return the entry as ours.
+def convert(name: str, entry: object, source: Source, machine: Machine, names: VariableNames) -> Converted:
+    """Convert the entry of a client.
 
     Raises:
-        LeftOut: our configuration could not load it.
-        Itself: it would start this server.
+        NotImportable: our configuration could not load it.
+        IsThisServer: it starts this server.
     """
-    if not isinstance(given, dict):
-        raise LeftOut(f"it is {describe(given, secret=True)}; expected an object")
-    if is_this_server(given, source.client):
-        raise Itself
-    given, different = shared(source.client, given)
-    converter = _Converter(name, given, source, here, names, list(different))
-    entry = converter.entry()
-    if is_this_server(entry):
-        raise Itself
-    problem = _problem(entry, here)
+    if not isinstance(entry, dict):
+        raise NotImportable(f"it is {describe(entry, secret=True)}; expected an object")
+    if is_this_server(entry, source.client):
+        raise IsThisServer
+    common, notes = common_form(source.client, entry)
+    texts = TextConverter(name, source, machine, names, list(notes))
+    converted = _Converter(common, texts).convert()
+    if is_this_server(converted):
+        raise IsThisServer
+    problem = _load_problem(converted, machine)
     if problem is not None:
-        raise LeftOut(problem)
-    notes = tuple(dict.fromkeys(converter.notes))
-    return Converted(entry, notes, tuple(dict.fromkeys(converter.asked)), converter.references)
+        raise NotImportable(problem)
+    notes, inputs = tuple(dict.fromkeys(texts.notes)), tuple(dict.fromkeys(texts.inputs))
+    return Converted(converted, notes, inputs, texts.references)
 
 
-def is_this_server(given: object, client: ClientName | None = None) -> bool:
-    """Return whether an entry, of a client or of our configuration, starts this server."""
-    if not isinstance(given, dict):
+def is_this_server(entry: object, client: ClientName | None = None) -> bool:
+    """Return True if an entry of a client, or of our configuration, starts this server."""
+    if not isinstance(entry, dict):
         return False
     try:
-        given, _ = shared(client, given)
-    except LeftOut:
+        entry, _ = common_form(client, entry)
+    except NotImportable:
         return False
-    if not isinstance(given.get("command"), str):
+    if not isinstance(entry.get("command"), str):
         return False
-    args = given.get("args")
-    words = tuple(each for each in args if isinstance(each, str)) if isinstance(args, list) else ()
-    return starts_this_server(given["command"], words)
+    return starts_this_server(entry["command"], string_args(entry))
 
 
-def fitting_name(name: str) -> str:
-    """Return the name, without what no name of ours may have."""
-    fitting = _NOT_IN_A_NAME.sub("-", name).strip()
-    return fitting if fitting.strip("- ") and "the program" not in fitting.lower() else "server"
+def string_args(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the arguments of an entry that are strings."""
+    args = entry.get("args")
+    return tuple(each for each in args if isinstance(each, str)) if isinstance(args, list) else ()
 
 
-@dataclass(slots=True)
+def valid_name(name: str) -> str:
+    """Return the name of a server without the characters that our configuration does not accept."""
+    valid = _NOT_IN_NAMES.sub("-", name).strip()
+    return valid if valid.strip("- ") and "the program" not in valid.lower() else "server"
+
+
+@dataclass(frozen=True, slots=True)
 class _Converter:
-    """One entry on its way. The collections with defaults are the mutable state."""
+    """Converts the keys of one entry in the common form."""
 
-    name: str
-    given: Mapping[str, Any]
-    source: Source
-    here: Here
-    names: Names
-    notes: list[str] = field(default_factory=list)
-    asked: list[tuple[str, str]] = field(default_factory=list)
-    references: dict[str, str] = field(default_factory=dict)
+    common: Mapping[str, Any]
+    texts: TextConverter
 
-    def entry(self) -> dict[str, Any]:
-        given = self.given
-        url = given.get("url") or given.get("serverUrl") or given.get("httpUrl")
-        made: dict[str, Any] = {}
-        if given.get("command") is not None:
-            if url is not None:
-                raise LeftOut("it has `command` and `url`; keep one")
-            self._program(made)
-        elif url is not None:
-            self._remote(made, url)
-        else:
-            raise LeftOut("it has neither `command` nor `url`")
-        for key in _OURS:
-            if given.get(key) is not None and key not in made and not (key == "auth" and url is not None):
-                made[key] = self._value(given[key], key)
-        self._rules(made)
-        self._life(made)
-        self._tell_the_rest()
-        return made
+    def convert(self) -> dict[str, Any]:
+        common = self.common
+        url = common.get("url") or common.get("serverUrl") or common.get("httpUrl")
+        if common.get("command") is None and url is None:
+            raise NotImportable("it has neither `command` nor `url`")
+        if common.get("command") is not None and url is not None:
+            raise NotImportable("it has `command` and `url`; keep one")
+        entry = self._started() if url is None else self._remote(url)
+        for key in _SAME_KEYS:
+            if common.get(key) is not None and key not in entry and not (key == "auth" and url is not None):
+                entry[key] = self.texts.value(common[key], key)
+        self._convert_tool_lists(entry)
+        self._convert_state(entry)
+        self._note_unknown_keys()
+        return entry
 
-    def _program(self, made: dict[str, Any]) -> None:
-        given = self.given
-        made["command"] = self._text(given["command"], "command")
-        args = given.get("args") or []
+    def _started(self) -> dict[str, Any]:
+        """Return the keys of a server that is started by a command."""
+        common, texts = self.common, self.texts
+        entry: dict[str, Any] = {"command": texts.text(common["command"], "command")}
+        args = common.get("args") or []
         if not isinstance(args, list):
-            raise LeftOut(f"`args` is {describe(args, secret=True)}; expected an array")
+            raise NotImportable(f"`args` is {describe(args, secret=True)}; expected an array")
         if args:
-            made["args"] = [self._text(each, f"args[{index}]") for index, each in enumerate(args)]
-        self._table("env", made)
+            entry["args"] = [texts.text(each, f"args[{index}]") for index, each in enumerate(args)]
+        self._convert_table("env", entry)
         for key in ("cwd", "envFile"):
-            if given.get(key) is not None:
-                made[key] = self._path(self._text(given[key], key))
-        if self.source.folder is not None and "cwd" not in made and any(map(_is_relative, _words(made))):
-            made["cwd"] = str(self.source.folder)
-            self.notes.append("`cwd` is set to the folder of the project, since its paths are relative")
+            if common.get(key) is not None:
+                entry[key] = texts.path(texts.text(common[key], key))
+        folder = texts.source.folder
+        if folder is not None and "cwd" not in entry and any(map(_RELATIVE.fullmatch, _file_words(entry))):
+            entry["cwd"] = str(folder)
+            texts.notes.append("`cwd` is set to the folder of the project, since its paths are relative")
+        return entry
 
-    def _remote(self, made: dict[str, Any], url: object) -> None:
-        given = self.given
-        kind = given.get("type") or given.get("transport")
-        if isinstance(kind, str) and kind.lower() in ("ws", "websocket"):
-            raise LeftOut("it is reached by WebSocket, which is not supported; give it a URL of http or https")
-        if isinstance(kind, str) and kind.lower() in _KINDS:
-            made["type"] = _KINDS[kind.lower()]
-        made["url"] = self._text(url, "url")
-        self._table("headers", made)
-        auth = self._auth(given.get("auth") or given.get("oauth"))
-        if auth is not None and any(key.lower() == "authorization" for key in made.get("headers", ())):
-            self.notes.append("its login settings are left out: it has an Authorization header")
+    def _remote(self, url: object) -> dict[str, Any]:
+        """Return the keys of a server with a URL."""
+        common, notes = self.common, self.texts.notes
+        entry: dict[str, Any] = {}
+        transport = common.get("type") or common.get("transport")
+        if isinstance(transport, str) and transport.lower() in ("ws", "websocket"):
+            raise NotImportable("it is reached by WebSocket, which is not supported; give it a URL of http or https")
+        if isinstance(transport, str) and transport.lower() in _TRANSPORTS:
+            entry["type"] = _TRANSPORTS[transport.lower()]
+        entry["url"] = self.texts.text(url, "url")
+        self._convert_table("headers", entry)
+        auth = self._auth(common.get("auth") or common.get("oauth"))
+        if auth is not None and any(key.lower() == "authorization" for key in entry.get("headers", ())):
+            notes.append("its login settings are left out: it has an Authorization header")
         elif auth is not None:
-            made["auth"] = auth
-        if "headersHelper" in given:
-            self.notes.append(
-                '`headersHelper` is not taken over: give the header as {"command": [...]}, a program that prints it'
+            entry["auth"] = auth
+        if "headersHelper" in common:
+            notes.append(
+                '`headersHelper` is not imported: give the header as {"command": [...]}, a program that prints it'
             )
+        return entry
 
-    def _auth(self, given: object) -> object:
-        """Return the login of Cursor, VS Code and Claude Code as ours."""
-        if given == "oauth":
-            return given
-        if not isinstance(given, dict):
+    def _auth(self, auth: object) -> object:
+        """Convert the login settings of Cursor, VS Code and Claude Code."""
+        if auth == "oauth":
+            return auth
+        if not isinstance(auth, dict):
             return None
-        if given.get("type") == "oauth":
-            return self._value(given, "auth")
-        made: dict[str, Any] = {"type": "oauth"}
-        for key, ours in (("clientId", "clientId"), ("CLIENT_ID", "clientId"), ("CLIENT_SECRET", "clientSecret")):
-            if isinstance(given.get(key), str) and given[key]:
-                made[ours] = self._text(given[key], f"auth.{key}")
-        scopes = given.get("scopes")
+        if auth.get("type") == "oauth":
+            return self.texts.value(auth, "auth")
+        converted: dict[str, Any] = {"type": "oauth"}
+        for key, our_key in (("clientId", "clientId"), ("CLIENT_ID", "clientId"), ("CLIENT_SECRET", "clientSecret")):
+            if isinstance(auth.get(key), str) and auth[key]:
+                converted[our_key] = self.texts.text(auth[key], f"auth.{key}")
+        scopes = auth.get("scopes")
         words = scopes.split() if isinstance(scopes, str) else scopes if isinstance(scopes, list) else []
         if words:
-            made["scopes"] = [self._text(each, "auth.scopes") for each in words]
-        if isinstance(given.get("callbackPort"), int):
-            made["redirectPort"] = given["callbackPort"]
-        if "authServerMetadataUrl" in given:
-            self.notes.append("`authServerMetadataUrl` is not taken over: login servers are asked where theirs is")
-        return made if len(made) > 1 else "oauth"
+            converted["scopes"] = [self.texts.text(each, "auth.scopes") for each in words]
+        if isinstance(auth.get("callbackPort"), int):
+            converted["redirectPort"] = auth["callbackPort"]
+        if "authServerMetadataUrl" in auth:
+            self.texts.notes.append(
+                "`authServerMetadataUrl` is not imported: the server is asked for its authorization server"
+            )
+        return converted if len(converted) > 1 else "oauth"
 
-    def _table(self, table: str, made: dict[str, Any]) -> None:
-        """`env` or `headers`."""
-        given = self.given.get(table)
-        if given is None or given == {}:
+    def _convert_table(self, table: str, entry: dict[str, Any]) -> None:
+        """Convert `env` or `headers`."""
+        values = self.common.get(table)
+        if values is None or values == {}:
             return
-        if not isinstance(given, dict):
-            raise LeftOut(f"`{table}` is {describe(given, secret=True)}; expected an object")
-        values: dict[str, Any] = {}
-        for key, value in given.items():
-            if value is None:
-                if table == "env":
-                    values[key] = None  # VS Code: withheld from the server, as here
-                continue
-            values[key] = self._printed(key, value) or self._text(value, f"{table}.{key}", key)
-        made[table] = values
+        if not isinstance(values, dict):
+            raise NotImportable(f"`{table}` is {describe(values, secret=True)}; expected an object")
+        entry[table] = {
+            # VS Code withholds a variable from the server by null, as we do.
+            key: None if value is None else self._dynamic(key, value) or self.texts.text(value, f"{table}.{key}", key)
+            for key, value in values.items()
+            if value is not None or table == "env"
+        }
 
-    def _printed(self, key: str, value: object) -> dict[str, Any] | None:
-        """Return a value that comes from a file or a program, as ours does."""
+    def _dynamic(self, key: str, value: object) -> dict[str, Any] | None:
+        """Convert a value that is read from a file or printed by a program; None for any other."""
         if isinstance(value, dict):
-            return {inner: self._value(each, key) for inner, each in value.items()}
+            return {inner: self.texts.value(each, key) for inner, each in value.items()}
         match = re.fullmatch(r"\$\{file:([^{}]+)\}", value) if isinstance(value, str) else None
-        if match is None or self.here.system == "win32":
+        if match is None or self.texts.machine.system == "win32":
             return None
-        return {"command": ["cat", self._path(match[1])]}
+        return {"command": ["cat", self.texts.path(match[1])]}
 
-    def _rules(self, made: dict[str, Any]) -> None:
-        for theirs, ours in (
-            ("disabledTools", "deny"),
-            ("excludeTools", "deny"),
-            ("enabledTools", "allow"),
-            ("includeTools", "allow"),
-        ):
-            listed = self.given.get(theirs)
+    def _convert_tool_lists(self, entry: dict[str, Any]) -> None:
+        notes = self.texts.notes
+        for key, our_key in _TOOL_LISTS.items():
+            listed = self.common.get(key)
             if not isinstance(listed, list) or not listed:
                 continue
-            tools = [each for each in listed if isinstance(each, str) and _is_tool(each)]
-            written = LISTS_OF_TOOLS.get(self.source.client, {}).get(theirs, theirs)
-            if len(tools) < len(listed) and ours == "allow":
-                raise LeftOut(f"`{written}` has names that no rule of ours can have")
+            tools = [each for each in listed if isinstance(each, str) and _is_tool_name(each)]
+            client_key = TOOL_LIST_KEYS.get(self.texts.source.client, {}).get(key, key)
+            if len(tools) < len(listed) and our_key == "allow":
+                raise NotImportable(f"`{client_key}` has names that our rules cannot express")
             if len(tools) < len(listed):
-                self.notes.append(
-                    f"{len(listed) - len(tools)} of `{written}` cannot be names of tools; they are left out"
+                notes.append(
+                    f"{len(listed) - len(tools)} of `{client_key}` cannot be names of tools; they are left out"
                 )
             if tools:
-                made[ours] = list(dict.fromkeys([*(made.get(ours) or []), *tools]))
-                self.notes.append(f"`{written}` became `{ours}`: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}")
+                entry[our_key] = list(dict.fromkeys([*(entry.get(our_key) or []), *tools]))
+                notes.append(
+                    f"`{client_key}` became `{our_key}`: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}"
+                )
         for key in ("autoApprove", "alwaysAllow"):
-            if self.given.get(key):
-                self.notes.append(f"`{key}` is not taken over: nothing is asked here but what `tools.ask` says")
+            if self.common.get(key):
+                notes.append(f"`{key}` is not imported: only calls that match `tools.ask` need approval here")
 
-    def _life(self, made: dict[str, Any]) -> None:
-        if self.given.get("enabled") is False or self.given.get("disabled") is True:
-            made["disabled"] = True
-        elif made.get("disabled") is False:
-            del made["disabled"]
-        timeout = self.given.get("timeout")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or "timeoutMs" in made:
+    def _convert_state(self, entry: dict[str, Any]) -> None:
+        """Convert whether the server is disabled, and its timeout."""
+        if self.common.get("enabled") is False or self.common.get("disabled") is True:
+            entry["disabled"] = True
+        elif entry.get("disabled") is False:
+            del entry["disabled"]
+        timeout = self.common.get("timeout")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or "timeoutMs" in entry:
             return
-        if timeout >= _MILLISECONDS and isinstance(timeout, int):
-            made["timeoutMs"] = timeout
+        if timeout >= _MIN_MILLISECONDS and isinstance(timeout, int):
+            entry["timeoutMs"] = timeout
         else:
-            self.notes.append(f"`timeout` {describe(timeout)} is not taken over: it may be seconds; use `timeoutMs`")
+            self.texts.notes.append(
+                f"`timeout` {describe(timeout)} is not imported: it may be seconds; use `timeoutMs`"
+            )
 
-    def _tell_the_rest(self) -> None:
-        known = {
-            *_OURS,
-            *_SILENT,
-            *("command", "args", "env", "url", "serverUrl", "httpUrl", "headers", "type", "transport", "oauth"),
-            *("disabledTools", "excludeTools", "enabledTools", "includeTools", "autoApprove", "alwaysAllow"),
-            *("enabled", "timeout", "headersHelper"),
-        }
-        rest = [key for key in self.given if key not in known and not key.startswith(("_", "$", "//"))]
-        if rest:
-            more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
-            self.notes.append(f"not taken over, a key of the client: {', '.join(map(quote, rest[:5]))}{more}")
-
-    def _value(self, value: object, key: str) -> Any:
-        match value:
-            case str():
-                return self._text(value, key)
-            case list():
-                return [self._value(each, key) for each in value]
-            case dict():
-                return {inner: self._value(each, key) for inner, each in value.items()}
-        return value
-
-    def _path(self, text: str) -> str:
-        """Paths of ours are relative to our file, theirs to the folder of the project."""
-        folder = self.source.folder or self.here.folder
-        if text.startswith(("~", "${", "/", "\\")) or re.match("[A-Za-z]:", text):
-            return text
-        return str(folder / text)
-
-    def _text(self, value: object, key: str, variable: str | None = None) -> str:
-        """Return a text with its references as ours.
-
-        Args:
-            variable: what it is the value of.
-        """
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int | float):
-            return str(value)
-        if not isinstance(value, str):
-            raise LeftOut(f"`{key}` is {describe(value, secret=True)}; expected a string")
-        whole = variable if REFERENCE.fullmatch(value) else None
-        return REFERENCE.sub(lambda match: self._reference(match[1], whole), value)
-
-    def _reference(self, inside: str, whole: str | None) -> str:
-        folder = self.source.folder or self.here.folder
-        kind, _, rest = inside.partition(":")
-        if kind == "input":
-            return self._input(rest, whole)
-        if kind in ("workspaceFolder", "workspaceRoot") or inside in (
-            "cwd",
-            "CLAUDE_PROJECT_DIR",
-            "CLAUDE_PROJECT_DIR:-.",
-        ):
-            if self.source.folder is None:
-                self.notes.append(f"`${{{kind}}}` is {folder} here, not the folder that the client has open")
-            return str(folder)
-        fixed = {
-            "workspaceFolderBasename": folder.name,
-            "userHome": str(self.here.home),
-            "pathSeparator": "\\" if self.here.system == "win32" else "/",
-        }
-        fixed["/"] = fixed["pathSeparator"]
-        if inside in fixed:
-            return fixed[inside]
-        variable = _VARIABLE.fullmatch(inside)
-        if inside in _EDITOR or variable is None or (":" in inside and kind != "env" and ":-" not in inside):
-            known = inside.partition(":-")[0]  # a default may be secret
-            raise LeftOut(f"{quote('${' + known + '}')} is known to the client alone; write what it stands for")
-        name, default = variable.groups()
-        if default is None and self.source.client in (
-            "vscode",
-            "cursor",
-            "windsurf",
-            "copilot-cli",
-            "gemini-cli",
-            "qwen-code",
-        ):
-            default = ":-"  # what is not set is empty there, and no reason not to start
-        said = f"{{env:{name}}}" if self.source.client == "opencode" else f"${{{inside}}}"
-        self.references[name] = said
-        return f"${{{name}{default or ''}}}"
-
-    def _input(self, input_id: str, whole: str | None) -> str:
-        """Return a variable in the place of a question."""
-        asked = self.source.inputs.get(input_id, {})
-        hint = whole or input_id
-        own = "_" in variable_name(hint)
-        name = self.names.give(hint, self.name, ("input", str(self.source.path), input_id), own=own)
-        self.references[name] = f"${{input:{input_id}}}"
-        default = asked.get("default")
-        described = asked.get("description")
-        said = f": {described}" if isinstance(described, str) and described.strip() else ""
-        if isinstance(default, str) and default and not asked.get("password") and not re.search(r"[{}]", default):
-            self.notes.append(f"`${{input:{input_id}}}` is the variable {name}, with the default it had")
-            return f"${{{name}:-{default}}}"
-        self.asked.append((name, f"what the client asks for as {quote(input_id)}{said}"))
-        return f"${{{name}:-}}"  # until it is set, the other servers can do without
+    def _note_unknown_keys(self) -> None:
+        unknown = [key for key in self.common if key not in _KNOWN_KEYS and not key.startswith(("_", "$", "//"))]
+        if unknown:
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            self.texts.notes.append(f"keys of the client, not imported: {', '.join(map(quote, unknown[:5]))}{more}")
 
 
-def _is_tool(name: str) -> bool:
+def _is_tool_name(name: str) -> bool:
     return bool(name.strip()) and not (
         _PATTERN_MARKS.search(name) or name in ANNOTATION_TESTS or name.startswith(SOURCES)
     )
 
 
-def _words(entry: Mapping[str, Any]) -> list[str]:
+def _file_words(entry: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that may be files; a bare command is found in PATH."""
     command = entry["command"]
-    # A bare word is looked for in PATH.
     return [*([command] if "/" in command or "\\" in command else []), *entry.get("args", ())]
 
 
-def _is_relative(word: str) -> bool:
-    return _RELATIVE.fullmatch(word) is not None
-
-
-# whether it loads
-
-
-class _AllSet(dict[str, str]):
-    """An environment in which every variable has a value."""
+class _AllVariables(dict[str, str]):
+    """An environment in which every variable has the same value."""
 
     def __init__(self, value: str) -> None:
         super().__init__()
@@ -407,21 +311,21 @@ class _AllSet(dict[str, str]):
         return self._value
 
 
-def loads(entry: Mapping[str, Any], here: Here) -> bool:
-    """Return True if our configuration would load the entry with the variables that are set here."""
-    return _check(entry, here, here.environ) is None
+def loads(entry: Mapping[str, Any], machine: Machine) -> bool:
+    """Return True if our configuration would load the entry with the variables that are set now."""
+    return _error_loading(entry, machine, machine.environ) is None
 
 
-def _problem(entry: Mapping[str, Any], here: Here) -> str | None:
+def _load_problem(entry: Mapping[str, Any], machine: Machine) -> str | None:
     """Return the reason why our configuration does not load the entry, whatever its variables are."""
-    problems = [_check(entry, here, _AllSet(value)) for value in ("1", "https://1.example")]
+    problems = [_error_loading(entry, machine, _AllVariables(value)) for value in ("1", "https://1.example")]
     return problems[0] if all(problems) else None
 
 
-def _check(entry: Mapping[str, Any], here: Here, environ: Mapping[str, str]) -> str | None:
+def _error_loading(entry: Mapping[str, Any], machine: Machine, environ: Mapping[str, str]) -> str | None:
     report = Report()
     root = Node({"x": dict(entry)}, "servers", report)
-    read_servers({"mcpServers": root}, Expander(environ, Path(here.folder)), SecretValues())
+    read_servers({"mcpServers": root}, Expander(environ, machine.folder), SecretValues())
     if not report.problems:
         return None
     path, messages = next(iter(report.problems.items()))

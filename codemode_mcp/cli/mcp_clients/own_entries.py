@@ -1,4 +1,4 @@
-"""The entries of this server in the files of clients: what each would start, or which address it would call."""
+"""The entries of this server in the files of clients: as `install` writes them, and as `doctor` finds them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,101 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.mcp_clients.dialects import LeftOut, shared
-from codemode_mcp.cli.mcp_clients.entries import is_this_server
+from codemode_mcp.cli.mcp_clients.dialects import NotImportable, common_form
+from codemode_mcp.cli.mcp_clients.entries import is_this_server, string_args
+from codemode_mcp.cli.mcp_clients.launch import PROGRAM
 from codemode_mcp.cli.mcp_clients.reading import read_clients
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from codemode_mcp.cli.mcp_clients.places import ClientName
-    from codemode_mcp.cli.mcp_clients.reading import Here, Source
+    from codemode_mcp.cli.mcp_clients.launch import Launch
+    from codemode_mcp.cli.mcp_clients.locations import ClientName, Machine
+    from codemode_mcp.cli.mcp_clients.reading import Source
 
-FROM_THE_DESKTOP: Final = ("claude-desktop", "cursor", "vscode", "windsurf", "zed")
-"""Clients that are mostly not started from a shell, and do not have its PATH."""
+DESCRIPTION: Final = "Runs programs that call the tools of all other MCP servers."
+
+DESKTOP_CLIENTS: Final = ("claude-desktop", "cursor", "vscode", "windsurf", "zed")
+"""Clients that are mostly not started from a shell, and then lack its PATH."""
+
+_START_KEYS: Final = frozenset(
+    ("type", "command", "args", "cmd", "env", "envs", "environment", "env_vars", "env_keys", "url")
+)
+"""Keys that say how a server is started or reached: those of an older entry are replaced or dropped."""
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
 _OWN_NAME: Final = re.compile(r"code-?mode", re.IGNORECASE)
+
+
+def new_entry(
+    client: ClientName,
+    launch: Launch,
+    config: str,
+    old: Mapping[str, Any] | None = None,
+    name: str = PROGRAM,
+    passed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the entry of this server for a client's file.
+
+    Args:
+        config: the absolute path of our configuration.
+        old: an entry of this server that is replaced. Its variables, and keys that do not say how it is started, stay.
+        name: the name of the entry.
+        passed: the client's references for the variables that servers behind this one need, by variable.
+    """
+    old, passed = old or {}, passed or {}
+    common = common_form(client, old)[0] if old else {}
+    command, args = launch.command, [*launch.args, "--config", config, *_serve_options(string_args(common))]
+    match client:
+        case "codex":
+            names = [*dict.fromkeys((*(old.get("env_vars") or ()), *passed))]
+            entry = {"command": command, "args": args, "required": True}
+            entry |= {"env_vars": names} if names else {}
+            entry |= {"env": old["env"]} if old.get("env") else {}
+            replaced = {"bearer_token_env_var", "http_headers", "env_http_headers", "enabled"}
+        case "opencode":
+            environment = {**passed, **(old.get("environment") or {})}
+            entry = {"type": "local", "command": [command, *args], "enabled": True}
+            entry |= {"environment": environment} if environment else {}
+            replaced = {"headers", "oauth"}
+        case "goose":
+            keys = [*dict.fromkeys((*(old.get("env_keys") or ()), *passed))]
+            entry = {"enabled": True, "type": "stdio", "name": name, "description": DESCRIPTION}
+            entry |= {"cmd": command, "args": args, "envs": old.get("envs") or {}, "env_keys": keys, "timeout": 300}
+            replaced = {"uri", "headers", "config", "enabled", "name", "description"}
+        case "copilot-cli":
+            entry = {"type": "local", "command": command, "args": args, "tools": ["*"], "deferTools": "never"}
+            entry |= _env(old, passed)
+            replaced = {"headers"}
+        case _:
+            entry = {"type": "stdio"} if client in ("vscode", "claude-code") else {}
+            entry |= {"command": command, "args": args, **_env(old, passed)}
+            if client == "claude-code":
+                # Its tool search would hide both tools until the model asks for them.
+                entry = {**entry, "env": entry.get("env", {}), "alwaysLoad": True}
+            replaced = {"serverUrl", "httpUrl", "headers", "transport", "source", "disabled", "enabled"}
+    return {**entry, **{key: value for key, value in old.items() if key not in _START_KEYS | replaced}}
+
+
+def _env(old: Mapping[str, Any], passed: Mapping[str, str]) -> dict[str, Any]:
+    env = {**passed, **(old.get("env") or {})}
+    return {"env": env} if env or "env" in old else {}
+
+
+def _serve_options(words: Sequence[str]) -> list[str]:
+    """Return the options of an older entry after `serve`, such as `--read-only`, without its configuration."""
+    if "serve" not in words:
+        return []
+    options = [*words[words.index("serve") + 1 :]]
+    kept = []
+    while options:
+        option = options.pop(0)
+        if option == "--config":
+            del options[:1]
+        elif not option.startswith("--config="):
+            kept.append(option)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +108,14 @@ class OwnEntry:
     """One entry of this server in the file of a client.
 
     Attributes:
-        client: as `install --client` has it.
-        title: of the client and scope.
+        client: the client, as `install --client` names it.
+        title: the client and the scope.
         path: the file.
-        name: by which the client calls this server.
+        name: the name of the entry.
         env: the variables of the entry, expanded.
-        folder: of the project that the entry belongs to; None for one of the user.
-        comes_with_folder: the file is part of the folder, which may be by others.
-        desktop: the client mostly has no PATH of a shell.
+        folder: the project that the entry belongs to; None for an entry of the user.
+        comes_with_folder: whether the file is part of the folder, which others may have written.
+        desktop: whether the client mostly lacks the PATH of a shell.
     """
 
     client: ClientName
@@ -53,30 +132,37 @@ class OwnEntry:
     desktop: bool = False
 
 
-def own_entries(here: Here) -> list[OwnEntry]:
+def own_entries(machine: Machine) -> list[OwnEntry]:
     """Return the entries of this server in the files of all clients. Blocks."""
     return [
         found
-        for source in read_clients(here)
-        for name, given in source.servers.items()
-        if isinstance(given, dict) and (found := _own_entry(source, str(name), given, here)) is not None
+        for source in read_clients(machine)
+        for name, entry in source.servers.items()
+        if isinstance(entry, dict) and (found := _own_entry(source, str(name), entry, machine)) is not None
     ]
 
 
-def _own_entry(source: Source, name: str, given: Mapping[str, Any], here: Here) -> OwnEntry | None:
+def _own_entry(source: Source, name: str, entry: Mapping[str, Any], machine: Machine) -> OwnEntry | None:
     assert source.client is not None
     try:
-        common, _ = shared(source.client, given)
-    except LeftOut:
+        common, _ = common_form(source.client, entry)
+    except NotImportable:
         return None
     url = common.get("url") or common.get("serverUrl") or common.get("httpUrl")
     is_http = isinstance(url, str) and common.get("command") is None and _OWN_NAME.search(name) is not None
-    if not is_http and not is_this_server(given, source.client):
+    if not is_http and not is_this_server(entry, source.client):
         return None
-    folder = source.folder
 
-    def expanded(text: object) -> str:
-        return _REFERENCE.sub(lambda match: _value(match, here, folder), str(text))
+    def value(match: re.Match[str]) -> str:
+        match match[1]:
+            case "userHome":
+                return str(machine.home)
+            case "workspaceFolder":
+                return str(source.folder or machine.folder)
+        return machine.environ.get(match[1]) or match[2] or ""
+
+    def expand(text: object) -> str:
+        return _REFERENCE.sub(value, str(text))
 
     args, env = common.get("args"), common.get("env")
     return OwnEntry(
@@ -84,20 +170,12 @@ def _own_entry(source: Source, name: str, given: Mapping[str, Any], here: Here) 
         source.title,
         source.path,
         name,
-        command=None if is_http else expanded(common["command"]),
-        args=tuple(map(expanded, args)) if isinstance(args, list) else (),
-        env={str(key): expanded(each) for key, each in env.items()} if isinstance(env, dict) else {},
-        url=expanded(url) if is_http else None,
-        folder=folder,
+        command=None if is_http else expand(common["command"]),
+        args=tuple(map(expand, args)) if isinstance(args, list) else (),
+        env={str(key): expand(each) for key, each in env.items()} if isinstance(env, dict) else {},
+        url=expand(url) if is_http else None,
+        folder=source.folder,
         disabled=common.get("disabled") is True or common.get("enabled") is False,
         comes_with_folder=source.scope == "project",
-        desktop=source.client in FROM_THE_DESKTOP,
+        desktop=source.client in DESKTOP_CLIENTS,
     )
-
-
-def _value(match: re.Match[str], here: Here, folder: Path | None) -> str:
-    if match[1] == "userHome":
-        return str(here.home)
-    if match[1] == "workspaceFolder":
-        return str(folder or here.folder)
-    return here.environ.get(match[1]) or match[2] or ""

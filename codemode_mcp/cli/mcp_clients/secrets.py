@@ -1,4 +1,4 @@
-"""Server entries without their literal secrets, and with variables in their place. Pure."""
+"""Server entries without their literal secrets, or with variables in place of them. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import HIDDEN, without_tokens
+from codemode_mcp.cli.mcp_clients.json_values import map_strings
 from codemode_mcp.config.literals import PLAIN_VALUES, REFERENCE, SCHEME, WORD, Secret, secrets_of
 
 if TYPE_CHECKING:
@@ -14,103 +15,90 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Gives out names of variables: one for each thing, never the same for two. The mutable state is `taken`."""
+class VariableNames:
+    """Chooses names of environment variables: one name for each value, and no name for two values.
+
+    `taken` is the mutable state: the value that each name stands for.
+    """
 
     taken: dict[str, Hashable] = field(default_factory=dict)
 
-    def give(self, hint: str, server: str, thing: Hashable, *, own: bool) -> str:
-        """Return the name for `thing`: what the hint says, with the server's name in front of it where that is needed.
+    def name_for(self, hint: str, server: str, value: Hashable, *, short: bool) -> str:
+        """Return the name for a value, made of the hint, with the server's name as a prefix where needed.
 
         Args:
-            own: whether the hint alone is clear enough, if nothing else has that name already.
+            short: whether the hint alone is clear enough, unless it is taken.
         """
         hint, prefix = variable_name(hint), variable_name(server)
         full = hint if f"{hint}_".startswith(f"{prefix}_") else f"{prefix}_{hint}"
-        names = [*([hint] if own else []), full, *(f"{full}_{number}" for number in range(2, len(self.taken) + 3))]
-        name = next(each for each in names if self.taken.get(each, thing) == thing)
-        self.taken[name] = thing
+        names = [*([hint] if short else []), full, *(f"{full}_{number}" for number in range(2, len(self.taken) + 3))]
+        name = next(each for each in names if self.taken.get(each, value) == value)
+        self.taken[name] = value
         return name
 
 
 def variable_name(text: str) -> str:
-    """`text` as variables are called: `api-key` and `apiKey` are `API_KEY`."""
+    """Return the text in the form of a variable's name: `api-key` and `apiKey` become `API_KEY`."""
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) and (text.isupper() or text.islower()):
         name = text.upper()
     else:
         name = "_".join(WORD.findall(text)).upper()
-    if not name:
-        return "VALUE"
-    return name if not name[0].isdigit() else f"_{name}"
+    return f"_{name}" if name[:1].isdigit() else name or "VALUE"
 
 
 def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry as it may be shown. More is hidden than is certainly secret: all literal values of `env` and
-    `headers` but for words like `true`."""
-    shown: dict[str, Any] = _changed(
-        entry, secrets_of(entry), lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN
-    )
+    """Return the entry as it may be shown.
+
+    More is hidden than is certainly secret: every literal value of `env` and `headers` except words like `true`.
+    """
+    shown = _replace_secrets(entry, lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN)
     for table in ("env", "headers"):
         if isinstance(shown.get(table), dict):
             shown[table] = {
-                key: _hidden(value) if isinstance(value, str) else value for key, value in shown[table].items()
+                key: _hide_literals(value) if isinstance(value, str) else value for key, value in shown[table].items()
             }
-    tokenless: dict[str, Any] = mapped(shown, without_tokens)
+    tokenless: dict[str, Any] = map_strings(shown, without_tokens, keys=True)
     return tokenless
 
 
 def with_variables(
-    entry: Mapping[str, Any], server: str, names: Names
+    entry: Mapping[str, Any], server: str, names: VariableNames
 ) -> tuple[dict[str, Any], tuple[tuple[str, Secret], ...]]:
-    """Return the entry with a reference to a variable for each literal secret, and which is for which."""
-    given: list[tuple[str, Secret]] = []
+    """Return the entry with a reference to a variable for each literal secret, and the secret of each variable."""
+    uses: list[tuple[str, Secret]] = []
 
-    def refer(secret: Secret, text: str) -> str:
+    def reference(secret: Secret, text: str) -> str:
         if text.startswith(":-"):
             return ""
-        own = secret.hint == secret.hint.upper() and "_" in secret.hint
-        name = names.give(re.sub(r"(?i)^x-", "", secret.hint), server, ("value", text), own=own)
-        given.append((name, secret))
+        short = secret.hint == secret.hint.upper() and "_" in secret.hint
+        name = names.name_for(re.sub(r"(?i)^x-", "", secret.hint), server, ("value", text), short=short)
+        uses.append((name, secret))
         return f"${{{name}}}"
 
-    return _changed(entry, secrets_of(entry), refer), tuple(given)
+    return _replace_secrets(entry, reference), tuple(uses)
 
 
-def _changed(
-    entry: Mapping[str, Any], secrets: list[Secret], replacement: Callable[[Secret, str], str]
-) -> dict[str, Any]:
-    """Return a copy of the entry with something else in the place of each secret."""
-    changed: dict[str, Any] = mapped(dict(entry), str)
+def _replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
+    """Return a copy of the entry with a replacement for each literal secret."""
+    changed: dict[str, Any] = map_strings(dict(entry), str)
     by_text: dict[tuple[str | int, ...], list[Secret]] = {}
-    for secret in secrets:
+    for secret in secrets_of(entry):
         by_text.setdefault(secret.keys, []).append(secret)
-    for keys, each in by_text.items():
+    for keys, secrets in by_text.items():
         holder: Any = changed
         for key in keys[:-1]:
             holder = holder[key]
         text = holder[keys[-1]]
         pieces, at = [], 0
-        for secret in each:
+        for secret in secrets:
             pieces += [text[at : secret.begin], replacement(secret, text[secret.begin : secret.end])]
             at = secret.end
         holder[keys[-1]] = "".join(pieces) + text[at:]
     return changed
 
 
-def mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """JSON with something else for each of its texts and keys."""
-    match value:
-        case str():
-            return change(value)
-        case list():
-            return [mapped(item, change) for item in value]
-        case dict():
-            return {change(key): mapped(item, change) for key, item in value.items()}
-    return value
-
-
-def _hidden(text: str) -> str:
-    """Return a value without whatever is literal in it, but for words that give nothing away."""
+def _hide_literals(text: str) -> str:
+    """Return a value with its references only, and words that reveal nothing."""
     if text.lower() in PLAIN_VALUES:
         return text
     scheme = SCHEME.match(text)

@@ -1,54 +1,49 @@
-"""Taking an installation in a client's file back: a plan as a value, then the change."""
+"""Takes an installation back: plans the change of the client's file, then carries it out."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.cli.mcp_clients import installed
-from codemode_mcp.cli.mcp_clients.dialects import shared
-from codemode_mcp.cli.mcp_clients.entries import is_this_server
-from codemode_mcp.cli.mcp_clients.installing import (
-    BYTE_ORDER_MARK,
-    Change,
-    File,
-    RefusedError,
-    content,
-    empty_for,
-    read,
-    servers_in,
-)
-from codemode_mcp.config.edit import ChangedMeanwhileError, replace_file
+from codemode_mcp.cli.mcp_clients import install_records
+from codemode_mcp.cli.mcp_clients.client_files import BYTE_ORDER_MARK, Change, Document, read_bytes
+from codemode_mcp.cli.mcp_clients.dialects import common_form
+from codemode_mcp.cli.mcp_clients.entries import is_this_server, string_args
+from codemode_mcp.cli.mcp_clients.installing import RefusedError, read_document
+from codemode_mcp.cli.mcp_clients.reading import source_of
+from codemode_mcp.config.edit import ChangedMeanwhileError
 from codemode_mcp.config.formats import with_members
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    from codemode_mcp.cli.mcp_clients.places import Place
+    from codemode_mcp.cli.mcp_clients.install_records import InstallRecord
+    from codemode_mcp.cli.mcp_clients.locations import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
-    """Changes that take an installation back.
+class UndoPlan:
+    """The effects of taking an installation back.
 
     Attributes:
-        change: None where nothing of ours is there.
-        removes: whether the file goes, as it was not there before.
-        whole: whether it becomes as it was before, to the byte.
-        removed: names of entries of ours that go.
-        restored: names of servers that come back.
-        lost: names of servers whose entries cannot be found any more; our configuration has them.
-        occupied: names of servers that do not come back, as there is another of the name.
-        config: our configuration, which has them.
-        recorded: whether it is known what was moved.
+        change: the change of the client's file; None if this server is not in it.
+        removes_file: whether the file is deleted, because it did not exist before.
+        exact: whether the file becomes as it was before, byte for byte.
+        removed: names of our entries that are removed.
+        restored: names of the servers that are put back.
+        lost: names of moved servers whose entries were not found; our configuration still has them.
+        occupied: names of moved servers that are not put back, because the client has other servers of these names.
+        config: our configuration, which has the moved servers.
+        recorded: whether there is a record of the servers that were moved.
     """
 
     change: Change | None
-    removes: bool = False
-    whole: bool = False
+    removes_file: bool = False
+    exact: bool = False
     removed: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -57,114 +52,117 @@ class Undoing:
     recorded: bool = True
 
 
-def plan_undo(place: Place, file: File, records: Path) -> Undoing:
-    """Plan the removal of an installation.
+def plan_undo(location: Location, document: Document, records: Path) -> UndoPlan:
+    """Plan taking an installation back.
 
     Raises:
-        RefusedError: it cannot be done.
+        RefusedError: the file cannot be changed.
     """
-    known = installed.read(records, file.path, place.keys)
-    servers = servers_in(file, place.keys)
-    own = tuple(name for name, given in servers.items() if is_this_server(given, place.client))
-    config = known.config if known is not None else None
-    if (file.data is None and (known is None or not known.moved)) or (not own and known is None):
-        return Undoing(None)
-    if known is not None and known.unbroken and file.data is not None and installed.digest(file.data) == known.after:
-        if known.origin is None:
-            return Undoing(file.becoming(""), removes=True, whole=True, removed=own, config=config)
-        origin = _copy(type(file.path)(known.origin))
-        if origin is not None and installed.digest(origin) == known.origin_digest:
-            text = origin.decode().removeprefix(BYTE_ORDER_MARK)
-            return Undoing(
-                file.becoming(text), whole=True, removed=own, restored=tuple(known.moved), config=config
-            )  # fmt: skip
-    return _piece_by_piece(place, file, own, known)
+    record = install_records.read(install_records.record_file(records, document.path, location.keys))
+    servers = source_of(location, document).servers
+    own = tuple(name for name, entry in servers.items() if is_this_server(entry, location.client))
+    if (document.data is None and (record is None or not record.moved)) or (not own and record is None):
+        return UndoPlan(None)
+    if record is not None and document.data is not None:
+        is_unchanged = record.unbroken and install_records.digest(document.data) == record.after
+        if is_unchanged and record.origin is None:
+            return UndoPlan(document.change_to(""), removes_file=True, exact=True, removed=own, config=record.config)
+        if is_unchanged and (text := _original_text(record)) is not None:
+            restored = tuple(record.moved)
+            return UndoPlan(document.change_to(text), exact=True, removed=own, restored=restored, config=record.config)
+    return _plan_by_entries(location, document, servers, own, record)
 
 
-def _piece_by_piece(
-    place: Place, file: File, own: tuple[str, ...], known: installed.Installed | None
-) -> Undoing:  # fmt: skip
-    """Take our entry out of a file that was changed since, and put the moved entries back."""
-    servers = servers_in(file, place.keys)
+def _original_text(record: InstallRecord) -> str | None:
+    """Return the text of the file before the installation; None if the backup is gone or changed."""
+    try:
+        origin = read_bytes(Path(record.origin or ""))
+    except SourceError:
+        return None
+    if install_records.digest(origin) != record.origin_digest:
+        return None
+    return origin.decode().removeprefix(BYTE_ORDER_MARK)
+
+
+def _plan_by_entries(
+    location: Location,
+    document: Document,
+    servers: Mapping[str, Any],
+    own: tuple[str, ...],
+    record: InstallRecord | None,
+) -> UndoPlan:
+    """Plan removing our entry from a file that was changed since, and putting the moved entries back."""
     back: dict[str, Any] = {}
     lost: list[str] = []
     occupied: list[str] = []
-    copies: dict[str, Mapping[str, Any]] = {}
-    for name, copy in (known.moved if known is not None else {}).items():
-        if copy not in copies:
-            copies[copy] = _entries_in(type(file.path)(copy), place)
+    backups: dict[str, Mapping[str, Any]] = {}
+    for name, backup in (record.moved if record is not None else {}).items():
+        if backup not in backups:
+            backups[backup] = _entries_in(Path(backup), location)
+        entries = backups[backup]
         if name in servers and name not in own:
-            if servers[name] != copies[copy].get(name):
+            if servers[name] != entries.get(name):
                 occupied.append(name)
-        elif name in copies[copy]:
-            back[name] = copies[copy][name]
+        elif name in entries:
+            back[name] = entries[name]
         else:
             lost.append(name)
     try:
-        text = with_members(place.format, file.text, place.keys, back, own)
+        text = with_members(location.format, document.text, location.keys, back, own)
     except SourceError as error:
-        raise RefusedError(f"{file.path} {error}") from None
-    return Undoing(
-        file.becoming(text) if text != file.text else None,
+        raise RefusedError(f"{document.path} {error}") from None
+    if record is not None:
+        config: str | None = record.config
+    else:
+        words = string_args(common_form(location.client, servers[own[0]])[0])
+        config = next((value for option, value in pairwise(words) if option == "--config"), None)
+    return UndoPlan(
+        document.change_to(text) if text != document.text else None,
         removed=own,
         restored=tuple(back),
         lost=tuple(lost),
         occupied=tuple(occupied),
-        config=known.config if known is not None else _config_of(shared(place.client, servers[own[0]])[0]),
-        recorded=known is not None,
+        config=config,
+        recorded=record is not None,
     )
 
 
-def _config_of(entry: Mapping[str, Any]) -> str | None:
-    """Return the configuration that an entry of ours names."""
-    args = entry.get("args")
-    words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
-    return next((after for word, after in pairwise(words) if word == "--config"), None)
-
-
-def _copy(path: Path) -> bytes | None:
+def _entries_in(backup: Path, location: Location) -> Mapping[str, Any]:
     try:
-        return content(path)
-    except (OSError, SourceError):
-        return None
-
-
-def _entries_in(path: Path, place: Place) -> Mapping[str, Any]:
-    try:
-        return servers_in(read(path, empty_for(place.client), place.format), place.keys)
+        return source_of(location, read_document(location, backup)).servers
     except RefusedError:
         return {}
 
 
-def undo(undoing: Undoing, place: Place, path: Path, records: Path) -> Path | None:
-    """Take an installation back; the copy of the file before.
+def undo(plan: UndoPlan, location: Location, path: Path, records: Path) -> Path | None:
+    """Carry out a plan. Return the backup of the changed file.
+
+    Args:
+        path: the client's file, behind symbolic links.
 
     Raises:
         RefusedError: nothing was changed.
         ChangedMeanwhileError: nothing was changed, since another program has changed the file.
     """
     backup = None
+    change = plan.change
     try:
-        change = undoing.change
-        with installed.alone(records):
-            if change is not None and undoing.removes:
-                if content(change.path) != change.before:
+        with install_records.locked(records):
+            if change is not None and plan.removes_file:
+                if change.path.exists() and change.path.read_bytes() != change.before:
                     raise ChangedMeanwhileError
-                change.path.unlink()
+                change.path.unlink(missing_ok=True)
             elif change is not None:
-                backup = replace_file(change.path, change.before, change.text)
-            installed.forget(records, path, place.keys)
+                backup = change.write()
+            install_records.write(install_records.record_file(records, path, location.keys), None)
     except OSError as error:
         raise RefusedError(f"{path} could not be written: {error.strerror}; nothing was changed") from None
     return backup
 
 
-def way_back(path: Path, backup: Path | None, windows: bool) -> str:
-    """Return the command that puts the file before in its place."""
-    import shlex
-
-    if backup is None:
-        return f'del "{path}"' if windows else f"rm {shlex.quote(str(path))}"
+def restore_command(path: Path, backup: Path | None, *, windows: bool) -> str:
+    """Return the shell command that restores the previous file."""
     if windows:
-        return f'copy /Y "{backup}" "{path}"'
-    return f"cp -p {shlex.quote(str(backup))} {shlex.quote(str(path))}"
+        return f'copy /Y "{backup}" "{path}"' if backup is not None else f'del "{path}"'
+    quoted = shlex.quote(str(path))
+    return f"cp -p {shlex.quote(str(backup))} {quoted}" if backup is not None else f"rm {quoted}"

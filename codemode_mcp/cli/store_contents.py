@@ -1,4 +1,4 @@
-"""Contents of the store of a configuration, for `codemode-mcp runs`, which reads it and never makes one."""
+"""The contents of a configuration's store, for `codemode-mcp runs`, which only reads it and never creates one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     from codemode_mcp.settings import StoreSettings
 
-LOOK_SECONDS = 10.0
-"""Seconds to read a database."""
+READ_SECONDS = 10.0
+"""Timeout for reading a database."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """Contents of a store.
+class StoreContents:
+    """The runs in a store.
 
     Attributes:
-        name: empty where there is no store, or it was not looked at.
-        runs, totals: as serving processes tell them.
-        problem: why it could not be looked at.
+        name: the name of the store; empty if there is none, or it was not read.
+        runs, totals: in the form in which serving processes report them.
+        problem: why the store could not be read.
     """
 
     name: str = ""
@@ -38,8 +38,12 @@ class Stored:
     problem: str | None = None
 
 
-def look(config: str | None, known: Collection[str]) -> Stored:
-    """Return the store that `serve` with this configuration would use, unless it is one of those `known` by name."""
+def read_store(config: str | None, known: Collection[str]) -> StoreContents:
+    """Return the contents of the store that `serve` would use with this configuration.
+
+    Args:
+        known: names of stores that were reported by serving processes. They are not read.
+    """
     from codemode_mcp.cli.confirming import refuse_unknown
     from codemode_mcp.config import find_config, load_store
     from codemode_mcp.config.trust import Gate
@@ -52,18 +56,19 @@ def look(config: str | None, known: Collection[str]) -> Stored:
         path = find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
         settings = load_store(path, environ=os.environ, admit=gate.admit) or StoreSettings("sqlite")
     except ConfigError as error:
-        return Stored(problem=f"the store of suspended runs was not looked at: {error.problems[0]}")
+        return StoreContents(problem=f"the store of suspended runs was not read: {error.problems[0]}")
     if settings.kind == "memory":
-        return Stored()
-    name = name_of(settings, state_dir())
-    # Errors are part of the answer; logging is not set up, so records would go to the terminal.
+        return StoreContents()
+    folder = state_dir()
+    name = name_of(settings, folder)
+    if name in known or (settings.kind == "sqlite" and not file_of(settings, folder).is_file()):
+        return StoreContents()
+    # Errors are part of the result. Without a handler, log records would go to the terminal.
     logging.getLogger("codemode_mcp").addHandler(logging.NullHandler())
-    if name in known or (settings.kind == "sqlite" and not file_of(settings, state_dir()).is_file()):
-        return Stored()
-    return anyio.run(_look, settings, name, state_dir())
+    return anyio.run(_read, settings, name, folder)
 
 
-async def _look(settings: StoreSettings, name: str, folder: Path) -> Stored:
+async def _read(settings: StoreSettings, name: str, folder: Path) -> StoreContents:
     from codemode_mcp.control.answers import place_of_stored, run_report, store_report
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.stores.opening import open_database
@@ -71,21 +76,16 @@ async def _look(settings: StoreSettings, name: str, folder: Path) -> Stored:
     from codemode_mcp.stores.seal import Seal
 
     try:
-        with anyio.fail_after(LOOK_SECONDS):
+        with anyio.fail_after(READ_SECONDS):
             async with open_database(settings, wall=time.time, folder=folder) as database:
-                store = DurableStore(
-                    database,
-                    Seal(settings.encryption_keys),
-                    CodeModeSettings(),
-                    clock=time.monotonic,
-                    kind=settings.kind,
-                )
+                seal = Seal(settings.encryption_keys)
+                store = DurableStore(database, seal, CodeModeSettings(), clock=time.monotonic, kind=settings.kind)
                 views, totals = await store.views(), await store.totals()
     except StoreUnavailable as error:
-        return Stored(problem=error.detail)
+        return StoreContents(problem=error.detail)
     except CodeModeError as error:
-        return Stored(problem=error.message)
+        return StoreContents(problem=error.message)
     except TimeoutError:
-        return Stored(problem=f"the store {name} has not answered within {LOOK_SECONDS:g} s; try again")
+        return StoreContents(problem=f"the store {name} has not answered within {READ_SECONDS:g} s; try again")
     runs = tuple(run_report(view, place_of_stored(view), lambda _: False) for view in views)
-    return Stored(name, runs, {"kind": settings.kind, "name": name, **store_report(totals)})
+    return StoreContents(name, runs, {"kind": settings.kind, "name": name, **store_report(totals)})

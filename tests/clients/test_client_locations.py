@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from codemode_mcp.cli.mcp_clients.places import CLIENTS, find, places
+from codemode_mcp.cli.mcp_clients.locations import CLIENTS, Machine, install_location, locations
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
-    from codemode_mcp.cli.mcp_clients.places import ClientName, System
+    from codemode_mcp.cli.mcp_clients.locations import ClientName, System
 
 HOME = PurePosixPath("/home/me")
 MAC = PurePosixPath("/Users/me")
@@ -21,14 +21,18 @@ ROAMING = r"C:\Users\me\AppData\Roaming"
 PACKAGED = r"C:\Users\me\AppData\Local\Packages\Claude_pzs8sxrjxfjjc\LocalCache\Roaming\Claude"
 
 
+def machine(system: System, home: PurePath, environ: dict[str, str] | None = None) -> Machine:
+    return Machine(system, home, environ or {}, home / "work")  # type: ignore[arg-type]
+
+
 def paths(
     client: ClientName, system: System, home: PurePath, environ: dict[str, str] | None = None
 ) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    for place in places(client, system, home, environ or {}, home / "work"):
-        assert place.client == client
-        assert type(place.path) is type(home)
-        found.setdefault(place.scope, []).append((str(place.path), place.keys))
+    for location in locations(client, machine(system, home, environ)):
+        assert location.client == client
+        assert type(location.path) is type(home)
+        found.setdefault(location.scope, []).append((str(location.path), location.keys))
     return found
 
 
@@ -90,19 +94,19 @@ def test_vs_code_has_mcp_json_and_formerly_its_settings(system: System, home: Pu
 
 
 def test_a_server_belongs_where_the_client_that_is_here_keeps_its_own() -> None:
-    def user_place(client: ClientName, system: System, home: PurePath, *there: str) -> str:
-        place = find(client, "user", system, home, {}, home, lambda path: str(path) in there)
-        assert place is not None
-        return str(place.path.parent)
+    def user_folder(client: ClientName, system: System, home: PurePath, *there: str) -> str:
+        location = install_location(client, "user", machine(system, home), lambda path: str(path) in there)
+        assert location is not None
+        return str(location.path.parent)
 
-    assert user_place("claude-desktop", "win32", WINDOWS) == rf"{ROAMING}\Claude"
-    assert user_place("claude-desktop", "win32", WINDOWS, PACKAGED, rf"{ROAMING}\Claude") == PACKAGED
-    assert user_place("vscode", "linux", HOME) == "/home/me/.config/Code/User"
+    assert user_folder("claude-desktop", "win32", WINDOWS) == rf"{ROAMING}\Claude"
+    assert user_folder("claude-desktop", "win32", WINDOWS, PACKAGED, rf"{ROAMING}\Claude") == PACKAGED
+    assert user_folder("vscode", "linux", HOME) == "/home/me/.config/Code/User"
     insiders = "/home/me/.config/Code - Insiders/User"
-    assert user_place("vscode", "linux", HOME, insiders) == insiders
+    assert user_folder("vscode", "linux", HOME, insiders) == insiders
     for client in CLIENTS:
         for scope in ("user", "project", "local"):
-            place = find(client, scope, "linux", HOME, {}, HOME, lambda _: True)
-            assert place is None or (place.scope == scope and place.keys != ("mcp", "servers"))
-    assert find("claude-desktop", "project", "linux", HOME, {}, HOME, lambda _: True) is None
-    assert find("cursor", "local", "linux", HOME, {}, HOME, lambda _: True) is None
+            location = install_location(client, scope, machine("linux", HOME), lambda _: True)
+            assert location is None or (location.scope == scope and location.keys != ("mcp", "servers"))
+    assert install_location("claude-desktop", "project", machine("linux", HOME), lambda _: True) is None
+    assert install_location("cursor", "local", machine("linux", HOME), lambda _: True) is None

@@ -1,0 +1,128 @@
+"""Records of what `install` has changed in the files of clients, so that `--undo` can restore them byte for byte.
+
+A record holds no server entry and no secret, only names and the path of the backup that has the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from upstream_clients.private_files import make_private_folder, open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from codemode_mcp.cli.mcp_clients.client_files import Change
+
+
+@dataclass(frozen=True, slots=True)
+class InstallRecord:
+    """The installation of this server in one file of a client.
+
+    Attributes:
+        path: the client's file.
+        name: the name of our entry.
+        after: the SHA-256 of the file after the installation.
+        origin: the backup of the file before the first of several installations in a row. None if there was no file, or
+            if the file was changed between two of them (see `unbroken`).
+        origin_digest: the SHA-256 of that backup.
+        unbroken: whether `origin` is the file before the first installation.
+        moved: names of the servers that were moved behind this one, each with the backup that has its entry.
+        config: our configuration, which has the moved servers now.
+    """
+
+    path: str
+    name: str
+    after: str
+    origin: str | None
+    origin_digest: str | None
+    unbroken: bool
+    moved: Mapping[str, str] = field(default_factory=dict)
+    config: str = ""
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def record_file(folder: Path, path: Path, keys: Sequence[str]) -> Path:
+    """Return the file for the record of one location."""
+    return folder / f"{digest(json.dumps([str(path), *keys]).encode('utf-8', 'surrogatepass'))[:24]}.json"
+
+
+def next_record(
+    last: InstallRecord | None, change: Change, name: str, backup: Path | None, moved: Sequence[str], config: str
+) -> InstallRecord:
+    """Return the record after one more installation."""
+    before = change.before
+    origin = None if backup is None else str(backup)
+    new = InstallRecord(
+        path=str(change.path),
+        name=name,
+        after=digest(change.text.encode()),
+        origin=origin,
+        origin_digest=None if before is None else digest(before),
+        unbroken=True,
+        moved=dict.fromkeys(moved, origin) if origin is not None else {},
+        config=config,
+    )
+    if last is None:
+        return new
+    if last.moved and not new.moved:
+        new = replace(new, config=last.config)  # which has the moved servers
+    new = replace(new, moved={**last.moved, **new.moved})
+    if before is not None and digest(before) == last.after:
+        return replace(new, origin=last.origin, origin_digest=last.origin_digest, unbroken=last.unbroken)
+    return replace(new, unbroken=False)
+
+
+def read(file: Path) -> InstallRecord | None:
+    """Return a record; None if it is missing or damaged."""
+    try:
+        with open_private(file) as opened:
+            found = InstallRecord(**json.loads(opened.read()))
+    except (OSError, ValueError, TypeError):
+        return None
+    texts = (found.path, found.name, found.after, found.config, *found.moved, *found.moved.values())
+    return found if all(isinstance(each, str) for each in texts) else None
+
+
+def write(file: Path, record: InstallRecord | None) -> None:
+    """Replace a record, or delete it for None."""
+    if record is None:
+        file.unlink(missing_ok=True)
+        return
+    make_private_folder(file.parent)
+    handle, name = tempfile.mkstemp(dir=file.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as opened:
+        json.dump(asdict(record), opened, indent=2)
+    os.replace(name, file)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock on the files of clients and their records.
+
+    Where the system or the file system has no such lock, only the checks before each step protect them.
+    """
+    make_private_folder(folder)
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,37 @@
+"""Walks through JSON values: change, find and collect what is in them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+def value_at(value: Any, keys: Iterable[str]) -> Any:
+    """Return the value at nested keys; None if one of them is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def map_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+    """Return a copy with every string changed, and with `keys` every key too."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [map_strings(item, change, keys=keys) for item in value]
+        case dict():
+            return {change(key) if keys else key: map_strings(item, change, keys=keys) for key, item in value.items()}
+    return value
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every string that is not a key."""
+    match value:
+        case str():
+            yield value
+        case list() | dict():
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from strings_in(item)

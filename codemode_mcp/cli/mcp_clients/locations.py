@@ -1,0 +1,261 @@
+"""The files in which each MCP client keeps its servers, on each system. Pure: the machine is an argument."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from codemode_mcp.config.formats import format_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from codemode_mcp.config.formats import Format
+
+ClientName = Literal[
+    "claude-desktop",
+    "claude-code",
+    "cursor",
+    "vscode",
+    "windsurf",
+    "codex",
+    "gemini-cli",
+    "opencode",
+    "copilot-cli",
+    "zed",
+    "goose",
+    "qwen-code",
+]
+
+CLIENTS: Final[tuple[ClientName, ...]] = get_args(ClientName)
+
+TITLES: Final[Mapping[ClientName, str]] = {
+    "claude-desktop": "Claude Desktop",
+    "claude-code": "Claude Code",
+    "cursor": "Cursor",
+    "vscode": "VS Code",
+    "windsurf": "Windsurf",
+    "codex": "Codex",
+    "gemini-cli": "Gemini CLI",
+    "opencode": "opencode",
+    "copilot-cli": "GitHub Copilot CLI",
+    "zed": "Zed",
+    "goose": "Goose",
+    "qwen-code": "Qwen Code",
+}
+
+OWN_CODE_MODE: Final[tuple[ClientName, ...]] = ("codex", "opencode")
+"""Clients whose model can write programs that call tools without this server."""
+
+System = Literal["linux", "darwin", "win32"]
+
+Scope = Literal["user", "project", "local"]
+
+VSCODE_SETTINGS_KEYS: Final = ("mcp", "servers")
+"""Keys of the servers in VS Code's `settings.json`, which versions without `mcp.json` used."""
+
+ZED_KEYS: Final = ("context_servers",)
+
+_MSIX_PACKAGE: Final = "Claude_pzs8sxrjxfjjc"
+"""Package of Claude Desktop on Windows since 2026. Windows redirects its writes under APPDATA to this folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Everything on which the locations of client files depend.
+
+    Attributes:
+        home: the user's home folder.
+        folder: the project folder, usually the working directory.
+    """
+
+    system: System
+    home: Path
+    environ: Mapping[str, str]
+    folder: Path
+
+    def variable_path(self, variable: str) -> Path | None:
+        """Return the folder that an environment variable names; None unless it is an absolute path."""
+        text = self.environ.get(variable, "")
+        flavour = PureWindowsPath if self.system == "win32" else PurePosixPath
+        return type(self.home)(text) if flavour(text).is_absolute() else None
+
+    @property
+    def xdg_config(self) -> Path:
+        return self.variable_path("XDG_CONFIG_HOME") or self.home / ".config"
+
+    @property
+    def applications(self) -> Path:
+        """The folder for configuration of the user's applications."""
+        if self.system == "win32":
+            return self.variable_path("APPDATA") or self.home / "AppData" / "Roaming"
+        return self.home / "Library" / "Application Support" if self.system == "darwin" else self.xdg_config
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One object of servers in one file of a client.
+
+    Attributes:
+        scope: `user` (for everything the user does), `project` (for one folder), or `local` (for one folder, but in the
+            user's own file, as Claude Code has it).
+        path: the absolute path of the file, which may not exist.
+        keys: the keys from the root of the file to the object of servers by name: `("mcpServers",)`, `("servers",)`,
+            `("projects", "/home/me/work", "mcpServers")`, `("mcp", "servers")`.
+        folder: the folder that `project` and `local` servers belong to.
+        documented: whether the client's documentation names this file. Other builds of the client use other files.
+    """
+
+    client: ClientName
+    scope: Scope
+    path: Path
+    keys: tuple[str, ...]
+    folder: Path | None = None
+    documented: bool = True
+
+    @property
+    def format(self) -> Format:
+        return format_of(self.path)
+
+    @property
+    def empty_text(self) -> str:
+        """The text of a new file, as the client would begin it."""
+        if self.format != "json":
+            return ""
+        schema = {"$schema": "https://opencode.ai/config.json"} if self.client == "opencode" else {}
+        indent = "\t" if self.client == "vscode" else 2
+        return json.dumps({**schema, self.keys[0]: {}}, indent=indent) + "\n"
+
+
+def locations(client: ClientName, machine: Machine) -> tuple[Location, ...]:
+    """Return all locations of a client: those of the user first, and within one scope the likeliest first."""
+    home, folder = machine.home, machine.folder
+    match client:
+        case "claude-desktop":
+            return tuple(
+                Location(client, "user", base / "claude_desktop_config.json", ("mcpServers",), documented=documented)
+                for base, documented in _claude_desktop_folders(machine)
+            )
+        case "claude-code":
+            file = (machine.variable_path("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
+            return (
+                Location(client, "user", file, ("mcpServers",)),
+                *(
+                    Location(client, "local", file, ("projects", key, "mcpServers"), folder)
+                    for key in project_keys(folder)
+                ),
+                Location(client, "project", folder / ".mcp.json", ("mcpServers",), folder),
+            )
+        case "cursor":
+            return (
+                Location(client, "user", home / ".cursor" / "mcp.json", ("mcpServers",)),
+                Location(client, "project", folder / ".cursor" / "mcp.json", ("mcpServers",), folder),
+            )
+        case "vscode":
+            bases = _vscode_folders(machine)
+            inner, keys = folder / ".vscode", VSCODE_SETTINGS_KEYS
+            return (
+                *(Location(client, "user", base / "mcp.json", ("servers",), documented=known) for base, known in bases),
+                *(Location(client, "user", base / "settings.json", keys, documented=False) for base, _ in bases),
+                Location(client, "project", inner / "mcp.json", ("servers",), folder),
+                Location(client, "project", inner / "settings.json", keys, folder, documented=False),
+            )
+        case "windsurf":
+            base = home / ".codeium"
+            return (
+                Location(client, "user", base / "windsurf" / "mcp_config.json", ("mcpServers",)),
+                Location(client, "user", base / "windsurf-next" / "mcp_config.json", ("mcpServers",), documented=False),
+                # Windsurf's plugins for other editors use this file.
+                Location(client, "user", base / "mcp_config.json", ("mcpServers",), documented=False),
+            )
+        case "codex":
+            base = machine.variable_path("CODEX_HOME") or home / ".codex"
+            return (
+                Location(client, "user", base / "config.toml", ("mcp_servers",)),
+                Location(client, "project", folder / ".codex" / "config.toml", ("mcp_servers",), folder),
+            )
+        case "gemini-cli" | "qwen-code":
+            name = ".gemini" if client == "gemini-cli" else ".qwen"
+            return (
+                Location(client, "user", home / name / "settings.json", ("mcpServers",)),
+                Location(client, "project", folder / name / "settings.json", ("mcpServers",), folder),
+            )
+        case "opencode":
+            base = machine.xdg_config / "opencode"
+            names = (("opencode.jsonc", False), ("opencode.json", True))
+            return (
+                *(Location(client, "user", base / name, ("mcp",), documented=known) for name, known in names),
+                *(
+                    Location(client, "project", folder / name, ("mcp",), folder, documented=known)
+                    for name, known in names
+                ),
+            )
+        case "copilot-cli":
+            base = machine.variable_path("COPILOT_HOME") or home / ".copilot"
+            return (
+                Location(client, "user", base / "mcp-config.json", ("mcpServers",)),
+                Location(client, "project", folder / ".github" / "mcp.json", ("mcpServers",), folder),
+            )
+        case "zed":
+            bases = _zed_folders(machine)
+            return (
+                *(
+                    Location(client, "user", base / "settings.json", ZED_KEYS, documented=known)
+                    for base, known in bases
+                ),
+                Location(client, "project", folder / ".zed" / "settings.json", ZED_KEYS, folder),
+            )
+        case "goose":
+            windows = machine.applications / "Block" / "goose" / "config"
+            base = windows if machine.system == "win32" else machine.xdg_config / "goose"
+            return (Location(client, "user", base / "config.yaml", ("extensions",)),)
+
+
+def install_location(
+    client: ClientName, scope: Scope, machine: Machine, exists: Callable[[Path], bool]
+) -> Location | None:
+    """Return the location to install into: where the client keeps servers, else where its documentation says.
+
+    None if the client has no servers of this scope. Files that only older versions read are left out.
+    """
+    found = [each for each in locations(client, machine) if each.scope == scope and each.keys != VSCODE_SETTINGS_KEYS]
+    # Locations in one folder are told apart by their file, others by their folder.
+    same_folder = len({each.path.parent for each in found}) < len(found)
+    existing = (each for each in found if exists(each.path if same_folder else each.path.parent))
+    return next(existing, next((each for each in found if each.documented), None))
+
+
+def project_keys(folder: Path) -> tuple[str, ...]:
+    """Return the keys that Claude Code may use for a folder. Newer versions write slashes on Windows too."""
+    return tuple(dict.fromkeys((folder.as_posix(), str(folder))))
+
+
+def _claude_desktop_folders(machine: Machine) -> tuple[tuple[Path, bool], ...]:
+    documented = (machine.applications / "Claude", True)
+    if machine.system != "win32":
+        return (documented,)
+    local = machine.variable_path("LOCALAPPDATA") or machine.home / "AppData" / "Local"
+    packaged = local / "Packages" / _MSIX_PACKAGE / "LocalCache" / "Roaming" / "Claude"
+    return ((packaged, False), documented)
+
+
+def _vscode_folders(machine: Machine) -> tuple[tuple[Path, bool], ...]:
+    base = machine.applications
+    sandboxed = machine.home / ".var" / "app" / "com.visualstudio.code" / "config" / "Code" / "User"
+    return (
+        (base / "Code" / "User", True),
+        (base / "Code - Insiders" / "User", False),
+        *([(sandboxed, False)] if machine.system == "linux" else ()),
+    )
+
+
+def _zed_folders(machine: Machine) -> tuple[tuple[Path, bool], ...]:
+    if machine.system == "win32":
+        return ((machine.applications / "Zed", True),)
+    if machine.system == "darwin":
+        return ((machine.home / ".config" / "zed", True),)
+    sandboxed = machine.home / ".var" / "app" / "dev.zed.Zed" / "config" / "zed"
+    return ((machine.applications / "zed", True), (sandboxed, False))

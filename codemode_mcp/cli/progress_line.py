@@ -1,0 +1,38 @@
+"""The progress line under the output of a program."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from codemode_mcp.cli.terminal import TICK_SECONDS
+from codemode_mcp.cli.trace.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.app.app import App
+    from codemode_mcp.cli.terminal import Screen
+
+
+def progress_of(opened: App) -> Progress:
+    """Return an empty progress that names tools as programs call them."""
+
+    def path(tool: str) -> str:
+        entry = opened.catalog_of(opened.operator).get(tool)
+        return tool if entry is None else entry.path
+
+    return Progress(path)
+
+
+async def draw_progress(screen: Screen, progress: Progress, call_count: Callable[[], int]) -> None:
+    """Update the progress line until cancelled.
+
+    Args:
+        call_count: returns the number of calls that the program has made, queued ones included.
+    """
+    while True:
+        await anyio.sleep(TICK_SECONDS)
+        screen.status = progress.line(time.time(), screen.width, call_count())

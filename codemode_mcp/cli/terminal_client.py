@@ -1,0 +1,122 @@
+"""The client of programs that `codemode-mcp run` and `codemode-mcp repl` start.
+
+It has no folders to offer and shows no question of a server to a person. At a terminal, a person approves calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from codemode_mcp.cli.messages import wrap
+from codemode_mcp.cli.terminal import Question, is_at_terminal
+from codemode_mcp.control.display import columns, wrapped
+from codemode_mcp.nesting import DEPTH_VARIABLE
+from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
+from upstream_clients.errors import QuestionRefused
+
+if TYPE_CHECKING:
+    from codemode_mcp.cli.terminal import Screen
+    from codemode_mcp.runs.questions import Way
+    from upstream_clients import tools
+    from upstream_clients.tools import JsonObject, QuestionMethod
+
+
+class UnattendedClient:
+    """Implements `runs.questions.Client` where no person can be asked."""
+
+    lasting = True
+    supported: frozenset[QuestionMethod] = frozenset()
+    decides = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def progress(self, source: str, message: str) -> None:
+        """Ignore a progress message: the progress line shows the calls in flight."""
+
+    def way(self, question: tools.Question | ApprovalQuestion) -> Way:
+        if isinstance(question, ApprovalQuestion):
+            return "ask" if self.decides else "none"
+        return "ask" if question.method == "roots/list" else "none"
+
+    async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
+        """Answer a question, as `runs.questions.Client` defines."""
+        if not isinstance(question, ApprovalQuestion) and question.method == "roots/list":
+            return {"roots": []}
+        raise QuestionRefused("this command does not show questions of servers to a person")
+
+
+class TerminalClient(UnattendedClient):
+    """Asks the person at the terminal for approvals."""
+
+    decides = True
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __repr__(self) -> str:
+        return f"<TerminalClient at {self._screen}>"
+
+    async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
+        """Answer a question, as `runs.questions.Client` defines."""
+        if not isinstance(question, ApprovalQuestion):
+            return await super().ask(question)
+        answered = anyio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_answer() -> None:
+            with suppress(RuntimeError):  # the event loop is closed already
+                loop.call_soon_threadsafe(answered.set)
+
+        shown = Question(prompt(question, self._screen.width), on_answer)
+        self._screen.ask(shown)
+        try:
+            await answered.wait()
+        except anyio.get_cancelled_exc_class():
+            shown.withdrawn.set()
+            raise
+        return answer_to(question, shown.answer)
+
+
+def client_at(screen: Screen) -> UnattendedClient:
+    """Return the client of a program whose output is on the screen.
+
+    A person who cannot see the question decides nothing, nor does a process that one of our upstream servers started.
+    """
+    attended = is_at_terminal() and DEPTH_VARIABLE not in os.environ
+    return TerminalClient(screen) if attended else UnattendedClient()
+
+
+def prompt(question: ApprovalQuestion, width: int) -> str:
+    """Return the question, with the calls escaped and the possible answers below them.
+
+    Quoted lines that a terminal of this width would break are wrapped with their margin. Without it, the rest of such a
+    line could pass for one of ours.
+    """
+    lines = [""]
+    for line in question.message.split("\n"):
+        if not line.startswith(QUOTED):
+            lines += wrap(line).split("\n")
+        elif columns(line) < width:
+            lines.append(line)
+        else:
+            lines += wrapped(line.removeprefix(QUOTED), width, QUOTED)
+    run = "run: also every later call of these tools in this program; " if "run" in question.remember else ""
+    return "\n".join([*lines, "", wrap(f"Type yes: these calls only; {run}anything else: no.")])
+
+
+def answer_to(question: ApprovalQuestion, typed: str) -> JsonObject:
+    """Return what was typed in the form in which a client's form would answer."""
+    match typed.strip().casefold():
+        case "yes" | "y":
+            content = {"decision": "approve"}
+        case "run" | "r" if "run" in question.remember:
+            content = {"decision": "approve", "remember": "run"}
+        case _:
+            content = {"decision": "deny"}
+    return {"action": "accept", "content": content}
