@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import anyio
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.config import Config, Reading
+    from codemode_mcp.runs.observation import ObserveOptions
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.settings import Language, ToolSettings
-    from upstream_clients.tools import JsonObject, RootsFn
+    from upstream_clients.tools import RootsFn
 
 LIST_SECONDS = 2.0
 """Seconds that the first `tools/list` waits for cached listings, and for plugins to load. Later ones do not wait."""
@@ -176,22 +177,10 @@ class App(Lifecycle):
 
         return await manager.execute(Cell(source, language, caller, request, args), client, on_output)
 
-    async def observe(
-        self,
-        run_id: str,
-        owner: str | None,
-        *,
-        cancel: bool = False,
-        from_start: bool = False,
-        client: Client | None = None,
-        answers: Mapping[str, JsonObject] | None = None,
-        caller: Caller | None = None,
-    ) -> Outcome:
+    async def observe(self, run_id: str, owner: str | None, **options: Unpack[ObserveOptions]) -> Outcome:
         """Observe a run as `RunManager.observe` does."""
         manager = await self.manager()
-        return await manager.observe(
-            run_id, owner, cancel=cancel, from_start=from_start, client=client, answers=answers, caller=caller
-        )
+        return await manager.observe(run_id, owner, **options)
 
     def late_notes(self, owner: str | None) -> Sequence[str]:
         """Return notes about calls that failed after their run; see `RunManager.late_notes`."""

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
-    from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
     from upstream_clients.pool import UpstreamPool
@@ -95,6 +94,8 @@ class Lifecycle:
         self._config = config
         self._transport = transport
         self._engine = engine
+        self.engine = engine.get
+        """Returns the compiled engine. Raises `RuntimeUnavailable`."""
         self._clients = ConnectedClients(time.monotonic)
         self._visible = VisibleServers(config)
         self._topics = CallerTopics(self._views)
@@ -146,10 +147,6 @@ class Lifecycle:
         assert self._plugins is not None
         await self._plugins.ready()
         return self._plugins
-
-    async def engine(self) -> Engine:
-        """Return the compiled engine. Raises `RuntimeUnavailable`."""
-        return await self._engine.get()
 
     # for the runs
 
@@ -334,7 +331,7 @@ class Lifecycle:
                 open_notifier(lambda: self._config.tools.approval.notify) as notify,
                 open_manager(
                     Services(
-                        engine=self._engine.get,
+                        engine=self.engine,
                         dispatcher=self._dispatcher,
                         store=store.runs,
                         values=store.values,

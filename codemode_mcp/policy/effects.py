@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-
-class Declared(Protocol):
-    """The annotations of a tool. None: nothing was declared."""
-
-    @property
-    def read_only(self) -> bool | None: ...
-    @property
-    def destructive(self) -> bool | None: ...
-    @property
-    def idempotent(self) -> bool | None: ...
-    @property
-    def open_world(self) -> bool | None: ...
+if TYPE_CHECKING:
+    from upstream_clients.tools import Annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +20,7 @@ class Effects:
     open_world: bool
 
     @staticmethod
-    def of(declared: Declared | None) -> Effects:
+    def of(declared: Annotations | None) -> Effects:
         """Return the effects for annotations; None for a tool whose annotations are not trusted."""
         if declared is None:
             return Effects(read_only=False, destructive=True, idempotent=False, open_world=True)

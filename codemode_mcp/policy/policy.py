@@ -14,8 +14,8 @@ from codemode_mcp.policy.rules import Rules, covers, glob_pattern, may_overlap, 
 
 if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.policy.effects import Declared
     from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
+    from upstream_clients.tools import Annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Policy:
         """Return True if the annotations of this server's tools are trusted."""
         return source_name not in self.rules.distrusted_servers
 
-    def effects(self, source_name: str, declared: Declared) -> Effects:
+    def effects(self, source_name: str, declared: Annotations) -> Effects:
         """Return the effects of a server's tool. The annotations of a server that is not trusted do not count."""
         return Effects.of(declared if self.trusts(source_name) else None)
 

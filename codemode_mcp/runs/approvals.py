@@ -191,10 +191,10 @@ class Approvals:
         key = self._key_of(question)
         answer = self._questions.take_unclaimed(key)
         if answer is not None:
-            self._answered(answer, remember, None)
+            self._answered(remember, answer, None)
             return
         self._key = key
-        self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember=remember))
+        self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember))
 
     def _key_of(self, question: ApprovalQuestion) -> str:
         """Return the unique key of a question. Every process that continues the run makes the same key.
@@ -209,7 +209,7 @@ class Approvals:
         return ("run", "always") if lasting else ("run",)
 
     def _answered(
-        self, answer: JsonObject | QuestionRefused, remember: tuple[Remember, ...], seconds: float | None
+        self, remember: tuple[Remember, ...], answer: JsonObject | QuestionRefused, seconds: float | None
     ) -> None:
         """Decide the calls of the question.
 

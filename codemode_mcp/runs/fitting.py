@@ -48,23 +48,23 @@ def _prefix(text: str, room: int) -> str:
     return text[:fitting]
 
 
-def fit_sentences(texts: Sequence[str], room: int) -> list[str]:
-    """Fit texts into `room` bytes together. Half of a shortened text is its end, which says what to do."""
+def fit_texts(texts: Sequence[str], room: int, *, end: int = 4, least: int = 0) -> list[str]:
+    """Fit texts into `room` bytes together. Each gets an equal share of the room that those before it have left.
+
+    Args:
+        end: see `shorten`.
+        least: bytes of a text that are worth showing. If there is less room, the other texts are only counted.
+    """
     fitted: list[str] = []
     for number, text in enumerate(texts):
-        fitted.append(shorten(text, room // (len(texts) - number), end=2))
+        share = room // (len(texts) - number)
+        if share < least:
+            return [*fitted, f"{len(texts) - number} more notes were left out."]
+        fitted.append(shorten(text, share, end))
         room -= escaped_size(fitted[-1])
     return fitted
 
 
 def fit_notes(notes: Sequence[str], room: int) -> list[str]:
-    """Fit notes into `room` bytes together. Each gets an equal share of the room that those before it have left."""
-    fitted: list[str] = []
-    for number, note in enumerate(notes):
-        share = room // (len(notes) - number)
-        if share < _MIN_NOTE:
-            fitted.append(f"{len(notes) - number} more notes were left out.")
-            break
-        fitted.append(shorten(note, share))
-        room -= escaped_size(fitted[-1])
-    return fitted
+    """Fit notes into `room` bytes together, as many as are worth showing."""
+    return fit_texts(notes, room, least=_MIN_NOTE)

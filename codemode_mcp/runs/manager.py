@@ -74,19 +74,16 @@ class RunManager:
             self.settings,
             fallback=self._fallback,
             spawn=group.start_soon,
-            on_late=self._look,
+            on_late=lambda run_id: self._takeover.look(run_id),
             on_late_failure=live.note_late_failure,
         )
         self._remember = None if services.remember is None else self._remember_soon
         restoring = Restoring(services, self._driver.calls, live.ledger, self._remember)
         self._takeover = Takeover(services, self.settings, live, restoring, group.start_soon)
-        self.operator = Operator(services, live, self._takeover, self.observe)
+        self.operator = Operator(services, live, self._takeover, partial(self.observe, cancel=True))
 
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._live.runs)} runs>"
-
-    def _look(self, run_id: str) -> None:
-        self._takeover.look(run_id)
 
     def _with_late_notes(self, outcome: Outcome) -> Outcome:
         if outcome.questions:

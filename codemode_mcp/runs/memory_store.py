@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-import anyio
-
 from codemode_mcp.runs.store import (
     Claim,
     EndedRun,
-    News,
+    RunStore,
     SuspendedRun,
     Totals,
     already_observed,
@@ -22,11 +20,10 @@ from codemode_mcp.runs.store import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings, StoreKind
 
 
-class MemoryStore:
+class MemoryStore(RunStore):
     """A `RunStore` whose runs end with the process.
 
     Args:
@@ -109,39 +106,6 @@ class MemoryStore:
         first = min((run.suspended for run in every), default=None)
         size = sum(len(run.snapshot) for run in every)
         return Totals(len(every), None if first is None else self._clock() - first, size)
-
-    # No other process has any of these runs, and none is left when this process ends.
-
-    async def checkpoint(self, run: SuspendedRun) -> None:
-        pass
-
-    async def dispatching(self, run_id: str, call: int) -> bool:
-        return True
-
-    async def settle(self, run_id: str, call: int, result: str) -> bool:
-        return True
-
-    def holds(self) -> bool:
-        return True
-
-    async def news(self) -> str | None:
-        await anyio.sleep_forever()
-        return None
-
-    async def look(self, run_id: str) -> News:
-        return News()
-
-    async def cancel(self, run_id: str, owner: str) -> bool:
-        return False
-
-    def forget(self, run_id: str) -> None:
-        pass
-
-    async def owner_of(self, run_id: str) -> str | None:
-        return None
-
-    async def views(self) -> list[RunView]:
-        return []
 
     def _drop_ended(self, run_id: str) -> None:
         run = self._ended.pop(run_id, None)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.fitting import escaped_size, fit_sentences, shorten, size
+from codemode_mcp.runs.fitting import escaped_size, fit_texts, shorten, size
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def next_step(waiting: Outcome) -> str:
             f"to give up, call {cancel}."
         )
     suspended = f"The program is suspended: {shorten(why, NEXT_BYTES // 2)}."
-    # Spaces between the sentences are counted as well.
+    # Spaces between the sentences are counted as well. The end of a sentence says what to do.
     room = NEXT_BYTES - escaped_size(suspended) - escaped_size(step) - len(waiting.asked) - 1
-    return " ".join([suspended, *fit_sentences(waiting.asked, room), step])
+    return " ".join([suspended, *fit_texts(waiting.asked, room, end=2), step])
 
 
 def _wait_call(**arguments: object) -> str:

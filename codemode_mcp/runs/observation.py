@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import anyio
 
 from codemode_mcp.errors import CodeModeError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client
+    from upstream_clients.tools import JsonObject
+
+
+class ObserveOptions(TypedDict, total=False):
+    """The options of `RunManager.observe`."""
+
+    cancel: bool
+    from_start: bool
+    client: Client | None
+    answers: Mapping[str, JsonObject] | None
+    caller: Caller | None
 
 
 class Observation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -11,7 +11,7 @@ from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.store import EndedRun, unknown_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.policy.approval import ApprovalRequest, Remember
@@ -26,21 +26,21 @@ TAKEOVER_SECONDS = 2.0
 """Seconds for the calls of a run that was taken over to reach the wait for an approval."""
 
 
-class Cancel(Protocol):
-    """The part of `RunManager.observe` that cancels."""
-
-    async def __call__(self, run_id: str, owner: str | None, *, cancel: bool) -> Outcome: ...
-
-
 class Operator:
-    """The operator's access to runs: listings, approvals, takeovers and cancellation."""
+    """The operator's access to runs: listings, approvals, takeovers and cancellation.
 
-    def __init__(self, services: Services, live: LiveRuns, takeover: Takeover, observe: Cancel) -> None:
+    Args:
+        cancel: cancels a run, given by its id and its owner.
+    """
+
+    def __init__(
+        self, services: Services, live: LiveRuns, takeover: Takeover, cancel: Callable[[str, str], Awaitable[Outcome]]
+    ) -> None:
         self._store = services.store
         self._clock = services.clock
         self._live = live
         self._takeover = takeover
-        self._observe = observe
+        self._cancel = cancel
         self.views = live.views
         self.view = live.view
 
@@ -143,7 +143,7 @@ class Operator:
         if run is None and not serves(owner):
             return await self._store.cancel(run_id, owner)
         try:
-            outcome = await self._observe(run_id, owner, cancel=True)
+            outcome = await self._cancel(run_id, owner)
         except StoreUnavailable:
             raise
         except CodeModeError:

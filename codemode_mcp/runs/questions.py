@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from upstream_clients.tools import JsonObject, Question, QuestionMethod
 
+    OnAnswer = Callable[[JsonObject | QuestionRefused, float | None], None]
+    """Takes the answer to a question of `Questions.show`, and the seconds for which a client had it, if known."""
+
 log = logging.getLogger("codemode_mcp.runs")
 
 Way = Literal["ask", "return", "later", "none"]
@@ -67,14 +70,6 @@ class Client(Protocol):
         Raises:
             QuestionRefused: the client does not answer.
         """
-        ...
-
-
-class OnAnswer(Protocol):
-    """The callback for the answer to a question of `Questions.show`."""
-
-    def __call__(self, answer: JsonObject | QuestionRefused, *, seconds: float | None) -> None:
-        """Take the answer. `seconds`: for which a client had the question; None if unknown."""
         ...
 
 
@@ -249,7 +244,7 @@ class Questions:
                 if opened.on_answer is not None:
                     self.withdraw(key)
                     seconds = None if opened.shown is None else self._clock() - opened.shown
-                    opened.on_answer(answer, seconds=seconds)
+                    opened.on_answer(answer, seconds)
 
     def accept_answers(self, answers: Mapping[str, JsonObject]) -> None:
         """Accept the answers in a request.

@@ -7,7 +7,10 @@ process send this call now?
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
+
+State = TypeVar("State", bound=str)
+Event = TypeVar("Event", bound=str)
 
 # a run
 
@@ -42,16 +45,20 @@ class IllegalTransition(Exception):
         self.ended = of == "run" and state in ENDED
 
 
+def _next(table: dict[State, dict[Event, State]], state: State, event: Event, of: str) -> State:
+    try:
+        return table[state][event]
+    except KeyError:
+        raise IllegalTransition(state, event, of) from None
+
+
 def advance(state: RunState, event: RunEvent) -> RunState:
     """Return the state after `event`.
 
     Raises:
         IllegalTransition: the table has no such transition.
     """
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        raise IllegalTransition(state, event) from None
+    return _next(TRANSITIONS, state, event, "run")
 
 
 # a nested call
@@ -94,10 +101,7 @@ def advance_call(state: CallState, event: CallEvent) -> CallState:
     Raises:
         IllegalTransition: the table has no such transition.
     """
-    try:
-        return CALL_TRANSITIONS[state][event]
-    except KeyError:
-        raise IllegalTransition(state, event, "call") from None
+    return _next(CALL_TRANSITIONS, state, event, "call")
 
 
 # the custody of a run
@@ -151,10 +155,7 @@ def advance_custody(custody: Custody, event: CustodyEvent) -> Custody:
     Raises:
         IllegalTransition: the table has no such transition.
     """
-    try:
-        return CUSTODY_TRANSITIONS[custody][event]
-    except KeyError:
-        raise IllegalTransition(custody, event, "custody") from None
+    return _next(CUSTODY_TRANSITIONS, custody, event, "custody")
 
 
 Permission = Literal["send", "claim", "wait", "never"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import anyio
+
 from codemode_mcp.errors import Exceeded, ProgramError
 from codemode_mcp.policy.callers import PEER
 
@@ -235,7 +237,7 @@ class RunStore(Protocol):
         """Return the totals of suspended runs."""
         ...
 
-    # of durable stores
+    # of durable stores; these are the methods of a store whose runs no other process can take over
 
     async def checkpoint(self, run: SuspendedRun) -> None:
         """Store a run as `suspend` does, but keep the claim. If this process dies, others continue from here.
@@ -243,7 +245,7 @@ class RunStore(Protocol):
         Raises:
             Fenced: another process has the run.
         """
-        ...
+        return
 
     async def dispatching(self, run_id: str, call: int) -> bool:
         """Record that a call of a suspended or checkpointed run is about to be sent.
@@ -251,39 +253,40 @@ class RunStore(Protocol):
         Returns:
             False if another process has the call.
         """
-        ...
+        return True
 
     async def settle(self, run_id: str, call: int, result: str) -> bool:
         """Store the end of such a call. Return False if the store has another end already."""
-        ...
+        return True
 
     def holds(self) -> bool:
         """Return True if the claims of this process are still valid."""
-        ...
+        return True
 
     async def news(self) -> str | None:
         """Wait for news, and return the id of its run, or None if news may have been missed."""
-        ...
+        await anyio.sleep_forever()
+        return None
 
     async def look(self, run_id: str) -> News:
         """Return the news of a run that this process has claimed, or has suspended with calls in flight."""
-        ...
+        return News()
 
     async def cancel(self, run_id: str, owner: str) -> bool:
         """Ask the process that has claimed a run to end it. Return False if no process has claimed it."""
-        ...
+        return False
 
     def forget(self, run_id: str) -> None:
         """Note that the state of a run in this process is outdated, so that its next claim is not `current`."""
-        ...
+        return
 
     async def owner_of(self, run_id: str) -> str | None:
         """Return the owner of a suspended run, for the operator."""
-        ...
+        return None
 
     async def views(self) -> list[RunView]:
         """Return all runs, the newest first, without their calls."""
-        ...
+        return []
 
 
 def unknown_run(run_id: str) -> ProgramError:
