@@ -243,7 +243,7 @@ UNREADABLE: dict[str, list[tuple[str, str]]] = {
         ('{"a":' * 1_000 + "1" + "}" * 1_000, "nested too deeply"),
         ("[" * 20_000 + "]" * 20_000, "nested too deeply"),
     ],
-    "what is no JSON": [
+    "text that is not JSON": [
         ("{'a':1}", "no JSON"),
         ('{"a":1,}', "no JSON"),
         ("\ufeff{}", "no JSON"),
