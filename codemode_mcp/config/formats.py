@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.config import edit_json, edit_toml, edit_yaml, source
 
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "toml", "yaml"]
 
+_SUFFIXES: Final[Mapping[str, Format]] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
+_PARSERS: Final = {"json": source.parse, "toml": edit_toml.parse, "yaml": edit_yaml.parse}
+_EDITORS: Final = {
+    "json": edit_json.with_members,
+    "toml": edit_toml.with_members,
+    "yaml": edit_yaml.with_members,
+}
+
 
 def format_of(path: PurePath) -> Format:
     """Return the format that belongs to the name of a file; JSON for an unknown name."""
-    match path.suffix.lower():
-        case ".toml":
-            return "toml"
-        case ".yaml" | ".yml":
-            return "yaml"
-    return "json"
+    return _SUFFIXES.get(path.suffix.lower(), "json")
 
 
 def parse(kind: Format, text: str) -> Any:
@@ -30,12 +33,7 @@ def parse(kind: Format, text: str) -> Any:
     Raises:
         SourceError: the text is not in this format.
     """
-    match kind:
-        case "toml":
-            return edit_toml.parse(text)
-        case "yaml":
-            return edit_yaml.parse(text)
-    return source.parse(text)
+    return _PARSERS[kind](text)
 
 
 def with_members(
@@ -46,8 +44,7 @@ def with_members(
     Raises:
         SourceError: the text cannot be changed safely.
     """
-    editor = {"toml": edit_toml.with_members, "yaml": edit_yaml.with_members}.get(kind, edit_json.with_members)
-    return editor(text, keys, members, without)
+    return _EDITORS[kind](text, keys, members, without)
 
 
 def written(kind: Format, keys: Sequence[str], name: str, value: object) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from codemode_mcp.cli.confirming import refuse_unknown
-from codemode_mcp.cli.doctor import Check, check_config, check_everything
+from codemode_mcp.cli.doctor import Check, Checkup, check_config
 from codemode_mcp.cli.doctor.ahead import make_ahead
-from codemode_mcp.config import load_config
+from codemode_mcp.config import Config, load_config
 from codemode_mcp.config.trust import Gate
 
 TRACKER = Path(__file__).parents[2] / "examples" / "quickstart" / "tracker.py"
@@ -49,6 +49,12 @@ for line in sys.stdin:
 def listing(folder: Path) -> dict[str, Any]:
     (folder / "listing.py").write_text(LISTING, "utf-8")
     return {"command": sys.executable, "args": [str(folder / "listing.py")]}
+
+
+async def check_everything(config: Config) -> list[Check]:
+    checkup = Checkup()
+    await checkup.run(config)
+    return checkup.checks
 
 
 async def checks(folder: Path, server: dict[str, Any] | None = None, **tools: Any) -> dict[str, list[Check]]:

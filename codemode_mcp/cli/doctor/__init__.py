@@ -7,7 +7,7 @@ esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`, `entries`
 """
 
 from codemode_mcp.cli.doctor.check import CHECKS, Check, Status
-from codemode_mcp.cli.doctor.checkup import Checkup, check_everything
+from codemode_mcp.cli.doctor.checkup import Checkup
 from codemode_mcp.cli.doctor.config import check_config
 
-__all__ = ["CHECKS", "Check", "Checkup", "Status", "check_config", "check_everything"]
+__all__ = ["CHECKS", "Check", "Checkup", "Status", "check_config"]

@@ -31,7 +31,6 @@ from codemode_mcp.config import Config
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
-    from codemode_mcp.audit import Redactor
     from codemode_mcp.cli.mcp_clients.own_entries import OwnEntry
 
     Part = Callable[[], Awaitable[Iterable[Check]]]
@@ -54,7 +53,7 @@ class Checkup:
     def __init__(self, on_progress: Callable[[Checkup], None] = lambda _: None) -> None:
         self._on_progress = on_progress
         self._found: dict[str, list[Check]] = {}
-        self._redact: Redactor | None = None
+        self._redact: Callable[[str], str] = str
         self.waiting: dict[str, None] = {}
         self.done = 0
 
@@ -156,24 +155,12 @@ class Checkup:
             found = [Check(name, "fail", detail, "this is a fault of codemode-mcp; please report it with its name")]
         if found and found[0].ms is None:
             found[0] = replace(found[0], ms=elapsed_ms(began))
-        self._found[name] = [self._redacted(check) for check in found]
+        # Checks leave secrets out themselves. This is the second guard.
+        redact = self._redact
+        self._found[name] = [replace(each, detail=redact(each.detail), advice=redact(each.advice)) for each in found]
         del self.waiting[name]
         self.done += 1
         self._on_progress(self)
-
-    def _redacted(self, check: Check) -> Check:
-        # Checks leave secrets out themselves. This is the second guard.
-        redact = self._redact
-        return check if redact is None else replace(check, detail=redact(check.detail), advice=redact(check.advice))
-
-
-async def check_everything(
-    config: Config | None, only: Collection[str] = (), others: Others | None = None
-) -> list[Check]:
-    """Run all checks except those of the configuration file; see `Checkup.run`."""
-    checkup = Checkup()
-    await checkup.run(config, only, others)
-    return checkup.checks
 
 
 def _in_thread(check: Callable[..., Iterable[Check]], *args: object) -> Part:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +63,7 @@ def complete(text: str, cursor: int, words: Vocabulary) -> list[Completion]:
         return _command(before, words)
     begin = max(0, cursor - MAX_READ)
     found = _complete(before[begin:], text[cursor : cursor + MAX_READ // 10], words)
-    return [Completion(each.text, each.start + begin, each.label, each.meta) for each in found[:MAX_OFFERED]]
+    return [replace(each, start=each.start + begin) for each in found[:MAX_OFFERED]]
 
 
 def _complete(before: str, after: str, words: Vocabulary) -> list[Completion]:

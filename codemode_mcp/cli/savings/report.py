@@ -117,7 +117,8 @@ def left_out(report: Report) -> Iterator[str]:
 def as_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON, with sizes in bytes. docs/savings.md describes the fields."""
     exposure, tasks = report.exposure, report.tasks
-    pays, reading = exposure.pays_from(), exposure.pays_from(reading=True)
+    tools, servers = exposure.pays_from() or (None, None)
+    tools_with_reading, _ = exposure.pays_from(reading=True) or (None, None)
 
     def weight(of: Weight) -> dict[str, Any]:
         return {
@@ -144,9 +145,9 @@ def as_json(report: Report) -> dict[str, Any]:
             "index_bytes": exposure.index,
             "one_tool_bytes": exposure.one_tool,
             "one_server_bytes": exposure.reading,
-            "pays_from_tools": None if pays is None else pays[0],
-            "pays_from_servers": None if pays is None else pays[1],
-            "pays_from_tools_with_reading": None if reading is None else reading[0],
+            "pays_from_tools": tools,
+            "pays_from_servers": servers,
+            "pays_from_tools_with_reading": tools_with_reading,
             "verdict": verdict_of_exposure(report),
         },
         "tasks": None if tasks is None else _tasks_as_json(report, tasks),
