@@ -210,7 +210,7 @@ async def test_requests_of_two_servers_are_in_one_file_without_inputs_and_trace_
     assert "mcp:good:count" in page.read_text("utf-8")
     wrong = await command("trace", "run_", "--config", str(config))
     assert wrong.exit_code == 1
-    assert "more than one run" in wrong.stderr
+    assert "several runs" in wrong.stderr
 
 
 async def test_a_folder_that_is_not_there_stops_nothing_and_doctor_says_so(tmp_path: Path) -> None:

@@ -223,9 +223,10 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
     assert "4 tools, 1 hook, 1 middleware, 1 namespace" in [check["detail"] for check in listed]
     assert done.exit_code == 1
     # The last one of this name and status.
-    assert checks["plugin tracker", "info"]["detail"] == "optional, and no rule names it: plugin:tracker:purge"
+    off = "optional tools are off, because no rule names them: plugin:tracker:purge"
+    assert checks["plugin tracker", "info"]["detail"] == off
     assert checks["plugin tracker", "warn"]["detail"] == (
-        "its middleware want to see calls of mcp:*, and it is granted none"
+        "its middleware want to see calls of mcp:*, but it is granted none of them"
     )
     assert "plugins.tracker.middleware" in checks["plugin tracker", "warn"]["advice"]
     assert "ValueError: no good (broken.py:3)" in checks["plugin broken", "fail"]["detail"]
@@ -233,7 +234,7 @@ def test_doctor_says_what_each_plugin_has_registered_what_is_refused_and_what_is
     assert "has no effect" in checks["plugin eager", "warn"]["detail"]
     assert "refused" not in done.stderr, "it is a check already"
     # Installed, and under its own name not configured.
-    assert "the package codemode-issues has it" in checks["plugin issues", "info"]["detail"]
+    assert "is in the installed package codemode-issues" in checks["plugin issues", "info"]["detail"]
 
 
 @pytest.mark.usefixtures("found")
