@@ -10,8 +10,8 @@ General layout, from top to bottom:
 - Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
-- Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `http_failures`,
-  `sse`, `events`, `sdk_streams`. `handshake` only starts a server and ends it.
+- Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
+  `sdk_streams`. `handshake` only starts a server and ends it.
 - Logins: `bearer` uses and renews one, `oauth_discovery`, `challenge`, `oauth` and `fetch` take one, `token_store` and
   `keychain` store it. `address_guard` and `loopback` judge addresses.
 - Untrusted input: `tool_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`, `redaction`.

@@ -1,77 +1,18 @@
-"""Calls of one upstream that are in flight or wait, and the connection that they need. Knows no transport."""
+"""Calls of one upstream that are in flight or wait. Knows no transport."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable, Iterator
 
     from upstream_clients.direct import Answer
     from upstream_clients.errors import UpstreamCallError
-    from upstream_clients.questions import CallQuestions
-    from upstream_clients.tools import JsonObject, ProgressFn
-
-
-class Link(Protocol):
-    """One live connection."""
-
-    @property
-    def is_direct(self) -> bool:
-        """Return True if `try_send` can send at all."""
-        ...
-
-    @property
-    def alive(self) -> bool:
-        """Return True if a request sent now can reach the server."""
-        ...
-
-    def turn(self, call: CallQuestions) -> AbstractAsyncContextManager[None]:
-        """Wait for the call's turn, where calls of different runs may not overlap, and keep it around `send`.
-
-        Raises:
-            UpstreamCallError: the connection ended before the turn came.
-        """
-        ...
-
-    async def send(
-        self, method: str, params: Mapping[str, Any], on_progress: ProgressFn | None, call: CallQuestions
-    ) -> JsonObject:
-        """Return the raw result of a request. Cancelling this cancels the request at the server.
-
-        Raises:
-            UrlElicitationRequired: the user has to open a URL first.
-            UpstreamCallError: the request failed otherwise.
-        """
-        ...
-
-    def try_turn(self, call: CallQuestions) -> bool:
-        """Enter `turn` without waiting; return False where it would have to wait."""
-        ...
-
-    def leave(self, call: CallQuestions) -> None:
-        """Leave the turn of a call that `try_turn` has entered."""
-        ...
-
-    def try_send(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        on_answer: Callable[[Answer | UpstreamCallError], None],
-        on_progress: ProgressFn | None,
-        call: CallQuestions,
-    ) -> Callable[[], None] | None:
-        """Send a request without waiting.
-
-        Returns:
-            A function that gives the request up; None where it cannot be sent without waiting.
-        """
-        ...
 
 
 class Call:

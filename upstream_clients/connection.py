@@ -46,7 +46,6 @@ from upstream_clients import error_mapping
 from upstream_clients.backoff import Backoff
 from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.http_failures import HttpWatch
 from upstream_clients.list_changed import ListChanges
 from upstream_clients.listing import Listing
 from upstream_clients.live_connection import LiveConnection
@@ -55,6 +54,7 @@ from upstream_clients.negotiate import negotiate
 from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.stderr import StderrTail
 from upstream_clients.token_store import LoginStore
+from upstream_clients.tools import UpstreamView
 from upstream_clients.transports import Kind, open_transport
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Connection:
     async def _live_over(self, kind: Kind, deadline: float) -> _End:
         self._over, self._lost = anyio.Event(), False
         changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
-        watch = HttpWatch(on_lost=self._lose)
+        watch = error_mapping.HttpWatch(on_lost=self._lose)
         started, self._started = self._started, None
         stderr = StderrTail(self._spec.name, self._spec.redact) if started is None else started.stderr
         process = None if started is None else started.process
@@ -313,7 +313,7 @@ class Connection:
     ) -> None:
         """List the tools, then serve calls until the connection cannot be used any more."""
         async with anyio.create_task_group() as serving:
-            if link.modern and (agreement.capabilities.get("tools") or {}).get("listChanged"):
+            if link.modern and (agreement.capabilities.tools or {}).get("listChanged"):
                 # Before the first listing, so that no change is missed between the two.
                 opened = anyio.Event()
                 serving.start_soon(changes.listen, link, opened)
@@ -324,18 +324,21 @@ class Connection:
             self._ready_at = self._clock()
             self._warned.clear()
             self._upstream.calls.note_connection()
-            self._upstream.ready(
-                link,
+            view = UpstreamView(
+                self._spec.name,
+                "ready",
+                description=self._spec.description,
+                instructions=agreement.instructions,
+                server_version=agreement.server_version,
                 era="modern" if link.modern else "legacy",
                 protocol_version=link.protocol_version,
-                server_version=agreement.server_version,
-                instructions=agreement.instructions,
-                resources=agreement.has("resources"),
-                prompts=agreement.has("prompts"),
-                completions=agreement.has("completions"),
                 tools=listing.tools,
+                resources=agreement.capabilities.resources is not None,
+                prompts=agreement.capabilities.prompts is not None,
+                completions=agreement.capabilities.completions is not None,
                 problems=listing.problems,
             )
+            self._upstream.ready(link, view)
             serving.start_soon(changes.relist, link)
             serving.start_soon(self._save_listing)
             serving.start_soon(self._close_when_idle)
@@ -388,6 +391,6 @@ async def _first_listing(link: LiveConnection, agreement: Agreement) -> Listing:
     try:
         return await link.list_tools()
     except UpstreamCallError as error:
-        if not agreement.has("tools") and error.code is not None:
+        if agreement.capabilities.tools is None and error.code is not None:
             return Listing((), ())
         raise

@@ -14,12 +14,13 @@ from upstream_clients.errors import UpstreamCallError
 from upstream_clients.jsonrpc import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, JsonRpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import httpx2
 
     from upstream_clients.errors import LoginError
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.token_store import Stamp
 
 
 class InvalidAnswer(Exception):
@@ -58,6 +59,25 @@ class HttpFault:
                 return HttpFault(status, sent, answered, lost, login)
             case _:
                 return None
+
+
+@dataclass(slots=True)
+class HttpWatch:
+    """The latest failures of an HTTP client, for the task that owns the connection.
+
+    Attributes:
+        on_lost: called when the connection cannot be used any more and no call gets an error for it.
+        refused_status: HTTP status of the latest POST that was refused.
+        failure: reason of the latest failed POST, for a person.
+        logged_out: the latest request was refused because a login is needed first.
+        login: stamp of the login that this request was made with; another login is a reason to try again.
+    """
+
+    on_lost: Callable[[], None]
+    refused_status: int | None = None
+    failure: str | None = None
+    logged_out: bool = False
+    login: Stamp = None
 
 
 def is_transport_failure(error: JsonRpcError) -> bool:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from upstream_clients.bearer import Bearer
-    from upstream_clients.http_failures import HttpWatch
+    from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.spec import UpstreamSpec
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,9 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.tool_list_repair import HINTS, read_tools
@@ -79,8 +81,8 @@ class ListingCache:
             return None
         try:
             data, changed_at = _read(self.folder / (_digest(key, spec) + _SUFFIX), MAX_FILE_BYTES)
-            view = _view_of(spec, json.loads(data))
-        except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+            view = _view_of(spec, msgspec.convert(json.loads(data), _SavedView))
+        except (OSError, ValueError, RecursionError) as error:
             if not isinstance(error, FileNotFoundError):
                 logger.info("the saved listing of server %r is not used: %s", spec.name, type(error).__name__)
             return None
@@ -88,12 +90,13 @@ class ListingCache:
 
     def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
         """Save the listing of a view, and remove the oldest files if there are too many."""
+        saved = _SavedView.of(view)
         try:
-            text = json.dumps(_to_json(view), ensure_ascii=False)
-            data = text.encode()
+            # Not by msgspec, which refuses integers of more than 64 bits.
+            data = json.dumps(msgspec.structs.asdict(saved), ensure_ascii=False).encode()
         except (ValueError, RecursionError, TypeError):
             return  # half of a surrogate pair, or nested too deeply
-        if len(data) > MAX_FILE_BYTES or _quotes_a_secret(spec, view):
+        if len(data) > MAX_FILE_BYTES or _quotes_a_secret(spec, saved):
             logger.debug("the listing of server %r is not saved: too large, or it quotes a secret", spec.name)
             data = b""
         try:
@@ -146,10 +149,10 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
     return hashlib.blake2b(json.dumps(definition).encode(), key=key, digest_size=16).hexdigest()
 
 
-def _quotes_a_secret(spec: UpstreamSpec, view: UpstreamView) -> bool:
+def _quotes_a_secret(spec: UpstreamSpec, saved: _SavedView) -> bool:
     values = [value for value in spec.secret_values if len(value) >= _MIN_QUOTE_LENGTH]
     # In the strings and not in their JSON text, where a secret with a quotation mark is escaped.
-    return any(value in text for text in _strings(_to_json(view)) for value in values)
+    return any(value in text for text in _strings(msgspec.structs.asdict(saved)) for value in values)
 
 
 def _strings(value: Any) -> list[str]:
@@ -168,18 +171,28 @@ def _strings(value: Any) -> list[str]:
     return found
 
 
-def _to_json(view: UpstreamView) -> dict[str, Any]:
-    fields = {key: getattr(view, key) for key in (*_TEXTS, *_FLAGS)}
-    return {
-        **fields,
-        "format": FORMAT,
-        "tools": [_tool_to_json(tool) for tool in view.tools],
-        "problems": list(view.problems),
-    }
+class _SavedView(msgspec.Struct):
+    """The content of a file. `tools` is as in `tools/list`."""
+
+    instructions: str | None
+    server_version: str | None
+    era: Literal["modern", "legacy"] | None
+    protocol_version: str | None
+    resources: bool
+    prompts: bool
+    completions: bool
+    format: int
+    tools: list[Any]
+    problems: tuple[str, ...]
+
+    @staticmethod
+    def of(view: UpstreamView) -> _SavedView:
+        """Return the content for a view."""
+        fields = {name: getattr(view, name) for name in _VIEW_FIELDS}
+        return _SavedView(**fields, format=FORMAT, tools=[_tool_to_json(tool) for tool in view.tools])
 
 
-_TEXTS = ("instructions", "server_version", "era", "protocol_version")
-_FLAGS = ("resources", "prompts", "completions")
+_VIEW_FIELDS = [name for name in _SavedView.__struct_fields__ if name not in ("format", "tools")]
 
 
 def _tool_to_json(tool: Tool) -> dict[str, Any]:
@@ -195,27 +208,13 @@ def _tool_to_json(tool: Tool) -> dict[str, Any]:
     return {key: value for key, value in item.items() if value is not None}
 
 
-def _view_of(spec: UpstreamSpec, saved: Any) -> UpstreamView:
-    """Read the content of a file. Raises `ValueError`, `KeyError` or `TypeError` if `save` has not written it."""
-    if not isinstance(saved, dict) or saved["format"] != FORMAT:
+def _view_of(spec: UpstreamSpec, saved: _SavedView) -> UpstreamView:
+    """Return the view in a file. Raises `ValueError` if `save` cannot have written it."""
+    tools, repairs = read_tools(saved.tools)
+    if saved.format != FORMAT or saved.era is None or repairs:
         raise ValueError("another format")
-    texts, flags = {key: saved[key] for key in _TEXTS}, {key: saved[key] for key in _FLAGS}
-    if not all(text is None or isinstance(text, str) for text in texts.values()):
-        raise TypeError("not a text")
-    if not all(isinstance(flag, bool) for flag in flags.values()) or texts["era"] not in ("modern", "legacy"):
-        raise TypeError("not a flag")
-    tools, repairs = read_tools(saved["tools"])
-    if repairs or not all(isinstance(problem, str) for problem in saved["problems"]):
-        raise ValueError("a tool that cannot have been saved")
-    return UpstreamView(
-        spec.name,
-        "idle",
-        description=spec.description,
-        tools=tools,
-        problems=tuple(saved["problems"]),
-        **texts,
-        **flags,
-    )
+    fields = {name: getattr(saved, name) for name in _VIEW_FIELDS}
+    return UpstreamView(spec.name, "idle", description=spec.description, tools=tools, **fields)
 
 
 def _read(path: Path, limit: int) -> tuple[bytes, float]:

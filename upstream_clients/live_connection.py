@@ -45,7 +45,7 @@ _HEADER_NAME: Final = "x-mcp-header"
 
 
 class LiveConnection:
-    """One live connection. Satisfies `call.Link`, whose methods have their docstrings there.
+    """One live connection, for calls and requests.
 
     Args:
         over: set when the connection cannot be used any more, here too.
@@ -75,10 +75,12 @@ class LiveConnection:
 
     @property
     def alive(self) -> bool:
+        """True if a request sent now can reach the server."""
         return not self._over.is_set()
 
     @property
     def message_count(self) -> int:
+        """Number of messages that the server has sent so far."""
         return self._dispatcher.message_count
 
     async def probe(self) -> None:
@@ -87,6 +89,11 @@ class LiveConnection:
 
     @asynccontextmanager
     async def turn(self, call: CallQuestions) -> AsyncIterator[None]:
+        """Wait for the call's turn, where calls of different runs may not overlap, and keep it around `send`.
+
+        Raises:
+            UpstreamCallError: the connection ended before the turn came.
+        """
         if self.modern:  # asks its questions in results, which name their call
             yield
             return
@@ -111,7 +118,15 @@ class LiveConnection:
         on_progress: ProgressFn | None = None,
         call: CallQuestions | None = None,
     ) -> JsonObject:
-        """Return the raw result of one request, as `call.Link.send`. Without a `call` the server can ask nothing."""
+        """Return the raw result of one request. Cancelling this cancels the request at the server.
+
+        Args:
+            call: the call that the server may ask questions for; None if it can ask none.
+
+        Raises:
+            UrlElicitationRequired: the user has to open a URL first.
+            UpstreamCallError: the request failed otherwise.
+        """
         params = sendable(params)
         headers = self._headers(method, params)
         request_id: int | None = None
@@ -179,14 +194,17 @@ class LiveConnection:
         return raised
 
     def try_turn(self, call: CallQuestions) -> bool:
+        """Enter `turn` without waiting; return False where it would have to wait."""
         return self.modern or self._dispatcher.questions.try_enter(call)
 
     def leave(self, call: CallQuestions) -> None:
+        """Leave the turn of a call that `try_turn` has entered."""
         if not self.modern:
             self._dispatcher.questions.leave(call)
 
     @property
     def is_direct(self) -> bool:
+        """True if `try_send` can send at all."""
         return self._dispatcher.direct is not None
 
     def try_send(
@@ -197,6 +215,11 @@ class LiveConnection:
         on_progress: ProgressFn | None,
         call: CallQuestions,
     ) -> Callable[[], None] | None:
+        """Send a request without waiting.
+
+        Returns:
+            A function that gives the request up; None where it cannot be sent without waiting.
+        """
         direct = self._dispatcher.direct
         if direct is None or traced({}):
             return None  # a traced request has its span in `params`, which `Dispatcher.request` adds

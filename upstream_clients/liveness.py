@@ -12,7 +12,7 @@ as hung only when all of this holds:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from upstream_clients.call import Call, CallsInFlight
+    from upstream_clients.live_connection import LiveConnection
 
 QUIET = 30.0
 """Seconds without any message, while calls wait, after which the server is probed."""
@@ -36,26 +37,13 @@ POLL_INTERVAL = 1.0
 """Seconds between two checks while calls wait."""
 
 
-class ProbedConnection(Protocol):
-    """The part of a connection that the monitor needs."""
-
-    @property
-    def message_count(self) -> int:
-        """Number of messages that the server has sent so far."""
-        ...
-
-    async def probe(self) -> None:
-        """Send a request that any server answers. Raises `UpstreamCallError`."""
-        ...
-
-
 class LivenessMonitor:
     """The monitor of one connection."""
 
     def __init__(
         self,
         calls: CallsInFlight,
-        connection: ProbedConnection,
+        connection: LiveConnection,
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:

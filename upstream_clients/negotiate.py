@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import msgspec
 
 from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
 from upstream_clients.jsonrpc import (
@@ -26,8 +27,6 @@ from upstream_clients.jsonrpc import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from upstream_clients.dispatcher import Dispatcher
     from upstream_clients.tools import JsonObject
 
@@ -43,7 +42,35 @@ CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "
 
 Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`."""
 
-_SERVER_CAPABILITIES: Final = ("tools", "resources", "prompts", "completions", "logging", "experimental")
+
+class Capabilities(msgspec.Struct):
+    """Capabilities of a server (`ServerCapabilities` of MCP)."""
+
+    tools: dict[str, Any] | None = None
+    resources: dict[str, Any] | None = None
+    prompts: dict[str, Any] | None = None
+    completions: dict[str, Any] | None = None
+    logging: dict[str, Any] | None = None
+    experimental: dict[str, Any] | None = None
+
+
+class _ServerInfo(msgspec.Struct):
+    name: str
+    version: str
+
+
+class _InitializeResult(msgspec.Struct, rename="camel"):
+    protocol_version: str
+    capabilities: Capabilities
+    server_info: _ServerInfo
+    instructions: str | None = None
+
+
+class _DiscoverResult(msgspec.Struct, rename="camel"):
+    supported_versions: list[str]
+    capabilities: Capabilities
+    instructions: str | None = None
+    meta: Any = msgspec.field(default=None, name="_meta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +78,14 @@ class Agreement:
     """The outcome of the negotiation with a server.
 
     Attributes:
-        capabilities: capabilities of the server, as JSON.
         server_version: version of the server itself, as it names it.
     """
 
     protocol_version: str
     modern: bool
-    capabilities: Mapping[str, Any]
+    capabilities: Capabilities
     server_version: str | None
     instructions: str | None
-
-    def has(self, capability: str) -> bool:
-        """Return True if the server has declared a capability."""
-        return self.capabilities.get(capability) is not None
 
 
 async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
@@ -91,25 +113,15 @@ async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreemen
 async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
     params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": CAPABILITIES, "clientInfo": client_info}
     result = await dispatcher.request("initialize", params, tell_given_up=False)
-    capabilities, info, version = result.get("capabilities"), result.get("serverInfo"), result.get("protocolVersion")
-    valid = (
-        isinstance(version, str),
-        isinstance(capabilities, dict) and _are_capabilities(capabilities),
-        isinstance(info, dict) and isinstance(info.get("name"), str) and isinstance(info.get("version"), str),
-        isinstance(result.get("instructions"), str | None),
-    )
-    if not all(valid):
-        raise InvalidAnswer(f"its answer to initialize is not valid MCP ({valid.count(False)} errors)")
+    try:
+        answer = msgspec.convert(result, _InitializeResult)
+    except msgspec.ValidationError as error:
+        raise InvalidAnswer(f"its answer to initialize is not valid MCP: {error}") from None
+    version = answer.protocol_version
     if version not in HANDSHAKE_VERSIONS:
         raise InvalidAnswer(f"its protocol version {version!r} is not supported")
     await dispatcher.notify("notifications/initialized", headers={VERSION_HEADER: version})
-    return Agreement(
-        version,
-        modern=False,
-        capabilities=result["capabilities"],
-        server_version=result["serverInfo"]["version"],
-        instructions=result.get("instructions"),
-    )
+    return Agreement(version, False, answer.capabilities, answer.server_info.version, answer.instructions)
 
 
 async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: str) -> Agreement | None:
@@ -137,33 +149,17 @@ async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: st
 
 def _agreement(result: JsonObject) -> Agreement | None:
     """Return the agreement in a result of `server/discover`; None if it is malformed or there is no common version."""
-    supported, capabilities = result.get("supportedVersions"), result.get("capabilities")
-    instructions, meta = result.get("instructions"), result.get("_meta") or {}
-    if (
-        not isinstance(supported, list)
-        or not all(isinstance(each, str) for each in supported)
-        or not isinstance(capabilities, dict)
-        or not _are_capabilities(capabilities)
-        or not isinstance(instructions, str | None)
-        or not isinstance(meta, dict)
-    ):
+    try:
+        answer = msgspec.convert(result, _DiscoverResult)
+    except msgspec.ValidationError:
         return None
-    common = [version for version in MODERN_VERSIONS if version in supported]
+    common = [version for version in MODERN_VERSIONS if version in answer.supported_versions]
     if not common:
         return None
-    info = meta.get(SERVER_INFO)
+    info = answer.meta.get(SERVER_INFO) if isinstance(answer.meta, dict) else None
     named = info.get("version") if isinstance(info, dict) and isinstance(info.get("name"), str) else None
-    return Agreement(
-        common[-1],
-        modern=True,
-        capabilities=capabilities,
-        server_version=named if isinstance(named, str) else None,
-        instructions=instructions,
-    )
-
-
-def _are_capabilities(declared: Mapping[str, Any]) -> bool:
-    return all(isinstance(declared.get(name), dict | None) for name in _SERVER_CAPABILITIES)
+    version = named if isinstance(named, str) else None
+    return Agreement(common[-1], True, answer.capabilities, version, answer.instructions)
 
 
 def _supported(error: JsonRpcError) -> list[str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -19,7 +19,7 @@ from upstream_clients.tools import UpstreamView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from upstream_clients.call import Link
+    from upstream_clients.live_connection import LiveConnection
     from upstream_clients.results import OutputCheck
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import Tool
@@ -46,7 +46,7 @@ class ReportedState:
         self._on_change = on_change
         # The mutable state. Changed by the owner task only.
         self._view = UpstreamView(spec.name, "connecting", description=spec.description)
-        self._link: Link | None = None
+        self._link: LiveConnection | None = None
         self._changed = anyio.Event()
         self._tools: dict[str, Tool] = {}
         self._listed_changes = 0
@@ -80,41 +80,12 @@ class ReportedState:
         self._link = None
         self._show(replace(self._view, state="connecting", error=None, login_required=False))
 
-    def ready(
-        self,
-        link: Link,
-        *,
-        era: Literal["modern", "legacy"],
-        protocol_version: str,
-        server_version: str | None,
-        instructions: str | None,
-        resources: bool,
-        prompts: bool,
-        completions: bool,
-        tools: tuple[Tool, ...],
-        problems: tuple[str, ...],
-    ) -> None:
+    def ready(self, link: LiveConnection, view: UpstreamView) -> None:
         """Note a connection that serves calls from now on."""
         self._link = link
         self._listed_changes = self.list_changes
-        self._set_tools(tools)
-        self._show(
-            replace(
-                self._view,
-                state="ready",
-                login_required=False,
-                error=None,
-                era=era,
-                protocol_version=protocol_version,
-                server_version=server_version,
-                instructions=instructions,
-                resources=resources,
-                prompts=prompts,
-                completions=completions,
-                tools=tools,
-                problems=problems,
-            )
-        )
+        self._set_tools(view.tools)
+        self._show(view)
 
     def listed(self, tools: tuple[Tool, ...], problems: tuple[str, ...]) -> None:
         """Note that the server's tools have changed."""
@@ -144,7 +115,7 @@ class ReportedState:
             self.wanted.set()
             await self._changed.wait()
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> LiveConnection:
         """Wait for a connection. Raises `UpstreamUnavailable` when none is being made."""
         while True:
             link = self._link
@@ -158,7 +129,7 @@ class ReportedState:
                 self.wanted.set()
             await self._changed.wait()
 
-    async def _wait_relisted(self, link: Link) -> None:
+    async def _wait_relisted(self, link: LiveConnection) -> None:
         """Wait for the end of a listing that began after the latest announcement, even if it failed.
 
         What was listed before an announcement says nothing about a tool now. Raises `UpstreamCallError` when the

@@ -13,11 +13,12 @@ import secrets
 import stat
 import sys
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
+import msgspec
 import platformdirs
 
 from upstream_clients import keychain
@@ -120,7 +121,7 @@ class LoginStore:
             if record["kept"] == "keyring":
                 record = json.loads(keychain.read(keychain.LOGINS, self._key) or "{}")
             login = record.get("login")
-            return None if login is None else _login(login)
+            return None if login is None else msgspec.convert(login, Login)
         except keychain.NoKeychain as error:
             raise StoreError(f"the login to server {self._server!r} is in the keyring, but {error}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -218,11 +219,3 @@ class LoginStore:
             with suppress(OSError):
                 temporary.unlink()
             raise
-
-
-def _login(record: dict[str, Any]) -> Login:
-    known = {each.name: record.get(each.name) for each in fields(Login)}
-    for name, value in known.items():
-        if not isinstance(value, (int, float) if name == "expires_at" else str) and value is not None:
-            raise ValueError(name)
-    return Login(**known)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.dispatcher import Transport
-    from upstream_clients.http_failures import HttpWatch
+    from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.stderr import StderrTail

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from upstream_clients import UpstreamView
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -36,15 +38,4 @@ class FakeLink:
 
 
 def connect(upstream: Upstream, link: FakeLink, *tools: Tool) -> None:
-    upstream.ready(
-        link,
-        era="legacy",
-        protocol_version="2025-11-25",
-        server_version=None,
-        instructions=None,
-        resources=False,
-        prompts=False,
-        completions=False,
-        tools=tools,
-        problems=(),
-    )
+    upstream.ready(link, UpstreamView("srv", "ready", era="legacy", protocol_version="2025-11-25", tools=tools))

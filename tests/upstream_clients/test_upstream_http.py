@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, line_messages
-from upstream_clients.http_failures import HttpWatch
+from upstream_clients.error_mapping import HttpWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
