@@ -117,8 +117,8 @@ class CallsInFlight:
     """The calls of one upstream, those that wait included.
 
     Attributes:
-        changed: set when a call begins, is sent or ends. Its reader puts in a new event before it looks.
-        last_used: time at which a call last began, was sent or ended.
+        changed: set when a call begins or ends. Its reader puts in a new event before it looks.
+        last_used: time at which a call last began or ended.
         suspects: the calls that were with the server when one of them timed out; None while there is no suspicion that
             the server hangs.
     """
@@ -145,15 +145,12 @@ class CallsInFlight:
     def add(self, call: Call) -> None:
         """Count a call until `discard`."""
         self._calls.add(call)
-        self.note_use()
+        self.last_used = self.clock()
+        self.changed.set()
 
     def discard(self, call: Call) -> None:
         """Forget a call that has ended."""
         self._calls.discard(call)
-        self.note_use()
-
-    def note_use(self) -> None:
-        """Wake the reader of `changed`, and keep the time."""
         self.last_used = self.clock()
         self.changed.set()
 

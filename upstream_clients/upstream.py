@@ -119,7 +119,6 @@ class Upstream(ReportedState):
             call.cancel()
             return None
         call.sent = True
-        self.calls.note_use()
         if call.limit is not None:
             call.deadline = asyncio.get_running_loop().time() + call.limit
         return call
