@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback whose line is as bad as a test wants it."""
+"""A TCP proxy on loopback with faults that a test chooses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ HEADER_SECONDS = 0.02
 
 
 def free_port() -> int:
-    """Return a port of loopback that is free now."""
+    """Return a free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Proxy:
-    """An async context manager. `port` stays the same while it is entered."""
+    """A proxy, as an async context manager. `port` stays the same inside."""
 
     def __init__(self, target: int) -> None:
         self.port = free_port()
@@ -44,7 +44,7 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # What was aborted is closed in the next round of the event loop.
+        # Aborted connections are closed in the next round of the event loop.
         await asyncio.sleep(0)
 
     def line(self, line: Line) -> None:
@@ -54,21 +54,21 @@ class Proxy:
         self._changed = asyncio.Event()
 
     def cut(self) -> None:
-        """Reset all connections that are there."""
+        """Reset all connections."""
         for writer in list(self._writers):
             with suppress(OSError):
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             writer.transport.abort()
 
     def refuse(self) -> None:
-        """Listen no longer, and reset what is there."""
+        """Stop listening, and reset all connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
         self.cut()
 
     async def accept(self) -> None:
-        """Listen, unless it does."""
+        """Start listening, if stopped."""
         if self._server is not None:
             return
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=1024)

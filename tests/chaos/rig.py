@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 SERVERS = Path(__file__).resolve().parent / "servers"
 SECONDS = 60
-"""No program may take longer, whatever happens to its calls."""
+"""Seconds that a program may take, also if its calls fail."""
 CONCURRENT = 128
 CALL_MS = 1000
 """`timeoutMs` of servers that are made to hang."""
 HASTY = "Hasty"
-"""Behind the name of a server that is configured once more, with that timeout."""
+"""Suffix of the name of a server that is configured again, with that timeout."""
 
 PROGRAM = """
 const asked = %s;
@@ -51,10 +51,10 @@ return outcomes.map((o) => o.status === "fulfilled"
 
 @dataclass
 class Job:
-    """One program: the calls it makes and, once it has ended, what it was told of each."""
+    """One program: its calls and, once it has ended, the outcome that it saw of each."""
 
     asked: list[tuple[str, str, str]]
-    """Server, id of the call, how it is to be answered."""
+    """Server, id of the call, and the requested kind of answer."""
     outcomes: list[tuple[str, str]] | None = None
     """`done` with the answer's text; `unknown`, `not sent` or `?` with the error."""
     answer: Answer | None = None
@@ -96,7 +96,7 @@ class Rig:
         self.jobs: list[Job] = []
         self._ids = itertools.count(1)
 
-    # programs
+    # Programs.
 
     def job(self, server: str, calls: int, how: str | Callable[[int], str] = "now", *, beacon: str = "") -> Job:
         """Make a program of concurrent calls of one server; `beacon` is called behind the first hundred of them.
@@ -115,7 +115,7 @@ class Rig:
         return job
 
     async def run(self, job: Job) -> Job:
-        """Run the program to its end, and check what holds immediately after it."""
+        """Run the program to its end, and check its calls immediately."""
         code = PROGRAM % json.dumps(job.asked)
         with anyio.fail_after(SECONDS):
             answer = checked(await self.client.call_tool("exec", {"code": code}))
@@ -128,7 +128,7 @@ class Rig:
         return job
 
     async def works(self, server: str) -> None:
-        """Call it until it answers: it may need a moment to come back."""
+        """Call a server until it answers, since a restart takes a moment."""
         said: set[str] = set()
         with anyio.move_on_after(SECONDS / 2):
             while True:
@@ -139,10 +139,10 @@ class Rig:
                 await anyio.sleep(0.05)
         raise AssertionError(f"{server} does not come back: {said}")
 
-    # the books
+    # Ledgers.
 
     def ledger(self, server: str) -> Path:
-        """Return a server that is configured twice has one."""
+        """Return the ledger of a server. A server that is configured twice has one ledger."""
         return self.folder / f"{server.removesuffix(HASTY)}.ledger"
 
     def lines(self, server: str, kind: str) -> list[str]:
@@ -163,13 +163,13 @@ class Rig:
         await until(lambda: self.done(job) >= calls)
 
     async def until_begun(self, job: Job, how: str) -> None:
-        """Return when all of its calls that are to be answered so have reached their server."""
+        """Return when all its calls with this kind of answer have reached their server."""
         for server in {server for server, _, _ in job.asked}:
             names = {name for where, name, its in job.asked if (where, its) == (server, how)}
             await until(lambda server=server, names=names: names <= set(self.lines(server, "act")))
 
     def audit(self, *jobs: Job) -> None:
-        """Hold what programs were told against what was done."""
+        """Compare the outcomes that programs saw with the ledgers."""
         servers = {server for job in jobs for server, _, _ in job.asked}
         acts = {server: Counter(self.lines(server, "act")) for server in servers}
         for job in jobs:
@@ -188,14 +188,14 @@ class Rig:
                         assert (times, end) == (0, "not sent"), what
 
     def audit_all(self) -> None:
-        """Once more in the end: what was late may have been done since."""
+        """Compare again at the end, since a late call may have been done meanwhile."""
         self.audit(*self.jobs)
         asked = Counter(name for job in self.jobs for _, name, _ in job.asked)
         for server in {server for job in self.jobs for server, _, _ in job.asked}:
             for name, times in Counter(self.lines(server, "act")).items():
                 assert times <= asked[name], f"call {name} was done {times} times"
 
-    # the process
+    # The process.
 
     async def footprint(self) -> Footprint:
         before = len(self._tasks.read_text("utf-8").splitlines())
@@ -216,7 +216,7 @@ class Rig:
         return Footprint(sockets, len(targets) - sockets, threads, children, tasks, resident)
 
     async def until_at_rest(self, rest: Footprint, *, more_sockets: int = 0) -> Footprint:
-        """Return once the process holds no more than it did; what is still there in the end is the failure's text."""
+        """Return once the process has no more resources than before. Fail with a list of those that are left."""
         now = await self.footprint()
         with anyio.move_on_after(20):
             while not _within(now, rest, more_sockets):
@@ -287,7 +287,7 @@ async def rig(folder: Path, servers: dict[str, Any], **code_mode: Any) -> AsyncI
 
 
 class HttpServer:
-    """`servers/http_server.py` as a process, on a port that it keeps over restarts. An async context manager."""
+    """A process of `servers/http_server.py`, on a port that stays the same after restarts. An async context manager."""
 
     def __init__(self, folder: Path, name: str, *flags: str) -> None:
         self.port = free_port()

@@ -20,7 +20,7 @@ from tests.chaos.storm import brewing
 EPISODE = 20.0
 """Seconds."""
 WARM_UP = 2
-"""Episodes after which the server has what it keeps anyway."""
+"""Episodes until the server has everything that it keeps permanently."""
 MAX_GROWTH = 50 * 1024 * 1024
 """Bytes of resident memory."""
 

@@ -28,7 +28,7 @@ LOCAL = ("local", "other")
 TIMEOUT_MS = 1000
 WORKERS = 4
 PAUSE = 0.25
-"""Seconds at most between two troubles, which overlap."""
+"""Maximum seconds between two faults, which overlap."""
 
 WAYS_LOCAL = (*["now"] * 30, "never", "twice", "wrong_id", "strangers", "junk", "changed", "cancelled", "torn", "die")
 WAYS_NETWORK = (*["now"] * 30, "never")
@@ -46,7 +46,7 @@ class Storm:
         """Faults so far, in order."""
 
     async def episode(self, seconds: float) -> None:
-        """Trouble for so long, then repair, until everything answers."""
+        """Cause faults for some seconds, then repair until everything answers."""
         chance = self._random
         async with anyio.create_task_group() as tasks:
             over = anyio.Event()
@@ -140,13 +140,13 @@ class Storm:
             await self.accept(server)
 
     async def at_rest(self, rest: Footprint) -> Footprint:
-        """Return each HTTP server may have idle connections more or less than before."""
+        """Wait until the process is at rest. Up to 20 more sockets are allowed, for idle connections to HTTP servers."""
         return await self.chaos.until_at_rest(rest, more_sockets=20)
 
 
 @asynccontextmanager
 async def brewing(folder: Path, seed: int) -> AsyncIterator[Storm]:
-    """Yield the server, its upstreams and the lines to them, in good order."""
+    """Yield the server, its upstreams and the lines to them, all working."""
     async with AsyncExitStack() as stack:
         servers = {
             name: await stack.enter_async_context(HttpServer(folder, name, *flags)) for name, flags in NETWORK.items()

@@ -35,10 +35,10 @@ class Upstream:
     def __init__(self, chaos: Rig, name: str, server: HttpServer, line: Proxy) -> None:
         self.chaos, self.name, self.server, self.line = chaos, name, server, line
         self.hasty = name + HASTY
-        """The same server, whose calls may not take long."""
+        """The same server, with a short timeout."""
 
     async def works(self) -> None:
-        """Everything as it was."""
+        """Repair the line and the server."""
         self.server.weather("")
         self.line.line("good")
         await self.chaos.works(self.name)
@@ -73,7 +73,7 @@ async def test_a_server_that_is_killed_under_two_hundred_calls(upstream: Upstrea
     job = chaos.job(upstream.name, 200, lambda i: "never" if i < 100 and i % 3 == 0 else "now")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(chaos.run, job)
-        # One that was not sent yet would wait in the next process, for ever.
+        # A call that was not sent yet would wait in the next process, forever.
         await chaos.until_begun(job, "never")
         await upstream.server.restart()
     assert job.ends["unknown"] > 0
@@ -93,7 +93,7 @@ async def test_a_server_that_forgets_its_sessions_under_several_programs(upstrea
 
 
 async def cut_until_over(upstream: Upstream, job: Job) -> None:
-    """Reset all connections, again and again, until the program has been told of every call."""
+    """Reset all connections repeatedly, until the program has the outcome of every call."""
     while not job.ended.is_set():
         upstream.line.cut()
         with anyio.move_on_after(0.2):
@@ -132,7 +132,7 @@ async def test_calls_over_a_line_that_is_half_open_end_at_their_timeout(upstream
     upstream.line.line(line)
     job = await chaos.run(chaos.job(upstream.hasty, 100, beacon="beacon"))
     assert job.ends["done"] == 1, "that of the beacon"
-    # What lost its bytes stays as it is; new connections are good ones.
+    # Connections that lost bytes stay broken; new ones work.
     await upstream.works()
 
 

@@ -50,7 +50,7 @@ def kill(chaos: Rig, server: str) -> None:
 
 async def test_a_server_that_is_killed_under_two_hundred_calls(chaos: Rig) -> None:
     for _ in range(2):
-        # The last are queued when it is killed: its next process answers them.
+        # The last calls are queued when the server is killed. Its next process answers them.
         job = chaos.job("victim", 200, lambda i: "never" if i < 100 and i % 3 == 0 else "now")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(chaos.run, job)
@@ -162,7 +162,7 @@ async def test_servers_that_end_immediately_cost_only_their_own_calls_until_they
     async def costs_its_own(server: str) -> None:
         job = await chaos.run(chaos.job(server, 20, beacon="beacon"))
         assert job.ends["done"] == 1, "that of the beacon"
-        # One that never started was sent nothing.
+        # A server that never started got nothing.
         assert server == "fleeting" or job.ends["unknown"] == 0
         assert (await chaos.run(chaos.job("beacon", 100))).ends == {"done": 100}
         assert len(chaos.lines(server, "pid")) < 40, "it is started without a pause"

@@ -1,4 +1,4 @@
-"""Nine servers that others wrote, behind one `codemode-mcp serve`."""
+"""Nine published servers behind one `codemode-mcp serve`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
 
 
 def _repository(folder: Path) -> None:
-    """A repository with one commit, of an author that git need not look for."""
+    """Create a repository with one commit and a configured author."""
     git(folder.parent, "init", "--quiet", "--initial-branch=main", str(folder))
     git(folder, "config", "user.name", "Ada")
     git(folder, "config", "user.email", "ada@example.org")

@@ -45,7 +45,7 @@ def recipes() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def installed(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the entry of the page with what the tests have in the place of what it would fetch."""
+    """Return the entry of the page, with the installed server instead of one that would be fetched."""
     arguments = entry["args"]
     match entry["command"]:
         case "npx":
@@ -57,7 +57,7 @@ def installed(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def furnish(work: Path) -> None:
-    """The folder that the page speaks of, but for the workbook."""
+    """Create the folder of the page, without the workbook."""
     (work / "notes").mkdir(parents=True)
     budget = (
         "Hosting: 12*49.90",

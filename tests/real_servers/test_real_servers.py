@@ -1,4 +1,4 @@
-"""Each server does its own work when a program calls it: files, rows, commits and cells are looked at from outside."""
+"""Tests that servers do their work when a program calls them: files, rows, commits and cells are checked directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that others wrote asks its user in the middle of a call: the connected client answers, in either era."""
+"""Tests that a published server asks its user during a call, and the connected client answers, in either era."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def python_server(script: str, *flags: str, name: str = "srv", **more: Any) -> U
 
 @pytest.fixture
 def raw_server() -> Callable[..., UpstreamSpec]:
-    """Return a legacy server of bare JSON lines that misbehaves as its flags say."""
+    """Return a legacy server of bare JSON lines whose flags choose how it misbehaves."""
     return lambda *flags, **more: python_server("raw_server.py", *flags, **more)
 
 
@@ -81,7 +81,7 @@ def changes() -> Changes:
 
 
 class HttpServer:
-    """`servers/http_server.py` in a process of its own, on a port that it keeps over restarts."""
+    """A process of `servers/http_server.py`, on a port that stays the same after restarts."""
 
     def __init__(self, *flags: str) -> None:
         with socket.socket() as probe:
@@ -127,7 +127,7 @@ def http_server() -> Callable[..., Any]:
 
 @pytest.fixture(scope="module")
 async def server_of() -> AsyncIterator[Callable[..., Any]]:
-    """`await server_of("--legacy")`: one that all tests of a module with these flags share, and that none may end."""
+    """`await server_of("--legacy")`: a server that all tests of a module with these flags share. No test may end it."""
     started: dict[tuple[str, ...], HttpServer] = {}
 
     async def shared(*flags: str) -> HttpServer:

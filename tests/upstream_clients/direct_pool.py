@@ -1,4 +1,4 @@
-"""A pool whose calls go by `try_call` wherever that takes them, for tests that were written for `call_tool`."""
+"""A pool whose `call_tool` uses `try_call` where possible, so that tests of `call_tool` test direct calls too."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[Dir
 
 @asynccontextmanager
 async def strictly_direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[DirectPool]:
-    """Open a pool of which a call must have been sent immediately by the end."""
+    """Open a pool. Fail at its end if no call was sent directly."""
     async with direct_pool(*specs, **options) as pool:
         yield pool
         assert any(source.sent for source in pool.sources.values()), "no call was sent directly"

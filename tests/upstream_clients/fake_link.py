@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FakeLink:
-    """Lets calls have their turn when told."""
+    """A connection that gives calls their turn when `turn_has_come` is set."""
 
     alive = True
 

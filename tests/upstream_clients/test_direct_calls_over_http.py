@@ -126,7 +126,7 @@ class Bare:
         self.news = anyio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds, which is looked at whenever a request has come."""
+        """Return when the condition holds. It is checked after each request."""
         with anyio.fail_after(10):
             while not condition():
                 await self.news.wait()
@@ -160,7 +160,7 @@ class Bare:
         if method == "tools/call":
             self.calls.append(exchange)
             self._tell()
-            # What the client sends meanwhile is the end of the connection.
+            # The client sends nothing more but the end of the connection.
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, exchange, reader, tasks.cancel_scope)
                 await self.work(exchange)
@@ -177,7 +177,7 @@ class Bare:
             await exchange.answer("", "text/plain", "202 Accepted")
 
     async def _watch(self, exchange: Exchange, reader: asyncio.StreamReader, scope: anyio.CancelScope) -> None:
-        # `read` would take bytes of a next request, of which there is none before the answer.
+        # Reading takes no bytes of another request, since the client sends none before the answer.
         with suppress(ConnectionError):
             if not await reader.read(1):
                 exchange.left.set()
@@ -217,7 +217,7 @@ class WithSession(Bare):
 
 @asynccontextmanager
 async def served(server: Bare, **more: Any) -> AsyncIterator[DirectSource]:
-    """Serve, and connect to it; how it is called immediately."""
+    """Start a server and connect to it. Return a source that calls it directly."""
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=1 << 20) as listener:
         server.port = listener.sockets[0].getsockname()[1]
         async with direct_pool(server.spec(**more)) as pool:
@@ -229,7 +229,7 @@ def text(outcome: ToolOutcome) -> str:
     return str(outcome.result["content"][0]["text"])
 
 
-# The common way.
+# Common answers.
 
 
 @ERAS
@@ -307,7 +307,7 @@ async def test_large_results_are_read_whole_and_keep_their_text(form: str) -> No
     assert source.sent == ["work", "work"]
 
 
-# Anything out of the ordinary.
+# Unusual answers.
 
 
 def session_lost(exchange: Exchange) -> Awaitable[None]:
@@ -439,7 +439,7 @@ async def how_it_ends(server: Bare, *, directly: bool) -> tuple[Any, ...]:
         try:
             outcome = await call("work", {}, timeout=10)
         except UpstreamCallError as error:
-            # Requests have ids of different lengths, which a parser's complaint depends on.
+            # The ids of requests have different lengths, which change the position in a parser's error.
             message = re.sub(r"column \d+|input_value=b?'.*'", "", error.message.replace(str(server.port), "PORT"))
             end: tuple[Any, ...] = (message, error.dispatched, error.code)
         else:
@@ -571,7 +571,7 @@ async def test_the_login_is_sent_with_each_call(monkeypatch: pytest.MonkeyPatch)
     assert [call.headers["authorization"] for call in server.calls] == ["bearer first", "bearer second"]
 
 
-# Giving up.
+# Calls that are given up.
 
 
 async def hang(exchange: Exchange) -> None:

@@ -1,4 +1,4 @@
-"""Answers that are read past the dispatcher mean what they mean to the SDK's models, however they are written."""
+"""Tests that direct requests read answers of any spelling with the same meaning as the SDK's models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REQUESTS = 3
 TEXTS = st.text(st.characters(), max_size=8) | st.sampled_from(
     ["\ud83d", "\ude00 \ud83d", "\U0001f600", 'a "quoted" \\ud83d', "\x00\x1f\x7f\u2028", '"},{"id":1', "\r\n"]
 )
-"""Texts with halves of surrogate pairs, and with what looks like the end of a string."""
+"""Texts with halves of surrogate pairs, and with characters that look like the end of a string."""
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
@@ -104,7 +104,7 @@ def written(draw: st.DrawFn) -> bytes:
 
 
 def read_by_models(line: bytes) -> Incoming:
-    """Read a line as the SDK's own transports do, with what is mended of it."""
+    """Read a line as the SDK's transports do, with our repairs."""
     try:
         return from_sdk(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
     except ValidationError as error:
@@ -112,7 +112,7 @@ def read_by_models(line: bytes) -> Incoming:
 
 
 def by_models(lines: list[bytes]) -> dict[int, list[Any]]:
-    """Return what each request is answered, where every line becomes a model."""
+    """Return the answer of each request, if every line becomes a model."""
     pending, outcomes = set(range(FIRST, FIRST + REQUESTS)), dict[int, list[Any]]()
     for line in lines:
         item = read_by_models(line)
@@ -129,7 +129,7 @@ def by_models(lines: list[bytes]) -> dict[int, list[Any]]:
 
 
 def by_take(lines: list[bytes], cuts: list[int]) -> tuple[dict[int, list[Any]], list[Answer]]:
-    """Return what each request is answered past the dispatcher, where the lines come in pieces; and all answers."""
+    """Return the answer of each direct request, if the lines come in pieces; and all answers."""
     requests, outcomes, read = DirectRequests(lambda _: None), dict[int, list[Any]](), list[Answer]()
 
     def on_answer(request_id: int) -> Callable[[Answer | Refusal | None], None]:
@@ -184,7 +184,7 @@ async def test_an_answer_in_a_usual_form_is_read_past_the_dispatcher_with_its_ow
     ends = (f'"jsonrpc": "2.0", "id": {FIRST}', f'"result": {text}')
     line = f"{{{', '.join(reversed(ends) if result_first else ends)}}}".encode("utf-8", "surrogatepass")
     if "\\ud" in text.lower() or any("\ud800" <= each <= "\udfff" for each in text):
-        return  # a half of a pair has to be mended, so models are asked
+        return  # half of a surrogate pair has to be replaced, so the models read it
     assert read_answer(line) == (FIRST, Answer(result, text))
 
 

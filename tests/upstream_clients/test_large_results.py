@@ -1,4 +1,4 @@
-"""Very large results are freed in steps, and what is still referred to stays untouched."""
+"""Tests that very large results are freed in steps, and that objects with other references stay unchanged."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_result_that_is_dropped_is_taken_apart_by_a_thread(monkeypatch: pytest
 
 
 async def test_others_run_while_a_large_answer_is_read_and_freed() -> None:
-    # Escapes are what a decoder needs most time for; rows are what freeing does.
+    # Decoding takes longest for escapes, freeing for rows.
     texts = 'a "line"\n' * 2_000_000
     rows = [{"id": number, "name": "row"} for number in range(300_000)]
     turns, steps = 0, [0]
@@ -97,5 +97,5 @@ async def test_others_run_while_a_large_answer_is_read_and_freed() -> None:
             steps.append(turns)
         tasks.cancel_scope.cancel()
     read_text, _, read_rows, freed_rows = (after - before for before, after in pairwise(steps))
-    # What keeps the interpreter to itself leaves room for two or three.
+    # With an uninterrupted decoder there would be two or three.
     assert min(read_text, read_rows, freed_rows) > 8

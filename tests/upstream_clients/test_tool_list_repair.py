@@ -1,4 +1,4 @@
-"""Sloppy tool lists: what is repaired, what is dropped, and what is said about it."""
+"""Sloppy tool lists: repairs, dropped tools, and the sentences about them."""
 
 from __future__ import annotations
 

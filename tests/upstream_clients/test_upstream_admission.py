@@ -1,4 +1,4 @@
-"""Tests of any caller that calls a tool may look at it, as its server lists it then, right before the call is sent."""
+"""Tests of `AdmitFn`: a caller sees the tool as its server lists it right before the call is sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Guard:
-    """Admits only what reads. `seen`: the tools that it was asked about."""
+    """Admits only tools that read. `seen` has the tools that it was called with."""
 
     def __init__(self) -> None:
         self.seen: list[Tool | None] = []
@@ -55,7 +55,7 @@ class Scripted:
         self._folder = folder
 
     def has(self, **tools: bool) -> None:
-        """Tools by name, and whether they say that they only read. `relist` is always there."""
+        """Write the tools, by name and `readOnlyHint`. The tool `relist` is always listed."""
         listed = [
             {"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": reads}}
             for name, reads in {"relist": True, **tools}.items()

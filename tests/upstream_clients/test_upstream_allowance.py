@@ -1,4 +1,4 @@
-"""Limits of what a server may make us read without a request."""
+"""Limits of unsolicited messages."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class NotWrittenDown(Exception):
 
 
 class Begin:
-    """Counts; is done when `done` is set, and raises then if it is told to."""
+    """A `BeginFn` that counts its calls, waits for `done`, and can raise then."""
 
     def __init__(self, *, fails: bool = False, holds: bool = False) -> None:
         self.count = 0
@@ -48,7 +48,7 @@ class Begin:
 
 
 async def calls_of(source: ToolSource) -> list[str]:
-    """Return what the server got, without this question."""
+    """Return the requests that the server got, without the one for this list."""
     log = json.loads((await source.call_tool("log", {})).result["content"][0]["text"])
     return [call["name"] for call in log["calls"]][:-1]
 

@@ -1,4 +1,4 @@
-"""Servers over stdio treat calls that are sent directly like all others: the same tests, by `try_call`."""
+"""The tests of servers over stdio again, with direct calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fakes that ship with the package keep to the contract that they stand for."""
+"""Tests that the fakes of the package keep the contract of `ToolSource`."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ async def test_calling_a_server_that_is_down_makes_it_try_again_immediately(
     upstream = Upstream(raw_server(f"missing={disk}"), changes)
 
     async def sleep(seconds: float) -> None:
-        """The pause never ends by itself; the least interval is over immediately."""
+        """Sleep forever between attempts, but not for `NUDGE_INTERVAL`."""
         if seconds != connection.NUDGE_INTERVAL:
             await anyio.sleep_forever()
 

@@ -335,7 +335,7 @@ async def test_of_two_lists_that_are_kept_at_the_same_time_the_newer_stays(
     class Slow(ListingCache):
         def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
             if len(view.tools) == 7:
-                newer_is_kept.wait(1)  # what it does not get while this one is in flight
+                newer_is_kept.wait(1)  # times out, since a newer list waits for this one
             super().save(spec, view)
             if len(view.tools) == 8:
                 newer_is_kept.set()

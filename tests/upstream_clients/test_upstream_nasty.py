@@ -1,4 +1,4 @@
-"""Servers that hang, leave processes behind, or say more than anyone can take. Each is a real process."""
+"""Servers that hang, leave processes behind, or send far too much. Each is a real process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pid_of(pool: UpstreamPool) -> int:
 
 
 def running(pid: int) -> bool:
-    """Return True if it can still do anything: what no one has waited for yet cannot."""
+    """Return True if a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -51,7 +51,7 @@ def running(pid: int) -> bool:
 
 
 async def gone(*pids: int) -> None:
-    """Return when none of them is there; a signal has been sent, and takes its moment."""
+    """Return when all these processes have ended, which takes a moment after a signal."""
     with anyio.fail_after(5):
         while any(map(running, pids)):  # noqa: ASYNC110 - other people's processes
             await anyio.sleep(0.01)
@@ -79,7 +79,7 @@ async def test_a_stopped_process_is_replaced_after_a_call_has_timed_out(nasty: A
         source, first = pool.source("srv"), pid_of(pool)
         with pytest.raises(UpstreamCallError, match=r"tool 'stop' timed out after 0\.3 s"):
             await source.call_tool("stop", {}, timeout=0.3)
-        # A call that came meanwhile is none that the server may be busy with.
+        # The server cannot be busy with a call that came later.
         with pytest.raises(UpstreamCallError, match="has not said anything") as caught:
             await source.call_tool("echo", {}, timeout=30)
         assert caught.value.dispatched
@@ -138,7 +138,7 @@ async def test_a_server_that_answers_pings_may_take_for_ever(
 
 
 class SilentLink:
-    """Never says a word; counts how often it was asked."""
+    """A silent server that counts its probes."""
 
     message_count = 0
     probes = 0
@@ -149,7 +149,7 @@ class SilentLink:
 
 
 class Clock:
-    """Time that passes when a person sleeps."""
+    """A clock that only `sleep` advances."""
 
     now = 1000.0
 
@@ -231,7 +231,7 @@ async def test_a_server_that_is_killed_leaves_nothing_behind_and_is_replaced(
         async with anyio.create_task_group() as tasks:
 
             async def hang() -> None:
-                # The child holds the pipes open, so that no end of file tells of the death.
+                # The child keeps the pipes open, so there is no end of file.
                 with anyio.fail_after(10), pytest.raises(UpstreamCallError) as caught:
                     await source.call_tool("hang", {})
                 assert caught.value.dispatched
@@ -255,7 +255,7 @@ async def test_a_server_behind_a_shell_and_the_shell_are_both_ended(nasty: Any, 
     await gone(server)
 
 
-# Much of everything.
+# Too much of everything.
 
 
 async def test_a_large_result_arrives_whole(nasty: Any, pool_of: Any) -> None:
@@ -280,7 +280,7 @@ async def test_while_a_thread_reads_a_large_answer_others_continue() -> None:
         item = await anyio.to_thread.run_sync(read_message, line)
         tasks.cancel_scope.cancel()
     assert isinstance(item, dict)
-    # A parser that keeps the interpreter to itself leaves room for two or three.
+    # With an uninterrupted parser there would be two or three.
     assert turns > 20
 
 

@@ -101,7 +101,7 @@ def test_every_secret_of_a_spec_is_taken_out_of_a_text(number: int) -> None:
 def test_a_secret_is_taken_out_however_it_is_written(write: Callable[[str], str]) -> None:
     secret = 'p/a+s "w\\ö?=rd9>>>'
     spec = UpstreamSpec("s", transport="stdio", command="x", env={"TOKEN": secret}, learned=[secret])
-    # Of what begins or ends within a character of Base64, that one is left.
+    # A Base64 character that the secret shares with other bytes is left.
     for shown in (spec.redact(f"<{write(secret)}>"), spec.redact_learned(f"<{write(secret)}>")):
         assert HIDDEN in shown
         assert len(shown) <= len("<'***'>") + 6

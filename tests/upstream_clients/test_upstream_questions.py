@@ -55,7 +55,7 @@ def text(outcome: ToolOutcome) -> str:
 
 
 class User:
-    """A person who is asked for one run, remembers the questions, and answers when `free` is set."""
+    """The person of one run. Records the questions, and answers when `free` is set."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class User:
 
 
 class Started:
-    """A call in a task of its own."""
+    """A call in its own task."""
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
@@ -141,7 +141,7 @@ async def log_of(source: ToolSource) -> Any:
     return json.loads(text(await source.call_tool("log", {})))
 
 
-# Legacy servers: requests of theirs.
+# Legacy servers: questions as requests.
 
 
 async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(asking_server: Any, pool_of: Any) -> None:
@@ -210,7 +210,7 @@ async def test_a_question_that_names_no_call_goes_to_the_run_of_all_calls(asking
         tasks.start_soon(second.run, ask(source, newer, SAMPLE))
         await older.until_asked(2)
         assert newer.seen == []
-        # The first call ends, but the second question may be the second call's, so it stays open.
+        # The first call ends. The second question stays open, since it may belong to the second call.
         assert text(await source.call_tool("finish", {}, asking=older.asking)) == "ok"
         assert await first.outcome() == "finished"
         older.free.set()
@@ -232,7 +232,7 @@ async def test_a_question_that_may_be_another_runs_is_refused_and_then_runs_take
         assert "no person was asked" in refused["error"]
         assert "repeat" in refused["error"]
         assert bob.seen == []
-        # Ada's question was hers alone when it came. Now Bob waits until her call is over, and asks for himself.
+        # Ada's run was alone when the question came. Bob's call waits for the end of hers, and then asks him.
         again = Started()
         tasks.start_soon(again.run, ask(source, bob, ELICIT))
         with pytest.raises(UpstreamUnavailable, match="was still busy with calls of other programs"):
@@ -363,10 +363,10 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
 
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
-        # The server does not care, and its question comes while another run has a call in flight.
+        # The server ignores the cancellation, and asks while another run has a call in flight.
         assert "may belong to a call of another user or program that was given up" in await proceed(bob)
         assert bob.seen == []
-        # The run itself may have it, and so may others when the server has answered the call after all ...
+        # The same run may be asked; another run only after the server has answered the cancelled call ...
         assert json.loads(await proceed(ada)) == [{"result": ACCEPT}]
         await source.call_tool("answer_late", {})
         assert json.loads(await proceed(bob)) == [{"result": ACCEPT}]
@@ -495,7 +495,7 @@ async def test_a_question_of_many_megabytes_is_refused(asking_server: Any, pool_
     assert user.seen == []
 
 
-# URLs that come first.
+# URLs that the user has to open first.
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told when done", "not told"])
@@ -547,7 +547,7 @@ async def test_a_url_is_told_as_the_servers_error_where_no_user_can_be_asked(ask
     assert caught.value.code == -32042
 
 
-# Modern servers: answers that ask.
+# Modern servers: questions in answers.
 
 
 def rounds(*each: Any) -> dict[str, Any]:
@@ -663,7 +663,7 @@ async def test_an_answer_outlives_the_process_that_asked(asking_server: Any, poo
             await source.call_tool("die", {})
         user.free.set()
         assert await started.outcome() == "through"
-        # It was a new process, which has seen the second round alone.
+        # A new process has answered, which got the second round only.
         assert [call["name"] for call in (await log_of(source))["calls"]] == ["rounds", "log"]
 
 
@@ -779,7 +779,7 @@ async def test_where_the_transport_does_not_tell_whose_a_question_is_runs_take_t
         assert len(bob.seen) == 1
 
 
-# The rule, and the queue behind it.
+# Turns of runs, and the queue.
 
 
 async def no_user(question: Question) -> JsonObject:
@@ -791,7 +791,7 @@ def call_of(run: str) -> CallQuestions:
 
 
 async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
-    """Return a call in flight of run `a`, where runs take turns by now."""
+    """Return a call in flight of run `a`, on a connection where runs take turns."""
     first, second = call_of("a"), call_of("b")
     await connection.enter(first)
     await connection.enter(second)
@@ -924,7 +924,7 @@ async def _play(steps: list[tuple[str, int]]) -> None:
                 case _:
                     pass
             await anyio.wait_all_tasks_blocked()
-        # In the end everybody had a turn.
+        # Every call had its turn.
         while entered:
             connection.leave(entered.pop())
             await anyio.wait_all_tasks_blocked()

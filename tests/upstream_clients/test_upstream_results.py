@@ -1,4 +1,4 @@
-"""Raw results to outcomes, and the checks of untrusted output schemas."""
+"""Outcomes of raw results, and checks of untrusted output schemas."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_request_for_input_is_recognised() -> None:
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """Return each level refers to the one below twice: two to the power of `levels` visits for any value."""
+    """Return a schema where each level refers twice to the next: two to the power of `levels` visits for any value."""
     definitions: dict[str, Any] = {"l0": {"type": "object"}}
     for level in range(1, levels):
         below = {"$ref": f"#/$defs/l{level - 1}"}

@@ -1,4 +1,4 @@
-"""Schemas of upstreams: which of them values are checked with, what that costs, and what is said of a value."""
+"""Schemas of upstreams: which are used, what a check costs, and how a mismatch is described."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def in_array(levels: int) -> dict[str, Any]:
 
 
 def back_and_forth(levels: int) -> dict[str, Any]:
-    """Return the chain is met from its end first, by references that lead back."""
+    """Return a chain that is reached from its end, by references that lead back."""
     definitions: dict[str, Any] = {}
     for n in range(levels):
         back = {"zz": {"$ref": by_pointer(n - 1)}} if n else {}
@@ -170,7 +170,7 @@ def test_the_parts_of_a_schema_together_cost_no_more_than_the_largest_schema() -
     assert parts.is_valid("/properties/p0", {})
 
 
-# what is said of outputs
+# Descriptions of mismatches.
 
 
 def test_a_complaint_names_the_place_and_the_keyword_and_no_value() -> None:

@@ -1,4 +1,4 @@
-"""Tests of what a message says of where a server is."""
+"""Tests of server addresses in messages."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def weather() -> list[str]:
 
 
 def refused(words: list[str], body: bytes) -> int | None:
-    """Return the status that a POST is answered with and nothing done: always the same for the same request."""
+    """Return the error status for a POST that is refused: always the same for the same request."""
     if words[0] == "fail_all":
         return int(words[1])
     if words[0] != "fail" or b'"tools/call"' not in body:

@@ -59,7 +59,7 @@ def call(request_id, params) -> None:
             question = ask("elicitation/create", {"message": "x" * arguments["bytes"]})
             waiting[request_id] = (params, [question])
         case "ask_late":
-            # Continues when it has been cancelled, until `go_on`.
+            # Ignores its cancellation, and waits for `go_on`.
             late.append(request_id)
         case "proceed":
             waiting[request_id] = (params, [ask("elicitation/create", {"message": "late"})])

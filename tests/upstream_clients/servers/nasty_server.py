@@ -75,7 +75,7 @@ def list_page(request_id, params) -> None:
 
 
 if "linger" in flags:
-    # A child that outlives its parent, holds its pipes and does not care for SIGTERM.
+    # A child that outlives its parent, keeps its pipes open and ignores SIGTERM.
     program = """if True:
         import os, signal, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -97,7 +97,7 @@ class Provider:
 
     async def load_refresh_token(self, client, refresh_token):
         if refresh_token in self.spent:
-            # As RFC 9700 wants it: a person has stolen it, so the login is over for all.
+            # RFC 9700: the token was used twice, so it may be stolen, and the login ends for both users.
             seen.append({"reused": "a spent refresh token"})
             self.access.clear()
             self.refresh.clear()
@@ -179,7 +179,7 @@ async def gatekeeper(scope, receive, send):
 
 
 async def overheard(scope, receive, send):
-    """Note what the token endpoint is asked; read the body first and give it back."""
+    """Record the requests of the token endpoint; read the body and replay it."""
     body, more = b"", True
     while more:
         message = await receive()
