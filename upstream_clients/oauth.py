@@ -73,7 +73,7 @@ async def become_client(spec: UpstreamSpec, fetcher: Fetcher, offer: Offer, redi
         return Client(settings.client_metadata_url, None, "none")
     if metadata.registration_endpoint is None:
         raise LoginError(
-            "the authorization server registers no clients by itself; register one there by hand and give its id: "
+            "the authorization server does not register clients automatically; register one there and set its id: "
             f'"auth": {{"type": "oauth", "clientId": "..."}} in mcpServers.{spec.name}'
         )
     requested = "none" if methods is None or "none" in methods else _auth_method("a secret", methods)
