@@ -140,7 +140,7 @@ class Storm:
             await self.accept(server)
 
     async def at_rest(self, rest: Footprint) -> Footprint:
-        """Wait until the process is at rest. Up to 20 more sockets are allowed, for idle connections to HTTP servers."""
+        """Wait until the process is at rest, but for up to 20 sockets of idle connections to HTTP servers."""
         return await self.chaos.until_at_rest(rest, more_sockets=20)
 
 
