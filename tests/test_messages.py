@@ -104,7 +104,7 @@ CASES: Final = [
     (("runs", "list"), (), 0, "a client starts it"),
     (("runs", "show", "run_nobody_has_an_id_that_is_as_long_as_this_one"), (), 1, "see codemode-mcp runs list"),
     (("runs", "approve", "run_nobodyhasit"), (), 1, "run it in one"),
-    (("runs", "approve", "run_x", "--remember", "ever"), (), 2, "it is no, run or always"),
+    (("runs", "approve", "run_x", "--remember", "ever"), (), 2, "is not one of 'no', 'run', 'always'"),
     (("runs", "cancel", "run_nobodyhasit"), (), 1, "run it in one"),
     (("runs", "aprove"), (), 2, "Try 'codemode-mcp runs --help' for help"),
     (("serve", "--port", "1"), (), 2, "add that, or leave --port out"),
@@ -168,7 +168,7 @@ def test_doctor_prints_nothing_but_json_where_that_is_asked_for() -> None:
 def test_setup_says_each_step_and_does_nothing_twice() -> None:
     first, second = (invoke("setup", "--no-servers", "--config", "good.json").stdout for _ in range(2))
     assert "engine: compiled already" in flat(second)
-    assert "kept in" in flat(first) or "compiled already" in flat(first)
+    assert "stored in" in flat(first) or "compiled already" in flat(first)
     assert fitting(first)
 
 

@@ -62,13 +62,10 @@ def _complete(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[str]:
 
 def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
     """Return the configuration file and its value as written, without expanding variables or running programs."""
-    from codemode_mcp.config import find_config
+    from codemode_mcp.cli.confirming import find
     from codemode_mcp.config.source import look, parse, read_text
-    from codemode_mcp.paths import config_dir
 
-    path = find_config(
-        ctx.params.get("config"), environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=lambda _: None
-    )
+    path = find(ctx.params.get("config"), lambda _: None)
     if path is None or look((path,)) == (None,):
         raise FileNotFoundError("there is no configuration, or it is not a regular file")
     value = parse(read_text(path))

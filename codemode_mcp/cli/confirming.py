@@ -6,20 +6,37 @@ that the command uses: `trust.Gate` notes which file was found, and decides afte
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.cli.messages import escape, say, say_command, wrap
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 MAX_LINES: Final = 100
 """Programs of a configuration that a question shows."""
 
 MAX_LINE: Final = 1000
 """Characters of the line about one of them. Runs of blanks, which could push the rest out of sight, are shortened."""
+
+
+def find(config: str | None, admit: Callable[[Path], None]) -> Path | None:
+    """Return the path of the configuration for a command: a named one, or that of the working directory or the user.
+
+    Args:
+        admit: called with the path of one that was found in the working directory.
+
+    Raises:
+        ConfigError: there is no file of the name, or the configuration is not admitted.
+    """
+    from codemode_mcp.config import find_config
+    from codemode_mcp.paths import config_dir
+
+    return find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=admit)
 
 
 def admit(path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mcp_types as types
 from mcp.client.client import Client
@@ -17,9 +17,6 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from codemode_mcp.server.descriptions import prompt_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 WITHOUT_TYPESCRIPT = """\
 const [{ people }, { issues }, week] = await Promise.all([
@@ -57,7 +54,8 @@ async def show() -> bool:
     with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as scratch:
         config = Path(scratch) / "codemode-mcp.json"
         config.write_text(json.dumps(_config(folder)), "utf-8")
-        async with _client(config) as client:
+        command = ["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
+        async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
             return await _Demo(console, client, folder).run()
 
 
@@ -82,18 +80,11 @@ def _config(folder: Path) -> dict[str, Any]:
     }
 
 
-@asynccontextmanager
-async def _client(config: Path) -> AsyncIterator[Client]:
-    command = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
-    async with Client(StdioServerParameters(command=command[0], args=command[1:])) as client:
-        yield client
-
-
+@dataclass(frozen=True)
 class _Demo:
-    def __init__(self, console: Console, client: Client, folder: Path) -> None:
-        self._console = console
-        self._client = client
-        self._folder = folder
+    _console: Console
+    _client: Client
+    _folder: Path
 
     async def run(self) -> bool:
         say = self._console.print
@@ -105,12 +96,12 @@ class _Demo:
 
         self._headline("2. A declaration file, read by a program")
         read = await self._exec('return (await API.read("mcp/tracker.d.ts")).content', quiet=True)
-        declarations = str((read.structured_content or {}).get("value", ""))
+        declarations = str(_field(read, "value"))
         self._console.print(Syntax("\n".join(declarations.splitlines()[:22]) + "\n…", "typescript", theme="ansi_dark"))
 
         self._headline("3. A TypeScript program that joins the data of both servers")
         joined = await self._exec((self._folder / "join.ts").read_text("utf-8"), language="typescript")
-        typescript = _code(joined) != "runtime_unavailable"
+        typescript = _field(joined, "code") != "runtime_unavailable"
         if not typescript:
             say("\nTypeScript needs esbuild, which is not installed. Here is the same program in JavaScript.")
             joined = await self._exec(WITHOUT_TYPESCRIPT)
@@ -130,11 +121,11 @@ class _Demo:
         good = (
             [tool.name for tool in tools] == ["exec", "wait"]
             and "listIssues" in declarations
-            and _status(joined) == "completed"
+            and _field(joined, "status") == "completed"
             and waits > 0
-            and _status(result) == "completed"
-            and _code(misspelt) == "invalid_input"
-            and _code(invalid) == "nested_tool_failed"
+            and _field(result, "status") == "completed"
+            and _field(misspelt, "code") == "invalid_input"
+            and _field(invalid, "code") == "nested_tool_failed"
         )
         if not good:
             say("\n[red]Something did not work as expected.[/red]")
@@ -173,10 +164,10 @@ class _Demo:
     async def _finish(self, result: types.CallToolResult) -> tuple[types.CallToolResult, int]:
         """Wait until a program ends. Return its result and the number of waits."""
         waits = 0
-        while _status(result) == "waiting" and waits < 10:
+        while _field(result, "status") == "waiting" and waits < 10:
             waits += 1
             self._console.print("[dim]→ wait[/dim]")
-            result = await self._client.call_tool("wait", {"runId": (result.structured_content or {})["runId"]})
+            result = await self._client.call_tool("wait", {"runId": _field(result, "runId")})
             self._show(result)
         return result, waits
 
@@ -190,12 +181,8 @@ class _Demo:
         self._console.print(f"\n[bold]{text}[/bold]")
 
 
-def _status(result: types.CallToolResult) -> str:
-    return str((result.structured_content or {}).get("status"))
-
-
-def _code(result: types.CallToolResult) -> str:
-    return str((result.structured_content or {}).get("code"))
+def _field(result: types.CallToolResult, name: str) -> Any:
+    return (result.structured_content or {}).get(name)
 
 
 def _bytes(tools: list[types.Tool]) -> int:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,8 @@ def execute(
             plugins_on_stderr(),
             log_filter("upstream_clients.connection", is_logged),
         ):
-            followed = _FollowedRun(config, screen, record, args, as_json=as_json, quiet=quiet)
+            shows_progress = screen.draws and not quiet
+            followed = _FollowedRun(config, screen, record, args, as_json, shows_progress)
             ok = anyio.run(partial(followed.follow, program, language))
     except KeyboardInterrupt:
         if screen.is_stuck:
@@ -90,28 +92,19 @@ def exit_after(ok: bool | None) -> None:
         raise typer.Exit(130 if ok is None else 1)
 
 
+@dataclass(slots=True)
 class _FollowedRun:
-    """One program from its start to its end, and the printing of its output."""
+    """One program from its start to its end, and the printing of its output. The fields with defaults change."""
 
-    def __init__(
-        self,
-        config: Config,
-        screen: Screen,
-        record: Record | None,
-        args: tuple[str, ...],
-        *,
-        as_json: bool,
-        quiet: bool,
-    ) -> None:
-        self._config = config
-        self._screen = screen
-        self._record = record
-        self._args = args
-        self._as_json = as_json
-        self._shows_progress = screen.draws and not quiet
-        self._run_id: str | None = None
-        self._in_flight: set[str] = set()
-        self._calls_ended: anyio.Event | None = None
+    _config: Config
+    _screen: Screen
+    _record: Record | None
+    _args: tuple[str, ...]
+    _as_json: bool
+    _shows_progress: bool
+    _run_id: str | None = None
+    _in_flight: set[str] = field(default_factory=set)
+    _calls_ended: anyio.Event | None = None
 
     async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
         """Run the program. Return whether it completed."""

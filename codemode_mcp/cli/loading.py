@@ -7,7 +7,6 @@ import os
 import sys
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from codemode_mcp.cli.messages import end, say, stop
@@ -23,14 +22,13 @@ if TYPE_CHECKING:
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
     """Return the configuration of a command, with its options. Ends the command if there is no valid one."""
-    from codemode_mcp.cli.confirming import ask
-    from codemode_mcp.config import find_config, load_config
+    from codemode_mcp.cli.confirming import ask, find
+    from codemode_mcp.config import load_config
     from codemode_mcp.config.trust import Gate, NotConfirmedError
-    from codemode_mcp.paths import config_dir
 
     found, gate = None, Gate(ask)
     try:
-        found = find_config(path, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+        found = find(path, gate.find)
         loaded = load_config(found, environ=os.environ, admit=gate.admit)
     except NotConfirmedError as error:
         stop(2, "\n".join(error.problems))

@@ -10,7 +10,12 @@ import typer
 from codemode_mcp.settings import LogLevel
 
 ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="Configuration file; default: looked up.")
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Configuration file; default: CODEMODE_MCP_CONFIG, else this folder's, else yours.",
+    ),
 ]
 ServedConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Only processes that serve this configuration.")

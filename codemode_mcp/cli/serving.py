@@ -7,8 +7,6 @@ import os
 import signal
 import sys
 import threading
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
@@ -96,30 +94,22 @@ def run(
     with logging_of(loaded) as redactor:
 
         def reload(reading: Reading) -> Config:
-            from codemode_mcp.cli.confirming import refuse_unknown
-            from codemode_mcp.config import find_config, load_config
+            from codemode_mcp.cli.confirming import find, refuse_unknown
+            from codemode_mcp.config import load_config
             from codemode_mcp.config.trust import Gate
-            from codemode_mcp.paths import config_dir
 
             # A changed file in the working directory may start programs that were not confirmed.
             gate = Gate(refuse_unknown)
-            find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+            find(config, gate.find)
             changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
             redactor.know(changed.secretive)
             return with_options(changed, log_level, log_file, read_only=read_only)
 
         if transport == "http":
-            anyio.run(
-                partial(
-                    _serve_http,
-                    loaded,
-                    reload,
-                    "127.0.0.1" if host is None else host.strip("[]"),
-                    8808 if port is None else port,
-                    "/mcp" if path is None else path.rstrip("/") or "/",
-                    allow_unauthenticated=allow_unauthenticated,
-                )
-            )
+            host = "127.0.0.1" if host is None else host.strip("[]")
+            port = 8808 if port is None else port
+            path = "/mcp" if path is None else path.rstrip("/") or "/"
+            anyio.run(_serve_http, loaded, reload, host, port, path, allow_unauthenticated)
         else:
             anyio.run(_serve_stdio, loaded, reload, streams)
 
@@ -190,7 +180,6 @@ async def _serve_http(
     host: str,
     port: int,
     path: str,
-    *,
     allow_unauthenticated: bool,
 ) -> None:
     collect_seldom_soon(asyncio.get_running_loop())

@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,6 +14,7 @@ from codemode_mcp.errors import CodeModeError, ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
     from codemode_mcp.settings import StoreSettings
 
@@ -44,17 +44,16 @@ def read_store(config: str | None, known: Collection[str]) -> StoreContents:
     Args:
         known: names of stores that were reported by serving processes. They are not read.
     """
-    from codemode_mcp.cli.confirming import refuse_unknown
-    from codemode_mcp.config import find_config, load_store
+    from codemode_mcp.cli.confirming import find, refuse_unknown
+    from codemode_mcp.config import load_store
     from codemode_mcp.config.trust import Gate
-    from codemode_mcp.paths import config_dir, state_dir
+    from codemode_mcp.paths import state_dir
     from codemode_mcp.settings import StoreSettings
     from codemode_mcp.stores.opening import file_of, name_of
 
     gate = Gate(refuse_unknown)
     try:
-        path = find_config(config, environ=os.environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
-        settings = load_store(path, environ=os.environ, admit=gate.admit) or StoreSettings("sqlite")
+        settings = load_store(find(config, gate.find), environ=os.environ, admit=gate.admit) or StoreSettings("sqlite")
     except ConfigError as error:
         return StoreContents(problem=f"the store of suspended runs was not read: {error.problems[0]}")
     if settings.kind == "memory":

@@ -1,4 +1,4 @@
-"""Completion of values in a shell, by the protocol that the shells' scripts speak."""
+"""Tests of completion in a shell, by the protocol of the shells' completion scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp
 
 @pytest.fixture
 def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Complete:
-    """Return what bash offers for the last word of a line, in an empty folder of an empty home."""
+    """Return a function that completes the last word of a line in bash, in an empty folder of an empty home."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CODEMODE_MCP_CONFIG", raising=False)
@@ -48,7 +48,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_commands_and_options_complete(complete: Complete) -> None:
+def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("codemode-mcp ") == list(COMMANDS)
     assert complete("codemode-mcp log") == ["login", "logout"]
     assert complete("codemode-mcp runs ap") == ["approve"]
@@ -57,7 +57,7 @@ def test_commands_and_options_complete(complete: Complete) -> None:
 
 @pytest.mark.usefixtures("config")
 @pytest.mark.parametrize("words", ["tools --server", "doctor", "doctor docs"])
-def test_servers_of_the_configuration_complete(complete: Complete, words: str) -> None:
+def test_servers_of_the_configuration_are_completed(complete: Complete, words: str) -> None:
     assert complete(f"codemode-mcp {words} ") == ["github", "docs", "git"]
     assert complete(f"codemode-mcp {words} gi") == ["github", "git"]
     assert complete(f"codemode-mcp {words} x") == []
@@ -65,23 +65,23 @@ def test_servers_of_the_configuration_complete(complete: Complete, words: str) -
 
 @pytest.mark.usefixtures("config")
 @pytest.mark.parametrize("command", ["login", "logout"])
-def test_only_servers_with_a_url_complete_where_a_login_is_meant(complete: Complete, command: str) -> None:
+def test_login_completes_only_servers_with_a_url(complete: Complete, command: str) -> None:
     assert complete(f"codemode-mcp {command} ") == ["docs"]
 
 
-def test_the_configuration_that_the_line_names_is_the_one_that_is_read(complete: Complete, tmp_path: Path) -> None:
+def test_completion_reads_the_configuration_named_in_the_line(complete: Complete, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text('// with a comment\n{ "servers": { "mail": { "url": "${NOT_SET}" }, }, }', "utf-8")
     assert complete(f"codemode-mcp login --config {other} ") == ["mail"]
     assert complete("codemode-mcp login ") == []
 
 
-def test_names_of_clients_complete(complete: Complete) -> None:
+def test_names_of_clients_are_completed(complete: Complete) -> None:
     assert complete("codemode-mcp import --from ") == list(CLIENTS)
     assert complete("codemode-mcp install --client c") == [name for name in CLIENTS if name.startswith("c")]
 
 
-def test_recorded_runs_complete_the_newest_first(complete: Complete, config: Path, tmp_path: Path) -> None:
+def test_recorded_runs_are_completed_newest_first(complete: Complete, config: Path, tmp_path: Path) -> None:
     events = [
         {"time": 1.0, "kind": kind, "id": f"run_{name}"} for name in "abc" for kind in ("run_started", "run_ended")
     ]
@@ -95,7 +95,7 @@ def test_recorded_runs_complete_the_newest_first(complete: Complete, config: Pat
     assert complete(f"codemode-mcp trace --trajectory {tmp_path / 'none.jsonl'} ") == []
 
 
-def test_runs_of_serving_processes_complete(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_serving_processes_are_completed(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "_live_runs", lambda: ["run_one", "run_two"])
     for verb in ("show", "approve", "deny", "cancel"):
         assert complete(f"codemode-mcp runs {verb} run_t") == ["run_two"]
@@ -106,7 +106,7 @@ PLAIN = ("good-one", "good.two")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_a_shell_would_evaluate_is_not_offered(complete: Complete, config: Path, shell: str) -> None:
+def test_names_that_a_shell_would_evaluate_are_not_offered(complete: Complete, config: Path, shell: str) -> None:
     servers = {name: {"command": "x"} for name in (*HOSTILE, *PLAIN)}
     config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
     offered = "\n".join(complete("codemode-mcp doctor ", shell))
@@ -136,12 +136,12 @@ def test_a_broken_configuration_offers_nothing_and_says_nothing(complete: Comple
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes on Windows")
-def test_a_pipe_in_the_place_of_the_configuration_is_not_waited_for(complete: Complete, tmp_path: Path) -> None:
+def test_a_pipe_instead_of_the_configuration_does_not_block(complete: Complete, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "codemode-mcp.json")
     assert complete("codemode-mcp login ") == []
 
 
-def test_nothing_is_run_for_a_value(complete: Complete, config: Path, tmp_path: Path) -> None:
+def test_completion_runs_no_program_for_a_value(complete: Complete, config: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
     entry = {"command": program[0], "args": program[1:], "env": {"TOKEN": {"command": program}}}
     config.write_text(json.dumps({"mcpServers": {"one": entry}}), "utf-8")
@@ -163,7 +163,7 @@ def test_the_script_of_each_shell_calls_this_command(shell: str, capsys: pytest.
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="there is no bash here")
-def test_bash_itself_completes_a_server(config: Path) -> None:
+def test_bash_completes_a_server(config: Path) -> None:
     scripts = Path(sys.executable).parent
     asking = (
         'eval "$(codemode-mcp --show-completion bash)"; COMP_WORDS=(codemode-mcp doctor gi); COMP_CWORD=2; '

@@ -1,4 +1,4 @@
-"""The folder that `codemode-mcp types` keeps for an editor."""
+"""Tests of the folder that `codemode-mcp types` writes for an editor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_doing_it_again_writes_nothing(tmp_path: Path) -> None:
+def test_writing_the_folder_again_changes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "a" / "types"
     first = write_folder(out, FILES)
     assert (first.declarations, first.example, first.project) == (tuple(FILES), True, True)
@@ -31,7 +31,7 @@ def test_doing_it_again_writes_nothing(tmp_path: Path) -> None:
     assert (again.declarations, again.removed, again.changed, again.example) == (tuple(FILES), (), (), False)
 
 
-def test_files_of_servers_that_are_gone_are_removed_unless_a_user_has_changed_them(tmp_path: Path) -> None:
+def test_files_of_deleted_servers_are_removed_unless_changed_by_hand(tmp_path: Path) -> None:
     gone = {"mcp/old.d.ts": "// old\n", "mcp/edited.d.ts": "// edited\n"}
     write_folder(tmp_path, FILES | gone)
     (tmp_path / "mcp" / "edited.d.ts").write_text("// mine\n", "utf-8")
@@ -61,14 +61,14 @@ def test_a_list_that_names_other_files_removes_nothing(tmp_path: Path, path: str
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"mcp/github.d.ts": 1}', "[" * 100_000, "\x00"])
-def test_a_list_that_is_none_is_made_again(tmp_path: Path, text: str) -> None:
+def test_a_damaged_list_is_written_again(tmp_path: Path, text: str) -> None:
     write_folder(tmp_path, FILES)
     (tmp_path / WRITTEN).write_text(text, "utf-8")
     assert write_folder(tmp_path, FILES).removed == ()
     assert set(json.loads((tmp_path / WRITTEN).read_text("utf-8"))) == set(FILES)
 
 
-def test_what_is_not_ours_stays_as_it_is(tmp_path: Path) -> None:
+def test_files_of_others_are_kept(tmp_path: Path) -> None:
     (tmp_path / PROJECT).write_text("{}", "utf-8")
     (tmp_path / EXAMPLE).write_text("mine", "utf-8")
     kept = write_folder(tmp_path, FILES)
@@ -77,7 +77,7 @@ def test_what_is_not_ours_stays_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / EXAMPLE).read_text("utf-8") == "mine"
 
 
-def test_our_project_is_brought_up_to_date_and_a_deleted_example_stays_away(tmp_path: Path) -> None:
+def test_our_project_file_is_updated_and_a_deleted_example_is_not_restored(tmp_path: Path) -> None:
     write_folder(tmp_path, FILES)
     (tmp_path / PROJECT).write_text(f"{MARK}, of an older version\n{{}}", "utf-8")
     (tmp_path / EXAMPLE).unlink()
@@ -114,7 +114,7 @@ def test_a_project_or_a_first_program_that_is_a_link_is_not_ours(tmp_path: Path)
     assert not target.exists()
 
 
-def test_files_are_apart_where_case_is_not_told_and_none_is_a_device(tmp_path: Path) -> None:
+def test_file_names_differ_on_case_insensitive_systems_and_none_is_a_device(tmp_path: Path) -> None:
     paths = ["mcp/gitHub.d.ts", "mcp/github.d.ts", "mcp/CON.d.ts", "mcp/con.d.ts", "mcp/com1.d.ts", "mcp/console.d.ts"]
     kept = write_folder(tmp_path, {path: path for path in paths})
     assert kept.declarations == (

@@ -1,4 +1,4 @@
-"""Settings of the garbage collector while a server starts, and afterwards."""
+"""Tests of the garbage collector's settings while a server starts, and later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codemode_mcp.cli import garbage
 pytestmark = pytest.mark.anyio
 
 
-async def test_garbage_is_collected_rarely_at_the_start_and_then_among_new_objects_alone(
+async def test_garbage_is_collected_rarely_at_the_start_and_later_among_new_objects_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(garbage, "START_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Tests of what `codemode-mcp tools` shows of a catalog."""
+"""Tests of the lists of `codemode-mcp tools`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_descriptions_and_whole_signatures_are_shown_on_request() -> None:
     assert "\n      Issues. Of a repository." in shown
 
 
-def test_one_server_is_meant_by_either_of_its_names() -> None:
+def test_a_server_is_found_by_its_identifier_and_by_its_name() -> None:
     for name in ("gitHub", "git-hub"):
         assert {entry["server"] for entry in found(None, name).entries} == {"gitHub"}
     assert [entry["call"] for entry in found(None, "notes").entries] == ["tools.jot"]
@@ -81,7 +81,7 @@ def test_one_server_is_meant_by_either_of_its_names() -> None:
         found(None, "githup")
 
 
-def test_what_policy_hides_is_told_in_one_line() -> None:
+def test_tools_hidden_by_policy_are_counted_in_one_line() -> None:
     assert not [note for note in found().notes if "policy" in note]
     denied = found(None, None, GITHUB, SECRET, deny=("mcp:git-hub:delete_*", "mcp:secret:*")).notes
     assert denied == ["policy hides 3 of 5 tools: 2 of secret, 1 of git-hub; see tools.allow and tools.deny"]
@@ -100,12 +100,12 @@ def test_a_search_says_why_nothing_matches() -> None:
         assert "nearest in meaning" in near.notes[0]
 
 
-def test_the_json_of_a_tool_has_what_it_had() -> None:
+def test_the_json_of_a_tool_keeps_its_keys() -> None:
     assert set(found().entries[0]) == {"id", "server", "call", "signature", "description"}
     assert found().entries[1]["description"] == "Issues. Of a repository."
 
 
-def test_hits_far_behind_the_best_are_left_out_and_never_by_a_tool_of_exactly_the_name() -> None:
+def test_hits_far_behind_the_best_are_dropped_but_not_because_of_an_exact_name() -> None:
     clock = UpstreamView(
         "clock",
         "ready",

@@ -1,5 +1,4 @@
-"""Tests of what is shown of a program while it continues: a line of progress, its trace, a screen that keeps things
-apart."""
+"""Tests of what a terminal shows of a running program: the progress line, its trace and questions."""
 
 from __future__ import annotations
 
@@ -52,19 +51,19 @@ def progress(*events: Event, called: Callable[[str], str] = str) -> Progress:
     return made
 
 
-def test_calls_are_counted_by_what_became_of_them() -> None:
+def test_calls_are_counted_by_their_outcome() -> None:
     it = progress(
         *begun(1, 2, 3, 4), ended(1), ended(2, "failed"), called=lambda tool: tool.replace("mcp:s:", "MCP.s.")
     )
     assert it.line(101.24, 100, made=6) == "2 running, 1 done, 1 failed, 2 queued · MCP.s.t 1.20 s"
 
 
-def test_before_the_first_call_there_is_no_line_and_in_the_end_no_call() -> None:
+def test_there_is_no_line_before_the_first_call_and_no_call_in_it_after_the_last() -> None:
     assert progress().line(1.0, 100) == ""
     assert progress(*begun(1), ended(1), ended(1)).line(200.0, 100, made=1) == "1 done"
 
 
-def test_a_call_that_waits_for_a_person_is_not_running() -> None:
+def test_a_call_that_waits_for_approval_is_not_counted_as_running() -> None:
     asked = [*begun(1), event("call_asked", 1, tool="mcp:s:t")]
     assert progress(*asked).line(101.0, 100) == "1 waiting for approval"
     assert progress(*asked, event("call_decided", 1)).line(101.0, 100).startswith("1 running · ")
@@ -82,7 +81,7 @@ def test_the_line_fits_whatever_tools_are_called(width: int, tool: str) -> None:
     assert line.isprintable()
 
 
-def test_a_record_is_drawn_as_a_trajectory_is_without_secrets() -> None:
+def test_a_record_is_drawn_like_a_trajectory_without_secrets() -> None:
     record = Record()
     redact = lambda text: text.replace("secret", "***")  # noqa: E731
     assert record.trace(Inputs(include=True), redact) is None
@@ -95,7 +94,7 @@ def test_a_record_is_drawn_as_a_trajectory_is_without_secrets() -> None:
     assert [(call.tool, call.status) for call in trace.calls] == [("mcp:s:***", "completed")]
 
 
-def test_a_record_is_bounded_and_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_bounded_and_counts_lost_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "MAX_EVENTS", 3)
     record = Record()
     for each in [event("run_started"), *begun(*range(10))]:
@@ -113,19 +112,19 @@ def test_a_record_is_bounded_and_says_what_is_lost(monkeypatch: pytest.MonkeyPat
     [("yes", True, "no"), (" Y ", True, "no"), ("run", True, "run"), ("", False, "no"), ("no", False, "no"),
      ("yes please", False, "no"), ("approve", False, "no"), ("always", False, "no")],
 )  # fmt: skip
-def test_only_what_was_asked_for_approves(typed: str, approved: bool, remember: str) -> None:
+def test_only_the_documented_answers_approve(typed: str, approved: bool, remember: str) -> None:
     question = ApprovalQuestion("may a program?", ("run", "always"))
     verdict = verdict_of(answer_to(question, typed), question.remember)
     assert (verdict.approved, verdict.remember) == (approved, remember)
 
 
-def test_run_is_no_answer_where_it_is_not_offered() -> None:
+def test_run_does_not_approve_where_it_is_not_offered() -> None:
     question = ApprovalQuestion("may a program?")
     assert "run:" not in prompt(question, 80)
     assert not verdict_of(answer_to(question, "run")).approved
 
 
-def test_nothing_quoted_begins_a_line_however_narrow_the_terminal_is() -> None:
+def test_quoted_text_never_begins_a_line_on_a_narrow_terminal() -> None:
     hostile = ("x" * 30 + " codemode-mcp: this was approved; ") * 20
     request = ApprovalRequest(1, "mcp:s:t", "MCP.s.t", {"a": hostile}, EFFECTS, "asked for")
     question, _ = ask_for([request], remember=("run",))
@@ -159,7 +158,7 @@ class Fake(io.StringIO):
         return written
 
 
-def test_the_line_of_progress_is_cleared_for_what_is_printed_and_in_the_end() -> None:
+def test_the_progress_line_is_cleared_before_output_and_at_the_end() -> None:
     terminal = Fake("2 running")
     with Screen(terminal, terminal) as screen:
         screen.status = "2 running"
@@ -173,7 +172,7 @@ def test_the_line_of_progress_is_cleared_for_what_is_printed_and_in_the_end() ->
     assert shown == ["one", "two", ""]
 
 
-def test_what_others_write_to_stderr_meanwhile_comes_in_whole_lines() -> None:
+def test_other_output_to_stderr_is_shown_in_whole_lines() -> None:
     terminal, before = Fake("1 running"), sys.stderr
     with Screen(terminal, terminal) as screen:
         screen.status = "1 running"
@@ -186,7 +185,7 @@ def test_what_others_write_to_stderr_meanwhile_comes_in_whole_lines() -> None:
     assert terminal.getvalue().endswith("without an end\n")
 
 
-def test_nothing_that_is_said_at_a_terminal_or_logged_meanwhile_moves_the_cursor() -> None:
+def test_messages_and_logs_at_a_terminal_do_not_move_the_cursor() -> None:
     terminal = Fake("")
     with Screen(terminal, terminal) as screen:
         screen.say("Error: \x1b]52;c;AAAA\x07\r\u202e\n\tat cell.js:1:1")
@@ -196,7 +195,7 @@ def test_nothing_that_is_said_at_a_terminal_or_logged_meanwhile_moves_the_cursor
     )
 
 
-def test_nothing_is_drawn_where_no_terminal_is_and_output_goes_as_it_is() -> None:
+def test_without_a_terminal_nothing_is_drawn_and_output_is_unchanged() -> None:
     out, err = io.StringIO(), io.StringIO()
     with Screen(out, err) as screen:
         screen.status = "1 running"
@@ -205,7 +204,7 @@ def test_nothing_is_drawn_where_no_terminal_is_and_output_goes_as_it_is() -> Non
     assert (out.getvalue(), err.getvalue()) == ("a\x1b[2J\n", "")
 
 
-def test_a_reader_who_does_not_read_delays_no_other() -> None:
+def test_a_reader_that_does_not_read_does_not_block_the_program() -> None:
     read_end, write_end = os.pipe()
     with (
         os.fdopen(read_end, "rb") as reader,
@@ -218,7 +217,7 @@ def test_a_reader_who_does_not_read_delays_no_other() -> None:
         assert len(reader.read(100 * 10_001)) == 100 * 10_001
 
 
-def test_a_reader_who_has_gone_is_reported_once_and_ends_it() -> None:
+def test_a_closed_output_is_reported_once_and_raises_at_the_end() -> None:
     class Gone(io.StringIO):
         def write(self, text: str, /) -> int:
             raise BrokenPipeError
@@ -233,7 +232,7 @@ def test_a_reader_who_has_gone_is_reported_once_and_ends_it() -> None:
     assert told == [1]
 
 
-def test_a_question_that_was_taken_back_before_it_was_put_is_not_shown() -> None:
+def test_a_question_withdrawn_before_it_was_shown_is_not_shown() -> None:
     terminal, answered = Fake(), threading.Event()
     with Screen(terminal, terminal) as screen:
         question = Question("may I?", answered.set)
@@ -244,7 +243,7 @@ def test_a_question_that_was_taken_back_before_it_was_put_is_not_shown() -> None
     assert question.answer == ""
 
 
-def test_characters_that_cannot_be_written_are_escaped() -> None:
+def test_characters_that_the_stream_cannot_encode_are_escaped() -> None:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, "ascii") as out:
         with Screen(out, io.StringIO()) as screen:
@@ -252,7 +251,7 @@ def test_characters_that_cannot_be_written_are_escaped() -> None:
         assert raw.getvalue() == b"\\xe9 \\ud800\n"
 
 
-def test_an_answer_to_a_question_that_was_withdrawn_is_none_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_to_a_withdrawn_question_does_not_answer_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, answered = Fake("second"), threading.Event()
     first = Question("first", lambda: None)
     second = Question("second", answered.set)

@@ -1,4 +1,4 @@
-"""`serve` typed at a terminal says what it waits for, and says nothing to a client."""
+"""Tests of the message of `serve` to a person who typed it at a terminal, which clients do not get."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def started(tmp_path: Path, stdin: int, text: str = '{"mcpServers": {}}') -> sub
     )
 
 
-def test_at_a_terminal_a_configuration_that_cannot_be_read_is_all_that_is_told(tmp_path: Path) -> None:
+def test_at_a_terminal_only_an_unreadable_configuration_is_reported(tmp_path: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
@@ -45,7 +45,7 @@ def test_at_a_terminal_a_configuration_that_cannot_be_read_is_all_that_is_told(t
     assert process.returncode == 2
 
 
-def test_at_a_terminal_it_names_what_it_waits_for_and_the_ways_on(tmp_path: Path) -> None:
+def test_at_a_terminal_it_says_that_it_waits_for_a_client_and_what_to_do(tmp_path: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
@@ -65,7 +65,7 @@ def test_at_a_terminal_it_names_what_it_waits_for_and_the_ways_on(tmp_path: Path
     assert out == ""
 
 
-def test_to_a_client_it_says_nothing_of_that(tmp_path: Path) -> None:
+def test_a_client_gets_no_such_message(tmp_path: Path) -> None:
     process = started(tmp_path, subprocess.PIPE)
     try:
         _, err = process.communicate("", timeout=60)

@@ -1,4 +1,4 @@
-"""The common ways of writing `serve`, which are read without the command line's parser."""
+"""Tests of the common options of `serve`, which are parsed without the command line parser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from codemode_mcp.cli.serving import common_options
     ],
     ids=" ".join,
 )
-def test_common_options_are_those_that_the_parser_finds(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: dict[str, Any] = {}
     monkeypatch.setattr(serving, "run", parsed.update)
     assert CliRunner().invoke(app, ["serve", *arguments]).exit_code == 0
@@ -46,5 +46,5 @@ def test_common_options_are_those_that_the_parser_finds(arguments: list[str], mo
     ],
     ids=" ".join,
 )
-def test_everything_else_is_left_to_the_parser(arguments: list[str]) -> None:
+def test_all_other_options_are_left_to_the_parser(arguments: list[str]) -> None:
     assert common_options(arguments) is None

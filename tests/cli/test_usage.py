@@ -12,7 +12,7 @@ from codemode_mcp.installation import command, install_command, requirements
 
 
 @pytest.mark.parametrize("words", [(), ("run",), ("runs", "show"), ("call",)])
-def test_h_shows_the_help(words: tuple[str, ...]) -> None:
+def test_the_option_h_shows_the_help(words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [*words, "-h"], prog_name="codemode-mcp")
     assert done.exit_code == 0
     assert "Usage: codemode-mcp" in done.stdout

@@ -1,4 +1,4 @@
-"""Entries of each client as ours: what they mean stays, what we have no way to say is told."""
+"""Tests of converting entries of each client into ours: their meaning is kept, and the rest is noted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAME: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("entry", [pytest.param(each, id=str(number)) for number, each in enumerate(SAME)])
-def test_what_means_the_same_here_stays_as_it_is(
+def test_keys_with_the_same_meaning_are_unchanged(
     entry: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "envFile" in entry:
@@ -88,11 +88,11 @@ WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("entry", "ours"), [pytest.param(*each, id=name) for name, each in WRITTEN.items()])
-def test_what_clients_write_otherwise_is_written_as_ours(entry: dict[str, Any], ours: dict[str, Any]) -> None:
+def test_keys_of_clients_become_ours(entry: dict[str, Any], ours: dict[str, Any]) -> None:
     assert entry_of(entry) == ours
 
 
-def test_what_is_not_taken_over_is_told() -> None:
+def test_notes_say_what_is_not_imported() -> None:
     found = converted(
         {
             "command": "x",
@@ -116,7 +116,7 @@ def test_what_is_not_taken_over_is_told() -> None:
     assert [note.split()[0] for note in converted(remote).notes] == ["`authServerMetadataUrl`", "`headersHelper`"]
 
 
-def test_references_keep_their_meaning_outside_the_client() -> None:
+def test_references_resolve_outside_the_client() -> None:
     args = [
         "${workspaceFolder}/a",
         "${userHome}",
@@ -138,7 +138,7 @@ def test_references_keep_their_meaning_outside_the_client() -> None:
     assert entry_of(strict, source("claude-code")) == strict
 
 
-def test_what_vs_code_asks_its_user_becomes_a_variable_that_is_named() -> None:
+def test_inputs_of_vs_code_become_variables() -> None:
     inputs: dict[str, dict[str, Any]] = {
         "gh-token": {"type": "promptString", "password": True, "description": "A token of GitHub"},
         "region": {"type": "pickString", "options": ["eu"], "default": "eu"},
@@ -163,7 +163,7 @@ def test_what_vs_code_asks_its_user_becomes_a_variable_that_is_named() -> None:
     assert found.references["GITHUB_TOKEN"] == "${input:gh-token}"
 
 
-def test_paths_of_a_project_still_lead_into_it() -> None:
+def test_relative_paths_still_lead_into_the_project() -> None:
     project = source("claude-code", "/srv/project")
     for entry in (
         {"command": "./run.sh"},
@@ -198,7 +198,7 @@ def test_paths_of_a_project_still_lead_into_it() -> None:
         pytest.param({"command": "x", "timeoutMs": "s3cret"}, "`timeoutMs`: expected a positive integer", id="timeout"),
     ],
 )  # fmt: skip
-def test_what_could_not_be_loaded_is_left_out_with_the_reason(entry: object, reason: str) -> None:
+def test_an_entry_that_could_not_be_loaded_is_refused_with_the_reason(entry: object, reason: str) -> None:
     with pytest.raises(NotImportable) as raised:
         converted(entry)
     assert reason in str(raised.value)
@@ -229,18 +229,18 @@ ITSELF: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("entry", [pytest.param(each, id=str(number)) for number, each in enumerate(ITSELF)])
-def test_this_server_itself_is_known_however_it_is_started(entry: dict[str, Any]) -> None:
+def test_this_server_is_recognized_however_it_is_started(entry: dict[str, Any]) -> None:
     with pytest.raises(IsThisServer):
         converted(entry)
 
 
-def test_this_server_is_known_behind_what_the_client_alone_replaces() -> None:
+def test_this_server_is_recognized_behind_references_of_the_client() -> None:
     with pytest.raises(IsThisServer):
         converted({"command": "${userHome}${/}bin${/}codemode-mcp", "args": ["serve"]}, source("vscode"))
 
 
 @pytest.mark.parametrize("client", ["vscode", "cursor", "windsurf"])
-def test_what_is_not_set_is_empty_where_the_client_has_it_so(client: ClientName) -> None:
+def test_unset_variables_are_empty_where_the_client_does_so(client: ClientName) -> None:
     entry = {"command": "x", "env": {"T": "${env:T}"}}
     assert entry_of(entry, source(client))["env"] == {"T": "${T:-}"}
     assert entry_of(entry, source("claude-code"))["env"] == {"T": "${T}"}
@@ -255,7 +255,7 @@ def test_what_is_not_set_is_empty_where_the_client_has_it_so(client: ClientName)
         pytest.param({"url": "https://codemode-mcp.example/mcp"}, id="url"),
     ],
 )
-def test_servers_that_only_speak_of_this_one_are_others(entry: dict[str, Any]) -> None:
+def test_servers_that_only_mention_this_one_are_not_it(entry: dict[str, Any]) -> None:
     assert entry_of(entry)
 
 
@@ -270,7 +270,7 @@ def test_servers_that_only_speak_of_this_one_are_others(entry: dict[str, Any]) -
         pytest.param("\x00", "server", id="nul"),
     ],
 )
-def test_names_fit(name: str, ours: str) -> None:
+def test_names_are_made_valid(name: str, ours: str) -> None:
     assert valid_name(name) == ours
 
 
@@ -310,7 +310,7 @@ VALUES: Any = st.recursive(
 @example(given_entry={"command": "x", "env_vars": 5}, name="", client="codex")
 @example(given_entry={"command": "x", "http_headers": "x"}, name="", client="codex")
 @example(given_entry={"command": "x", "env_vars": ["A"], "env": 5}, name="", client="codex")
-def test_whatever_an_entry_holds_it_is_refused_or_our_configuration_loads_it(
+def test_any_entry_is_refused_or_loads(
     given_entry: dict[str, Any], name: str, client: ClientName | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     try:
@@ -341,5 +341,5 @@ class Everything(dict[str, str]):
 
 
 @pytest.mark.parametrize("timeout", [pytest.param(10**400, id="long"), pytest.param(float("inf"), id="endless")])
-def test_times_that_no_user_can_wait_are_no_trouble(timeout: float) -> None:
+def test_huge_timeouts_are_handled(timeout: float) -> None:
     assert entry_of({"command": "x", "timeout": timeout})["command"] == "x"

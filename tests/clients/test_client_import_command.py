@@ -1,4 +1,4 @@
-"""`codemode-mcp import` as a user has it: files of all clients, a private home folder, what is printed and written."""
+"""Tests of `codemode-mcp import` with files of all clients in a private home folder."""
 
 from __future__ import annotations
 
@@ -156,14 +156,14 @@ def test_no_secret_of_any_client_is_printed_and_what_is_written_loads(home: Path
     }
 
 
-def test_every_line_that_is_said_fits_a_terminal(home: Path) -> None:
+def test_every_message_fits_a_terminal(home: Path) -> None:
     result = run("--secrets", "variables")
     for line in (result.stdout + result.stderr).splitlines():
         # A path is not broken.
         assert len(line) <= 100 or str(home) in line, line
 
 
-def test_what_is_found_shown_and_left_out_is_listed_by_file(home: Path) -> None:
+def test_servers_are_listed_by_file_with_the_decision_on_each(home: Path) -> None:
     result = run()
     lines = result.stdout.splitlines()
     assert lines[0] == f"Claude Desktop, user: {home}/.config/Claude/claude_desktop_config.json"
@@ -193,7 +193,7 @@ def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> No
     assert config_of(home).read_bytes() == before
 
 
-def test_json_says_what_became_of_each_server(home: Path) -> None:
+def test_json_has_the_decision_on_each_server(home: Path) -> None:
     target = home / "mine.json"
     told = json.loads(run("--json", "--from", "windsurf", "--config", str(target), "--secrets", "variables").stdout)
     (server,) = told["sources"][0]["servers"]
@@ -203,7 +203,7 @@ def test_json_says_what_became_of_each_server(home: Path) -> None:
     assert (told["config"], told["written"], told["backup"]) == (str(target), False, None)
 
 
-def test_a_file_that_cannot_be_parsed_is_named_and_the_others_are_taken(home: Path) -> None:
+def test_a_file_that_cannot_be_parsed_is_named_and_the_others_are_imported(home: Path) -> None:
     (home / ".cursor" / "mcp.json").write_text('{\n  "mcpServers": {"a": PLANTED-1}\n}')
     result = run("--write")
     assert result.exit_code == 1
@@ -228,7 +228,7 @@ def test_what_cannot_be_done_is_said(home: Path, args: tuple[str, ...], code: in
     assert said in " ".join(result.stderr.split())
 
 
-def test_where_no_client_is_it_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_client_it_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -239,7 +239,7 @@ def test_where_no_client_is_it_says_where_it_looked(tmp_path: Path, monkeypatch:
     assert f"{tmp_path}/.codeium/windsurf/mcp_config.json" in result.stderr
 
 
-def test_names_and_values_of_strangers_do_not_reach_the_terminal_as_they_are(home: Path) -> None:
+def test_names_and_values_of_files_are_escaped_on_the_terminal(home: Path) -> None:
     servers = {"\x1b[2Jevil\n\u202e": {"command": "\x1b]0;x\x07", "args": ["\u202e"], "disabledTools": ["\x1b[1m"]}}
     (home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     result = run("--from", "cursor")
@@ -247,7 +247,7 @@ def test_names_and_values_of_strangers_do_not_reach_the_terminal_as_they_are(hom
     assert len(result.stdout.splitlines()) < 12
 
 
-def test_servers_of_a_folder_that_others_may_have_written_are_taken_only_by_name(home: Path) -> None:
+def test_servers_of_the_working_directory_are_imported_only_if_its_file_is_named(home: Path) -> None:
     done = run("--write")
     assert set(json.loads(config_of(home).read_text("utf-8"))["mcpServers"]).isdisjoint(("shared", "api"))
     said = " ".join(done.stderr.split())
@@ -260,7 +260,7 @@ def test_servers_of_a_folder_that_others_may_have_written_are_taken_only_by_name
     assert "shared" in json.loads(config_of(home).read_text("utf-8"))["mcpServers"]
 
 
-def test_a_login_beside_an_authorization_header_gives_way(home: Path) -> None:
+def test_an_authorization_header_replaces_login_settings(home: Path) -> None:
     entry = {"url": "https://h/mcp", "auth": {"CLIENT_ID": "c"}, "headers": {"Authorization": "Bearer x"}}
     file = home / "one.json"
     file.write_text(json.dumps({"mcpServers": {"both": entry}}), "utf-8")

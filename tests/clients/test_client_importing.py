@@ -1,4 +1,4 @@
-"""Tests of what an import adds, keeps and leaves out, and what the file holds afterwards."""
+"""Tests of the plan of an import and of the file that it writes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_new_configuration_loads_and_a_second_import_adds_nothing(target: Path
     again = plan(target, cursor)
     assert again.change is None
     assert [status for _, status, _ in statuses(again)] == ["there", "there", "itself"]
-    # In either way of keeping secrets.
+    # In both modes of secrets.
     assert plan(target, cursor, secrets="variables").change is None
 
 
@@ -92,7 +92,7 @@ def test_a_secret_never_gets_the_variable_that_another_server_refers_to(target: 
     assert upstreams == {"github": {"GITHUB_TOKEN": "hunter2"}, "other": {"GITHUB_TOKEN": "of goose"}}
 
 
-def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path) -> None:
+def test_configured_servers_and_comments_are_kept_and_backed_up(target: Path) -> None:
     target.parent.mkdir()
     text = (
         '{\n  // mine\n  "servers": {\n    "github": { "command": "gh" }, // keep\n  },\n  "tools": {"deny": []}\n}\n'
@@ -112,7 +112,7 @@ def test_what_is_configured_stays_with_its_comments_and_its_backup(target: Path)
     assert again.change is None, "a second import adds nothing"
 
 
-def test_equal_servers_of_two_files_are_one_and_different_ones_are_renamed(target: Path) -> None:
+def test_equal_servers_of_two_files_are_imported_once_and_different_ones_are_renamed(target: Path) -> None:
     same = {"type": "stdio", **GITHUB}
     other = {"command": "docker", "args": ["run", "github"]}
     made = plan(
@@ -135,18 +135,18 @@ def test_equal_servers_of_two_files_are_one_and_different_ones_are_renamed(targe
     assert plan(target, source("cursor", github=other)).items[0].our_name == "github-cursor"
 
 
-def test_a_server_that_one_client_has_switched_off_is_in_use_for_another(target: Path) -> None:
+def test_a_server_disabled_in_one_client_and_used_by_another_is_enabled(target: Path) -> None:
     made = plan(target, source("cursor", a={"command": "x", "disabled": True}), source("vscode", a={"command": "x"}))
     assert made.shown == {"a": {"command": "x"}}
 
 
-def test_a_server_that_is_in_use_is_so_whatever_becomes_of_its_secrets(target: Path) -> None:
+def test_an_enabled_server_is_enabled_in_both_modes_of_secrets(target: Path) -> None:
     off = source("cursor", github={**GITHUB, "disabled": True})
     made = plan(target, off, source("vscode", github=GITHUB), secrets="variables")
     assert made.shown == {"github": {**GITHUB, "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}}}
 
 
-def test_a_slash_at_the_end_of_a_url_makes_no_other_server(target: Path) -> None:
+def test_a_trailing_slash_in_a_url_does_not_make_another_server(target: Path) -> None:
     made = plan(
         target,
         source("cursor", a={"url": "https://a.example/mcp"}),
@@ -165,7 +165,7 @@ def test_a_server_that_would_keep_the_configuration_from_loading_is_added_as_dis
     assert with_it.shown["a"] == {"command": "x", "env": {"T": "${UNSET}"}}
 
 
-def test_names_that_no_server_of_ours_can_have_are_changed(target: Path) -> None:
+def test_invalid_names_are_changed(target: Path) -> None:
     made = plan(target, source("cursor", **{"a:b": {"command": "x"}, "a-b": {"command": "y"}}))
     assert [item.our_name for item in made.items] == ["a-b", "a-b-cursor"]
     write(made)
@@ -181,7 +181,7 @@ def test_names_that_no_server_of_ours_can_have_are_changed(target: Path) -> None
         pytest.param("", "is empty", id="empty"),
     ],
 )
-def test_a_configuration_that_cannot_be_read_is_not_touched(target: Path, text: str, problem: str) -> None:
+def test_an_unreadable_configuration_is_not_changed(target: Path, text: str, problem: str) -> None:
     target.parent.mkdir()
     target.write_text(text)
     with pytest.raises(SourceError, match=problem):
@@ -189,13 +189,13 @@ def test_a_configuration_that_cannot_be_read_is_not_touched(target: Path, text: 
     assert target.read_text() == text
 
 
-def test_a_file_with_more_than_a_configuration_may_hold_is_not_written(target: Path) -> None:
+def test_a_configuration_over_the_size_limit_is_not_written(target: Path) -> None:
     with pytest.raises(SourceError, match="has no room"):
         plan(target, source("cursor", a={"command": "x", "args": ["y" * 300_000]}))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
-def test_a_file_with_secrets_is_for_its_owner_alone_and_so_is_its_backup(target: Path) -> None:
+def test_a_file_with_secrets_and_its_backup_are_private(target: Path) -> None:
     target.parent.mkdir()
     target.write_text('{"mcpServers": {}}')
     target.chmod(0o644)
@@ -207,7 +207,7 @@ def test_a_file_with_secrets_is_for_its_owner_alone_and_so_is_its_backup(target:
     assert [stat.S_IMODE(each.stat().st_mode) for each in (target, backup)] == [0o600, 0o600]
 
 
-def test_a_configuration_that_has_changed_since_is_not_overwritten(target: Path) -> None:
+def test_a_configuration_changed_in_the_meantime_is_not_overwritten(target: Path) -> None:
     target.parent.mkdir()
     target.write_text('{"mcpServers": {}}')
     made = plan(target, source("cursor", a={"command": "x"}))
@@ -217,7 +217,7 @@ def test_a_configuration_that_has_changed_since_is_not_overwritten(target: Path)
     assert "other" in target.read_text()
 
 
-def test_a_configuration_behind_a_link_is_changed_and_the_link_stays(target: Path, tmp_path: Path) -> None:
+def test_a_configuration_behind_a_symbolic_link_is_changed_and_the_link_kept(target: Path, tmp_path: Path) -> None:
     target.parent.mkdir()
     real = tmp_path / "dotfiles.json"
     real.write_text('{"mcpServers": {}}')
@@ -227,7 +227,7 @@ def test_a_configuration_behind_a_link_is_changed_and_the_link_stays(target: Pat
     assert "mcpServers" in json.loads(real.read_text())
 
 
-def test_servers_that_a_client_starts_both_ways_are_told(tmp_path: Path) -> None:
+def test_servers_that_a_client_starts_twice_are_reported(tmp_path: Path) -> None:
     us = {"command": "uvx", "args": ["codemode-mcp", "serve"]}
     ours: dict[str, Any] = {
         "gh": {"command": "npx", "args": ["-y", "github"], "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}}
@@ -249,7 +249,7 @@ def test_servers_that_a_client_starts_both_ways_are_told(tmp_path: Path) -> None
     assert overlap_warnings(None, here(tmp_path)) == ()
 
 
-def test_our_own_configuration_is_imported_as_it_is(tmp_path: Path, target: Path) -> None:
+def test_our_own_configuration_is_imported_unchanged(tmp_path: Path, target: Path) -> None:
     file = tmp_path / "old.json"
     file.write_text('{"mcpServers": {"a": {"command": "x", "start": "eager", "deny": ["b*"]}}}')
     write(make_plan(read_named(file, here(tmp_path)), target, None, here(tmp_path)))

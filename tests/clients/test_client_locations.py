@@ -1,4 +1,4 @@
-"""Tests of where clients keep their servers, on systems that need not be here."""
+"""Tests of the locations of client files, for all systems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def paths(
     return found
 
 
-def test_claude_desktop_has_one_file_which_windows_may_have_moved_into_its_package() -> None:
+def test_claude_desktop_has_one_file_which_windows_may_redirect_into_its_package() -> None:
     keys = ("mcpServers",)
     mac = "/Users/me/Library/Application Support/Claude/claude_desktop_config.json"
     assert paths("claude-desktop", "darwin", MAC) == {"user": [(mac, keys)]}
@@ -51,7 +51,7 @@ def test_claude_desktop_has_one_file_which_windows_may_have_moved_into_its_packa
     assert other["user"] == [windows[0], (rf"D:\roaming\Claude\{file}", keys)]
 
 
-def test_claude_code_has_user_and_local_servers_in_one_file_and_those_of_a_project_beside_it() -> None:
+def test_claude_code_has_user_and_local_servers_in_one_file_and_project_servers_in_another() -> None:
     assert paths("claude-code", "linux", HOME) == {
         "user": [("/home/me/.claude.json", ("mcpServers",))],
         "local": [("/home/me/.claude.json", ("projects", "/home/me/work", "mcpServers"))],
@@ -62,7 +62,7 @@ def test_claude_code_has_user_and_local_servers_in_one_file_and_those_of_a_proje
     assert [keys[1] for _, keys in windows["local"]] == ["C:/Users/me/work", r"C:\Users\me\work"]
 
 
-def test_cursor_and_windsurf_have_theirs_in_the_home_folder_on_every_system() -> None:
+def test_cursor_and_windsurf_use_the_home_folder_on_every_system() -> None:
     assert paths("cursor", "win32", WINDOWS) == {
         "user": [(r"C:\Users\me\.cursor\mcp.json", ("mcpServers",))],
         "project": [(r"C:\Users\me\work\.cursor\mcp.json", ("mcpServers",))],
@@ -81,7 +81,7 @@ def test_cursor_and_windsurf_have_theirs_in_the_home_folder_on_every_system() ->
         pytest.param("win32", WINDOWS, ROAMING, id="win32"),
     ],
 )
-def test_vs_code_has_mcp_json_and_formerly_its_settings(system: System, home: PurePath, base: str) -> None:
+def test_vs_code_has_mcp_json_and_its_older_settings(system: System, home: PurePath, base: str) -> None:
     found = paths("vscode", system, home)
     inside = type(home)(base)
     for name in ("Code", "Code - Insiders"):
@@ -93,7 +93,7 @@ def test_vs_code_has_mcp_json_and_formerly_its_settings(system: System, home: Pu
     ]
 
 
-def test_a_server_belongs_where_the_client_that_is_here_keeps_its_own() -> None:
+def test_install_uses_the_location_that_exists() -> None:
     def user_folder(client: ClientName, system: System, home: PurePath, *there: str) -> str:
         location = install_location(client, "user", machine(system, home), lambda path: str(path) in there)
         assert location is not None

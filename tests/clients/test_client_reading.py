@@ -1,4 +1,4 @@
-"""Files of clients as they are really written, and everything else that may stand in their place."""
+"""Tests of reading files of clients as clients write them, and anything else at their path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def put(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_comments_trailing_commas_a_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
+def test_comments_trailing_commas_byte_order_marks_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     text = '{\r\n\t// mine\r\n\t"mcpServers": {\r\n\t\t"a": {"command": "x", /* why */ },\r\n\t},\r\n}\r\n'
     put(tmp_path / ".cursor" / "mcp.json", b"\xef\xbb\xbf" + text.encode())
     (source,) = read_clients(here(tmp_path))
@@ -64,13 +64,13 @@ def test_all_scopes_of_claude_code_are_found_in_a_file_full_of_history(tmp_path:
     assert note.startswith("1 other project has its own servers in this file")
 
 
-def test_the_file_of_cursor_in_the_home_folder_is_read_once_and_not_also_as_that_of_a_project(tmp_path: Path) -> None:
+def test_cursors_file_in_the_home_folder_is_read_once(tmp_path: Path) -> None:
     put(tmp_path / ".cursor" / "mcp.json", json.dumps({"mcpServers": {"one": ENTRY}}))
     found = read_clients(replace(here(tmp_path), folder=tmp_path))
     assert [each.title for each in found] == ["Cursor, user"]
 
 
-def test_the_inputs_of_vs_code_come_with_its_servers_in_both_of_its_files(tmp_path: Path) -> None:
+def test_inputs_of_vs_code_are_read_from_both_of_its_files(tmp_path: Path) -> None:
     asked = {"id": "key", "type": "promptString", "password": True}
     value = {"servers": {"a": ENTRY}, "inputs": [asked, "no input", {"id": 3}]}
     put(tmp_path / ".config/Code/User/mcp.json", json.dumps(value))
@@ -94,9 +94,7 @@ def test_the_inputs_of_vs_code_come_with_its_servers_in_both_of_its_files(tmp_pa
         pytest.param("// x\n" * 80_000 + '{"a": s3cret}', "line 80001, column 7", id="large and wrong"),
     ],
 )
-def test_what_cannot_be_used_is_named_and_nothing_of_it_is_shown(
-    tmp_path: Path, text: str | bytes, problem: str
-) -> None:
+def test_unusable_files_are_named_without_their_content(tmp_path: Path, text: str | bytes, problem: str) -> None:
     put(tmp_path / ".cursor" / "mcp.json", text)
     (source,) = read_clients(here(tmp_path))
     assert source.problem is not None
@@ -106,7 +104,7 @@ def test_what_cannot_be_used_is_named_and_nothing_of_it_is_shown(
 
 
 @pytest.mark.parametrize("servers", [pytest.param(None, id="null"), pytest.param({}, id="empty")])
-def test_a_file_without_servers_is_no_problem(tmp_path: Path, servers: object) -> None:
+def test_a_file_without_servers_is_not_a_problem(tmp_path: Path, servers: object) -> None:
     put(tmp_path / ".cursor" / "mcp.json", json.dumps({"mcpServers": servers}))
     (source,) = read_clients(here(tmp_path))
     assert (source.problem, source.servers) == (None, {})
@@ -128,13 +126,13 @@ def test_folders_pipes_dead_links_and_devices_neither_hang_nor_crash(tmp_path: P
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_may_not_be_read_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_reported(tmp_path: Path) -> None:
     put(tmp_path / ".cursor" / "mcp.json", "{}").chmod(0)
     (source,) = read_clients(here(tmp_path))
     assert source.problem == "cannot be read: Permission denied"
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
     target = put(tmp_path / "dotfiles.json", json.dumps({"mcpServers": {"a": ENTRY}}))
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor" / "mcp.json").symlink_to(target)
@@ -142,14 +140,14 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert list(source.servers) == ["a"]
 
 
-def test_a_name_that_is_given_twice_is_told(tmp_path: Path) -> None:
+def test_a_repeated_name_is_reported(tmp_path: Path) -> None:
     put(tmp_path / ".cursor" / "mcp.json", '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}')
     (source,) = read_clients(here(tmp_path))
     assert source.servers == {"a": {"command": "y"}}
     assert source.notes == ("'a' is there more than once; the last one counts",)
 
 
-def test_extensions_of_claude_desktop_are_told_and_not_read(tmp_path: Path) -> None:
+def test_extensions_of_claude_desktop_are_reported_and_not_read(tmp_path: Path) -> None:
     file = put(tmp_path / ".config/Claude/claude_desktop_config.json", '{"mcpServers": {}}')
     assert read_clients(here(tmp_path))[0].notes == ()
     (file.parent / "Claude Extensions" / "ant.dir.gh.someone.pdf").mkdir(parents=True)
@@ -157,7 +155,7 @@ def test_extensions_of_claude_desktop_are_told_and_not_read(tmp_path: Path) -> N
     assert note.startswith("1 of its servers is an extension, not in this file")
 
 
-def test_any_file_is_read_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_named_file_is_read_by_its_keys(tmp_path: Path) -> None:
     plain = put(tmp_path / "some" / "mcp.json", json.dumps({"mcpServers": {"a": ENTRY}}))
     (source,) = read_named(plain, here(tmp_path))
     assert (source.client, source.scope, source.folder) == (None, "file", tmp_path / "some")
@@ -187,7 +185,7 @@ JSON: Any = st.recursive(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_whatever_a_file_holds_it_is_read_or_its_problem_is_said(tmp_path: Path, data: bytes) -> None:
+def test_any_file_is_read_or_its_problem_reported(tmp_path: Path, data: bytes) -> None:
     file = put(tmp_path / ".config/Code/User/settings.json", data)
     put(tmp_path / ".claude.json", data)
     for source in (*read_clients(here(tmp_path)), *read_named(file, here(tmp_path))):

@@ -1,4 +1,4 @@
-"""Literal secrets in server entries: found in every place, hidden in what is shown, replaced by variables."""
+"""Tests of literal secrets in server entries: they are found, hidden when shown, and replaced by variables."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ PLAIN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("entry", [pytest.param(each, id=str(number)) for number, each in enumerate(PLAIN)])
-def test_what_is_no_secret_stays(entry: dict[str, Any]) -> None:
+def test_values_that_are_not_secret_are_kept(entry: dict[str, Any]) -> None:
     assert secrets_of(entry) == []
     assert with_variables(entry, "my", VariableNames()) == (entry, ())
 
@@ -170,7 +170,7 @@ def test_equal_values_share_a_variable_and_different_ones_do_not() -> None:
         pytest.param("日本", "VALUE", id="no letters"),
     ],
 )
-def test_names_of_variables_read_as_such(text: str, name: str) -> None:
+def test_names_of_variables_are_in_upper_case(text: str, name: str) -> None:
     assert variable_name(text) == name
 
 
@@ -202,7 +202,7 @@ def test_no_value_under_a_secret_name_is_ever_shown_or_left(entry: dict[str, Any
 @pytest.mark.parametrize(
     "piece", ["y", "a1", "://", "${:-", "--token ", "A=", "Bearer ", '"', "${a:-b}", "eyJ", " ", "-"]
 )
-def test_long_texts_of_strangers_take_no_time_to_speak_of(piece: str) -> None:
+def test_long_texts_are_searched_fast(piece: str) -> None:
     began = time.process_time()
     entry = {"command": "x", "args": [piece * (200_000 // len(piece))]}
     without_secrets(entry)

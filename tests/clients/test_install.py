@@ -1,4 +1,4 @@
-"""This server in the files of clients: as each of them writes its file, in, and out again."""
+"""Tests of adding this server to files of clients, as each client writes them, and of undoing it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class World:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """All that is there, but for copies and records."""
+        """The content of all files, except backups and records."""
         found = {str(each): each.read_bytes() for each in sorted(self.machine.home.rglob("*")) if each.is_file()}
         return {name: data for name, data in found.items() if not name.endswith(".bak") and "/records/" not in name}
 
@@ -125,7 +125,7 @@ def cursor(tmp_path: Path) -> World:
 
 @pytest.mark.parametrize("move", [False, True], ids=["beside", "moved"])
 @pytest.mark.parametrize(("client", "scope", "text"), FILES.values(), ids=FILES)
-def test_what_is_installed_and_taken_back_leaves_the_same_bytes(
+def test_undo_restores_the_file_byte_for_byte(
     tmp_path: Path, client: ClientName, scope: str, text: str, move: bool
 ) -> None:
     world = World(tmp_path, client, scope).has(text).ours()
@@ -139,7 +139,7 @@ def test_what_is_installed_and_taken_back_leaves_the_same_bytes(
 
 
 @pytest.mark.parametrize(("client", "scope", "text"), FILES.values(), ids=FILES)
-def test_a_file_that_has_changed_since_gets_back_what_was_moved_and_keeps_the_rest(
+def test_undo_of_a_changed_file_restores_moved_servers_and_keeps_the_changes(
     tmp_path: Path, client: ClientName, scope: str, text: str
 ) -> None:
     world = World(tmp_path, client, scope).has(text).ours()
@@ -159,7 +159,7 @@ def test_a_file_that_has_changed_since_gets_back_what_was_moved_and_keeps_the_re
 
 
 @pytest.mark.parametrize("client", ["claude-desktop", "claude-code", "cursor", "vscode", "windsurf"])
-def test_a_client_without_a_file_gets_one_that_undoing_removes(tmp_path: Path, client: ClientName) -> None:
+def test_undo_removes_a_file_that_install_created(tmp_path: Path, client: ClientName) -> None:
     world = World(tmp_path, client, "user").ours()
     world.install()
     assert list(world.servers) == ["codemode"]
@@ -171,14 +171,14 @@ def test_a_client_without_a_file_gets_one_that_undoing_removes(tmp_path: Path, c
     assert not world.path.exists()
 
 
-def test_an_empty_file_counts_as_none(cursor: World) -> None:
+def test_an_empty_file_counts_as_missing(cursor: World) -> None:
     cursor.has("").ours().install()
     assert list(cursor.servers) == ["codemode"]
     cursor.undo()
     assert cursor.path.read_bytes() == b""
 
 
-def test_a_second_time_changes_nothing(cursor: World) -> None:
+def test_installing_again_changes_nothing(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     files = cursor.files
     for move in (True, False):
@@ -197,7 +197,7 @@ def test_two_installations_in_a_row_are_undone_together(cursor: World) -> None:
     assert cursor.path.read_text() == text
 
 
-def test_what_was_changed_between_two_installations_stays(cursor: World) -> None:
+def test_changes_between_two_installations_are_kept(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     servers = {**cursor.servers, "b": {"command": "b"}}
     cursor.has(json.dumps({"mcpServers": servers, "mine": 1}))
@@ -219,7 +219,7 @@ def test_this_server_under_another_name_is_replaced_and_keeps_its_variables(curs
     }
 
 
-def test_another_server_of_the_name_is_left_alone(cursor: World) -> None:
+def test_another_server_of_the_same_name_is_not_replaced(cursor: World) -> None:
     cursor.has('{"mcpServers": {"codemode": {"command": "other"}}}').ours()
     with pytest.raises(RefusedError, match=r"has another server called 'codemode'.*--name codemode-2"):
         cursor.plan()
@@ -231,7 +231,7 @@ def test_another_server_of_the_name_is_left_alone(cursor: World) -> None:
     assert json.loads(cursor.config.read_text())["mcpServers"]["codemode"] == {"command": "other"}
 
 
-def test_servers_that_both_would_start_are_named(cursor: World) -> None:
+def test_servers_that_client_and_this_server_both_start_are_named(cursor: World) -> None:
     same = {"command": "npx", "args": ["a"]}
     cursor.has(json.dumps({"mcpServers": {"mine": same, "x": {"command": "x"}, "z": {"command": "z"}}}))
     cursor.ours({"theirs": same, "x": {"command": "y"}})
@@ -245,7 +245,7 @@ def test_servers_that_both_would_start_are_named(cursor: World) -> None:
     assert list(json.loads(cursor.config.read_text())["mcpServers"]) == ["theirs", "x", "x-cursor", "z"]
 
 
-def test_a_server_that_we_have_switched_off_stays_with_the_client_that_uses_it(cursor: World) -> None:
+def test_a_server_that_is_disabled_here_stays_with_the_client_that_uses_it(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "disabled": true}}}')
     cursor.ours({"a": {"command": "a", "disabled": True}, "b": {"command": "b", "disabled": True}})
     made = cursor.install(move=True)
@@ -253,7 +253,7 @@ def test_a_server_that_we_have_switched_off_stays_with_the_client_that_uses_it(c
     assert "remove `disabled` from 'a'" in made.refused["a"]
 
 
-def test_one_server_by_two_names_is_behind_once_and_comes_back_twice(cursor: World) -> None:
+def test_one_server_under_two_names_is_moved_once_and_restored_twice(cursor: World) -> None:
     text = '{"mcpServers": {"a": {"command": "a"}, "b": {"command": "a"}}}'
     made = cursor.has(text).install(move=True)
     assert made.moved == ("a", "b")
@@ -263,14 +263,14 @@ def test_one_server_by_two_names_is_behind_once_and_comes_back_twice(cursor: Wor
     assert cursor.path.read_text() == text
 
 
-def test_a_server_that_cannot_be_taken_stays(cursor: World) -> None:
+def test_a_server_that_cannot_be_moved_stays(cursor: World) -> None:
     cursor.has('{"mcpServers": {"odd": {"command": ["a"]}, "a": {"command": "a"}}}').ours()
     made = cursor.install(move=True)
     assert list(made.refused) == ["odd"]
     assert list(cursor.servers) == ["odd", "codemode"]
 
 
-def test_what_only_the_client_knows_is_handed_on_by_our_entry(tmp_path: Path) -> None:
+def test_our_entry_passes_on_references_that_only_the_client_can_resolve(tmp_path: Path) -> None:
     entry = {"command": "a", "env": {"API_KEY": "${input:key}", "HOST": "${env:HOST}"}}
     inputs = [{"type": "promptString", "id": "key", "description": "The key", "password": True}]
     world = World(tmp_path, "vscode", "user").has(json.dumps({"servers": {"a": entry}, "inputs": inputs}))
@@ -282,7 +282,7 @@ def test_what_only_the_client_knows_is_handed_on_by_our_entry(tmp_path: Path) ->
     assert load_config(world.config, environ={"API_KEY": "", "HOST": ""}).upstreams
 
 
-def test_a_variable_that_no_user_sets_keeps_its_server_with_the_client_and_not_us_from_starting(tmp_path: Path) -> None:
+def test_a_server_with_an_unset_variable_stays_with_the_client(tmp_path: Path) -> None:
     servers = {"a": {"command": "a", "env": {"KEY": "${KEY}"}}, "b": {"command": "b", "args": ["${HOME}"]}}
     world = World(tmp_path, "claude-desktop", "user", {"KEY": "in the terminal", "HOME": "/home/me"})
     world.has(json.dumps({"mcpServers": servers}))
@@ -292,7 +292,7 @@ def test_a_variable_that_no_user_sets_keeps_its_server_with_the_client_and_not_u
     assert load_config(world.config, environ={"HOME": "/home/me"}).upstreams
 
 
-def test_claude_code_starts_this_server_although_a_variable_is_not_set(tmp_path: Path) -> None:
+def test_claude_code_starts_this_server_with_an_unset_variable(tmp_path: Path) -> None:
     servers = {"a": {"type": "stdio", "command": "a", "env": {"KEY": "${KEY}"}}}
     world = World(tmp_path, "claude-code", "user").has(json.dumps({"mcpServers": servers}))
     world.install(move=True)
@@ -300,7 +300,7 @@ def test_claude_code_starts_this_server_although_a_variable_is_not_set(tmp_path:
     assert load_config(world.config, environ={"KEY": ""}).upstreams
 
 
-def test_what_claude_code_hands_on_keeps_no_other_client_from_starting_this_server(tmp_path: Path) -> None:
+def test_variables_of_claude_code_do_not_keep_other_clients_from_starting_this_server(tmp_path: Path) -> None:
     entry = {"type": "http", "url": "https://a.example/mcp", "headers": {"X-Key": "${KEY}", "X-Home": "${HOME}"}}
     world = World(tmp_path, "claude-code", "user").has(json.dumps({"mcpServers": {"a": entry}}))
     world.install(move=True)
@@ -321,7 +321,7 @@ def test_what_claude_code_hands_on_keeps_no_other_client_from_starting_this_serv
     ],
     ids=["broken", "list", "inner list", "twice", "no text"],
 )
-def test_what_cannot_be_read_is_refused_and_stays(cursor: World, text: str, said: str) -> None:
+def test_an_unreadable_file_is_refused_and_unchanged(cursor: World, text: str, said: str) -> None:
     cursor.has(text).ours()
     files = cursor.files
     with pytest.raises(RefusedError, match=said) as refused:
@@ -330,14 +330,14 @@ def test_what_cannot_be_read_is_refused_and_stays(cursor: World, text: str, said
     assert cursor.files == files
 
 
-def test_our_configuration_that_cannot_be_read_is_refused_too(cursor: World) -> None:
+def test_an_unreadable_configuration_of_ours_is_refused_too(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').config.write_text("{ broken")
     with pytest.raises(RefusedError, match=r"codemode-mcp\.json is not valid JSON"):
         cursor.plan(move=True)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_pipe_is_not_waited_for(cursor: World) -> None:
+def test_a_pipe_instead_of_the_file_does_not_block(cursor: World) -> None:
     cursor.ours().path.parent.mkdir()
     os.mkfifo(cursor.path)
     with pytest.raises(RefusedError, match="is not a regular file"):
@@ -345,7 +345,7 @@ def test_a_pipe_is_not_waited_for(cursor: World) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need rights there")
-def test_a_symbolic_link_is_followed_and_stays_one(cursor: World, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_followed_and_kept(cursor: World, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text('{"mcpServers": {}}')
     cursor.ours().path.parent.mkdir()
@@ -358,7 +358,7 @@ def test_a_symbolic_link_is_followed_and_stays_one(cursor: World, tmp_path: Path
     assert real.read_text() == '{"mcpServers": {}}'
 
 
-def test_a_file_that_a_user_changes_meanwhile_stays_and_so_does_ours(cursor: World) -> None:
+def test_a_file_changed_in_the_meantime_is_kept_and_so_is_our_configuration(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours()
     made = cursor.plan(move=True)
     cursor.has('{"mcpServers": {"a": {"command": "a"}, "new": {"command": "n"}}}')
@@ -368,7 +368,7 @@ def test_a_file_that_a_user_changes_meanwhile_stays_and_so_does_ours(cursor: Wor
     assert cursor.files == files
 
 
-def test_a_file_that_we_have_made_and_another_user_has_written_since_is_not_removed(cursor: World) -> None:
+def test_undo_does_not_remove_a_created_file_that_was_changed(cursor: World) -> None:
     cursor.ours().install()
     undoing = plan_undo(cursor.location, installing.read_document(cursor.location), cursor.records)
     assert undoing.removes_file
@@ -378,7 +378,7 @@ def test_a_file_that_we_have_made_and_another_user_has_written_since_is_not_remo
     assert cursor.servers == {"new": {"command": "n"}}
 
 
-def test_a_server_that_a_user_has_put_back_is_not_in_the_way_of_itself(cursor: World) -> None:
+def test_a_server_put_back_by_hand_does_not_block_its_restoration(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     cursor.has(json.dumps({"mcpServers": {**cursor.servers, "a": {"command": "a"}}}))
     assert cursor.undo().occupied == ()
@@ -387,9 +387,7 @@ def test_a_server_that_a_user_has_put_back_is_not_in_the_way_of_itself(cursor: W
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
 @pytest.mark.parametrize(("scope", "mode"), [("user", 0o600), ("project", 0o644)])
-def test_a_new_file_is_for_its_owner_alone_unless_it_belongs_to_the_project(
-    tmp_path: Path, scope: Any, mode: int
-) -> None:
+def test_a_new_file_is_private_unless_it_belongs_to_the_project(tmp_path: Path, scope: Any, mode: int) -> None:
     world = World(tmp_path, "cursor", scope)
     world.ours().install()
     assert stat.S_IMODE(world.path.stat().st_mode) == mode
@@ -397,7 +395,7 @@ def test_a_new_file_is_for_its_owner_alone_unless_it_belongs_to_the_project(
 
 @pytest.mark.parametrize("existing", [True, False], ids=["a configuration", "none yet"])
 @pytest.mark.parametrize("fails", ["client", "record"])
-def test_when_one_file_cannot_be_written_none_is(
+def test_if_one_file_cannot_be_written_neither_is_changed(
     cursor: World, monkeypatch: pytest.MonkeyPatch, existing: bool, fails: str
 ) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}')
@@ -421,7 +419,7 @@ def test_when_one_file_cannot_be_written_none_is(
     assert cursor.files == files
 
 
-def test_an_interrupt_after_the_last_step_takes_nothing_back(cursor: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_after_the_last_step_reverts_nothing(cursor: World, monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"mcpServers": {"a": {"command": "a"}}}'
     cursor.has(text).ours()
     made = cursor.plan(move=True)
@@ -441,7 +439,7 @@ def test_an_interrupt_after_the_last_step_takes_nothing_back(cursor: World, monk
     assert cursor.path.read_text() == text
 
 
-def test_of_two_who_do_the_same_together_the_second_takes_nothing_from_the_first(cursor: World) -> None:
+def test_of_two_equal_installations_in_parallel_the_second_reverts_nothing(cursor: World) -> None:
     text = '{"mcpServers": {"a": {"command": "a"}}}'
     cursor.has(text).ours({"a": {"command": "a"}})
     made = cursor.plan(move=True)
@@ -452,7 +450,7 @@ def test_of_two_who_do_the_same_together_the_second_takes_nothing_from_the_first
     assert cursor.path.read_text() == text
 
 
-def test_it_is_recorded_what_is_moved_before_it_is(cursor: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_servers_are_recorded_before_the_file_is_changed(cursor: World, monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"mcpServers": {"a": {"command": "a"}}}'
     cursor.has(text).ours()
     made = cursor.plan(move=True)
@@ -468,19 +466,19 @@ def test_it_is_recorded_what_is_moved_before_it_is(cursor: World, monkeypatch: p
     assert seen == [(text, {"a": {"command": "a"}})]
 
 
-def test_a_client_without_servers_gets_us_with_a_configuration_that_is_there(cursor: World) -> None:
+def test_installing_in_a_client_without_servers_creates_our_configuration(cursor: World) -> None:
     cursor.install(move=True)
     assert load_config(cursor.config, environ={}).upstreams == ()
 
 
-def test_servers_come_back_although_the_client_has_removed_its_file(cursor: World) -> None:
+def test_moved_servers_are_restored_although_the_client_deleted_its_file(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     cursor.path.unlink()
     assert cursor.undo().restored == ("a",)
     assert cursor.servers == {"a": {"command": "a"}}
 
 
-def test_the_configuration_that_has_what_was_moved_is_named_though_we_start_with_another(cursor: World) -> None:
+def test_undo_names_the_configuration_with_the_moved_servers(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     first = cursor.config
     cursor.config = first.with_name("other.json")
@@ -490,7 +488,7 @@ def test_the_configuration_that_has_what_was_moved_is_named_though_we_start_with
     assert undoing.config == str(first)
 
 
-def test_when_nothing_is_recorded_our_configuration_is_named(cursor: World) -> None:
+def test_without_a_record_undo_names_our_configuration(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}}}').ours().install(move=True)
     for record in cursor.records.iterdir():
         record.unlink()
@@ -499,7 +497,7 @@ def test_when_nothing_is_recorded_our_configuration_is_named(cursor: World) -> N
     assert undoing.config == str(cursor.config)
 
 
-def test_the_copy_is_gone_that_had_the_servers_and_they_are_named(cursor: World) -> None:
+def test_servers_whose_backup_is_gone_are_named(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}').ours().install(move=True)
     for copy in backups_of(cursor.path).iterdir():
         copy.unlink()
@@ -511,7 +509,7 @@ def test_the_copy_is_gone_that_had_the_servers_and_they_are_named(cursor: World)
     assert list(cursor.servers) == ["b"]
 
 
-def test_an_entry_that_a_user_wrote_by_hand_can_be_taken_out_too(cursor: World) -> None:
+def test_undo_removes_an_entry_written_by_hand(cursor: World) -> None:
     cursor.has('{"mcpServers": {"c": {"command": "codemode-mcp", "args": ["serve"]}, "a": {"command": "a"}}}')
     assert cursor.undo().removed == ("c",)
     assert cursor.path.read_text() == '{"mcpServers": {"a": {"command": "a"}}}'
@@ -533,14 +531,14 @@ def test_no_plan_shows_a_secret(cursor: World) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes there")
-def test_a_configuration_that_gets_secrets_is_for_its_owner_alone(cursor: World) -> None:
+def test_a_configuration_that_gets_secrets_becomes_private(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a", "env": {"TOKEN": "sk-0123456789-verysecret"}}}}').ours()
     cursor.config.chmod(0o644)
     cursor.install(move=True)
     assert stat.S_IMODE(cursor.config.stat().st_mode) == 0o600
 
 
-def test_the_way_back_is_a_command_of_the_system(tmp_path: Path) -> None:
+def test_the_restore_command_is_one_of_the_system(tmp_path: Path) -> None:
     path, copy = tmp_path / "my file.json", tmp_path / "my file.json.bak"
     assert undoing.restore_command(path, copy, windows=False) == f"cp -p '{copy}' '{path}'"
     assert undoing.restore_command(path, copy, windows=True) == f'copy /Y "{copy}" "{path}"'

@@ -1,4 +1,4 @@
-"""`codemode-mcp install`: what it prints, and how it ends."""
+"""Tests of the output and the exit codes of `codemode-mcp install`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVERS: dict[str, Any] = {
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a user with servers in Cursor, who is in a folder of a project."""
+    """Return the home of a user with servers in Cursor, whose working directory is a project."""
     monkeypatch.setattr(install, "this_machine", lambda: _here(tmp_path))
     monkeypatch.setattr(install, "config_dir", lambda: tmp_path / "config")
     monkeypatch.setattr(install, "data_dir", lambda: tmp_path / "data")
@@ -52,12 +52,12 @@ def run(*arguments: str) -> Result:
     assert SECRET not in done.output
     assert "\x1b" not in done.output
     for line in done.stderr.splitlines():
-        # A path stays whole, however long.
+        # A path is not broken.
         assert len(re.sub(r"\S{40,}", "path", line)) <= COLUMNS, line
     return done
 
 
-def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path) -> None:
+def test_it_says_what_it_did_how_to_undo_it_and_what_to_do_next(home: Path) -> None:
     done = run("--client", "cursor", "--move-servers")
     assert done.exit_code == 0
     assert done.stdout == f"{home / '.cursor' / 'mcp.json'}\n"
@@ -69,7 +69,7 @@ def test_it_says_what_it_did_how_to_take_it_back_and_what_comes_next(home: Path)
         "to undo this, or to restore the file without this program: codemode-mcp install --client cursor --undo" in said
     )
     (copy,) = backups_of(home / ".cursor" / "mcp.json").iterdir()
-    # A command that is folded would be two when it is pasted.
+    # A wrapped command would be two commands when it is pasted.
     assert f"  cp -p {copy} {home / '.cursor' / 'mcp.json'}" in done.stderr.splitlines()
     assert "or restart Cursor; to check it now: codemode-mcp doctor --config" in said
 
@@ -130,20 +130,20 @@ def test_without_moving_it_warns_of_servers_that_both_start(home: Path) -> None:
     ids=["no configuration", "not there", "no project", "name", "client", "nothing"],
 )
 @pytest.mark.usefixtures("home")
-def test_what_cannot_be_done_says_what_can(arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_errors_say_what_to_do_instead(arguments: tuple[str, ...], code: int, said: str) -> None:
     done = CliRunner().invoke(app, ["install", *arguments], prog_name="codemode-mcp")
     assert done.exit_code == code
     assert re.search(said, " ".join(done.stderr.replace("│", " ").split()))
 
 
-def test_a_file_that_is_broken_ends_it_with_the_place(home: Path) -> None:
+def test_an_invalid_file_is_refused_with_the_position(home: Path) -> None:
     (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {,}}')
     done = run("--client", "cursor", "--move-servers")
     assert done.exit_code == 1
     assert "is not valid JSON: line 1, column" in " ".join(done.stderr.split())
 
 
-def test_a_file_that_changes_once_meanwhile_is_read_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_changed_once_in_the_meantime_is_read_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = home / ".cursor" / "mcp.json"
     real, changes = installing.carry_out, iter([{"new": {"command": "n"}}, {}])
 
@@ -159,7 +159,7 @@ def test_a_file_that_changes_once_meanwhile_is_read_again(home: Path, monkeypatc
     assert list(json.loads(file.read_text())["mcpServers"]) == ["codemode"]
 
 
-def test_a_file_that_never_comes_to_rest_ends_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_keeps_changing_ends_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = home / ".cursor" / "mcp.json"
     real = installing.carry_out
 
@@ -175,7 +175,7 @@ def test_a_file_that_never_comes_to_rest_ends_it(home: Path, monkeypatch: pytest
     assert not (home / "config" / "codemode-mcp.json").exists()
 
 
-def test_the_file_of_a_project_is_said_to_be_shared(home: Path) -> None:
+def test_it_says_that_the_file_of_a_project_is_shared(home: Path) -> None:
     config = home / "mine.json"
     config.write_text("{}")
     done = run("--client", "claude-code", "--scope", "project", "--config", str(config))
@@ -185,7 +185,7 @@ def test_the_file_of_a_project_is_said_to_be_shared(home: Path) -> None:
     assert "install --client claude-code --scope project --undo" in done.stderr
 
 
-def test_servers_of_a_project_that_are_moved_are_said_to_be_for_all_clients(home: Path) -> None:
+def test_it_says_that_moved_servers_of_a_project_are_for_all_clients(home: Path) -> None:
     (home / "work" / ".mcp.json").write_text(json.dumps({"mcpServers": {"db": {"command": "x"}}}), "utf-8")
     done = run("--client", "claude-code", "--scope", "project", "--move-servers")
     assert done.exit_code == 0
@@ -193,7 +193,7 @@ def test_servers_of_a_project_that_are_moved_are_said_to_be_for_all_clients(home
     assert "they were servers of this project only; now all clients that start" in said
 
 
-def test_a_configuration_that_lies_in_this_folder_is_not_taken_for_all_folders_unasked(home: Path) -> None:
+def test_a_configuration_found_in_this_folder_is_not_used_for_all_folders(home: Path) -> None:
     (home / "work" / "codemode-mcp.json").write_text('{"mcpServers": {}}', "utf-8")
     before = (home / ".cursor" / "mcp.json").read_bytes()
     for more in ((), ("--move-servers",)):

@@ -1,4 +1,4 @@
-"""The command by which clients start this server: one that is there tomorrow, on systems that need not be here."""
+"""Tests of the command by which clients start this server, for all systems."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def launched(program: Program, *files: str, system: System = "linux") -> tuple[s
     ids=["pipx", "uv tool", "beside python", "module", "windows", "windows exe", "uvx", "uvx windows", "pipx run",
          "uvx of a file", "pipx run of a URL"],
 )  # fmt: skip
-def test_the_command_is_one_that_will_be_there_tomorrow(
+def test_the_command_works_in_later_sessions(
     program: Program, files: list[str], system: System, command: tuple[str, ...]
 ) -> None:
     assert launched(program, *files, system=system) == command
 
 
-def test_an_environment_of_one_run_is_reported() -> None:
+def test_a_temporary_environment_is_reported() -> None:
     found = launch(Program("/x", UVX), "linux", lambda _: True, lambda name: f"/bin/{name}")
     assert found.note is not None
     assert "uv tool install codemode-mcp" in found.note
 
 
-def test_what_stays_is_installed_from_where_this_one_came_from() -> None:
+def test_the_advice_installs_from_the_same_origin() -> None:
     program = Program("/x", UVX, "file:///home/me/x%20y.whl")
     found = launch(program, "linux", lambda _: True, lambda name: f"/bin/{name}")
     assert found.note is not None
@@ -77,13 +77,13 @@ def test_what_stays_is_installed_from_where_this_one_came_from() -> None:
 
 
 @pytest.mark.parametrize("where", [None, "https://me:secret@files.example/x.whl"])
-def test_what_could_not_be_started_again_is_refused(where: str | None) -> None:
+def test_a_program_that_could_not_be_started_again_is_refused(where: str | None) -> None:
     with pytest.raises(NoLaunchError, match="uv tool install") as refused:
         launch(Program("/x", UVX, where), "linux", lambda _: True, lambda _: "/bin/uvx" if where else None)
     assert "secret" not in str(refused.value)
 
 
-def test_the_origin_of_an_installation_is_that_of_its_commit() -> None:
+def test_the_origin_of_an_installation_names_its_commit() -> None:
     vcs = {"url": "https://git.example/x", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
     assert origin(json.dumps(vcs)) == "git+https://git.example/x@abc"
     assert origin('{"url": "file:///x", "dir_info": {}}') == "file:///x"
@@ -103,13 +103,13 @@ def test_the_origin_of_an_installation_is_that_of_its_commit() -> None:
         ("windsurf", {"command": "/c", "args": ["serve", "--config", "/f"]}),
     ],
 )
-def test_the_entry_is_one_of_the_clients_shape(client: ClientName, expected: dict[str, Any]) -> None:
+def test_the_entry_has_the_form_of_the_client(client: ClientName, expected: dict[str, Any]) -> None:
     assert new_entry(client, Launch("/c", ("serve",)), "/f") == expected
     # Again, over itself.
     assert new_entry(client, Launch("/c", ("serve",)), "/f", expected) == expected
 
 
-def test_what_an_entry_of_ours_had_beside_its_command_stays() -> None:
+def test_other_keys_of_a_replaced_entry_are_kept() -> None:
     old = {
         "command": "/old",
         "args": ["-m", "codemode_mcp", "serve", "--read-only", "--config", "/old", "--log-level", "debug"],
@@ -126,7 +126,7 @@ def test_what_an_entry_of_ours_had_beside_its_command_stays() -> None:
     assert new_entry("cursor", Launch("/c", ("serve",)), "/f", {"args": ["serve", "--config=/old"]})["args"][3:] == []
 
 
-def test_the_fallback_imports_nothing_from_the_folder_that_the_client_is_in(tmp_path: Path) -> None:
+def test_the_fallback_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "anyio.py").write_text("raise SystemExit('imported from the working directory')\n", "utf-8")
     found = launch(Program("/x", sys.executable), "linux", lambda path: False, lambda name: None)
     command = [found.command, *(word for word in found.args if word != "serve"), "tools", "--help"]

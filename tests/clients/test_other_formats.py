@@ -1,4 +1,4 @@
-"""Clients with words or a format of their own: what install writes, what import reads, and that undoing restores it."""
+"""Tests of install, undo and import for clients with other keys or another format than most."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ GOOSE_MODEL: 'x'
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a user of every client, who is in a folder of a project."""
+    """Return the home of a user of every client, whose working directory is a project."""
     (tmp_path / "work").mkdir()
     here = Machine("linux", tmp_path, {}, tmp_path / "work")
     for module in (install, reading):
@@ -132,7 +132,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_moving_the_servers_and_undoing_it_leaves_the_same_bytes(home: Path, client: ClientName) -> None:
+def test_moving_the_servers_and_undo_leave_the_same_bytes(home: Path, client: ClientName) -> None:
     run("install", "--client", client, "--move-servers")
     after = servers_in(home, client)
     assert "codemode" in after
@@ -165,7 +165,7 @@ def test_notes_name_a_list_of_tools_by_the_key_in_the_users_file(
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_a_file_that_changed_since_gets_its_servers_back_and_keeps_the_change(home: Path, client: ClientName) -> None:
+def test_undo_of_a_changed_file_keeps_the_change(home: Path, client: ClientName) -> None:
     before = servers_in(home, client)
     run("install", "--client", client, "--move-servers")
     path = file_of(home, client)
@@ -186,7 +186,7 @@ def test_a_second_installation_changes_nothing(home: Path, client: ClientName) -
 
 
 @pytest.mark.parametrize("client", FILES)
-def test_a_client_without_a_file_gets_one_that_undoing_removes(home: Path, client: ClientName) -> None:
+def test_undo_removes_a_file_that_install_created(home: Path, client: ClientName) -> None:
     path = file_of(home, client)
     path.unlink()
     run("install", "--client", client, "--move-servers")
@@ -209,7 +209,7 @@ def test_comments_and_other_extensions_of_goose_stay(home: Path) -> None:
     for line in FILES["goose"].splitlines():
         if line.startswith(("#", "GOOSE", "  #", "  developer")):
             assert line in text.splitlines()
-    # Its built-in extension stays with it.
+    # Goose keeps its built-in extension.
     assert set(servers_in(home, "goose")) == {"developer", "codemode"}
 
 
@@ -231,11 +231,11 @@ WRITTEN: dict[ClientName, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("client", WRITTEN)
-def test_the_entry_is_in_the_words_of_the_client(client: ClientName) -> None:
+def test_the_entry_has_the_keys_of_the_client(client: ClientName) -> None:
     assert new_entry(client, LAUNCH, "/c.json") == WRITTEN[client]
 
 
-def test_the_choice_of_a_user_in_an_entry_that_is_replaced_stays() -> None:
+def test_choices_of_the_user_in_a_replaced_entry_are_kept() -> None:
     old = {**WRITTEN["claude-code"], "alwaysLoad": False}
     assert new_entry("claude-code", LAUNCH, "/d.json", old)["alwaysLoad"] is False
     codex = {**WRITTEN["codex"], "required": False, "default_tools_approval_mode": "approve", "enabled": False}
@@ -244,7 +244,7 @@ def test_the_choice_of_a_user_in_an_entry_that_is_replaced_stays() -> None:
     assert "enabled" not in made
 
 
-def test_variables_are_handed_on_by_name_where_a_client_has_that() -> None:
+def test_variables_are_passed_on_by_name_where_the_client_supports_it() -> None:
     handed = {"KEY": "${KEY}"}
     references = {"KEY": "{env:KEY}"}
     assert new_entry("codex", LAUNCH, "/c.json", None, "x", handed)["env_vars"] == ["KEY"]
@@ -344,7 +344,7 @@ def converted(client: ClientName, given: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(("client", "given", "ours"), READ)
-def test_the_words_of_a_client_become_ours(client: ClientName, given: dict[str, Any], ours: dict[str, Any]) -> None:
+def test_the_keys_of_each_client_become_ours(client: ClientName, given: dict[str, Any], ours: dict[str, Any]) -> None:
     assert converted(client, given).entry == ours
 
 
@@ -375,7 +375,7 @@ def test_what_only_the_client_can_start_stays_with_it(client: ClientName, given:
         ("codex", {"command": "x", "something_new": 1}, "something_new"),
     ],
 )
-def test_what_has_no_word_here_is_named(client: ClientName, given: dict[str, Any], named: str) -> None:
+def test_keys_without_an_equivalent_are_named(client: ClientName, given: dict[str, Any], named: str) -> None:
     assert any(named in note for note in converted(client, given).notes)
 
 
@@ -400,7 +400,7 @@ def test_import_reads_the_file_of_a_client_and_shows_no_secret(
 
 
 @pytest.mark.parametrize("text", ["[mcp_servers\n", "a = 1\na = 2\n"])
-def test_a_file_that_is_no_toml_is_refused_with_the_line_and_stays(home: Path, text: str) -> None:
+def test_invalid_toml_is_refused_with_the_line_and_unchanged(home: Path, text: str) -> None:
     path = file_of(home, "codex")
     path.write_text(text)
     done = CliRunner().invoke(app, ["install", "--client", "codex", "--move-servers"])
@@ -409,7 +409,7 @@ def test_a_file_that_is_no_toml_is_refused_with_the_line_and_stays(home: Path, t
     assert path.read_text() == text
 
 
-def test_a_file_that_is_no_yaml_is_refused_with_the_line_and_stays(home: Path) -> None:
+def test_invalid_yaml_is_refused_with_the_line_and_unchanged(home: Path) -> None:
     path = file_of(home, "goose")
     path.write_text("extensions:\n  a: [1\nb: 2\n")
     done = CliRunner().invoke(app, ["install", "--client", "goose", "--move-servers"])
@@ -417,7 +417,7 @@ def test_a_file_that_is_no_yaml_is_refused_with_the_line_and_stays(home: Path) -
     assert "is not valid YAML: line 3" in " ".join(done.stderr.split())
 
 
-def test_codex_is_offered_the_approval_mode_and_told_what_it_gives_up(home: Path) -> None:
+def test_install_for_codex_explains_the_approval_mode(home: Path) -> None:
     told = " ".join(run("install", "--client", "codex", "--move-servers").split())
     assert '`default_tools_approval_mode = "approve"`' in told
     assert "asks about no call" in told
@@ -465,7 +465,7 @@ def test_the_files_are_where_the_clients_document_them_on_windows_and_elsewhere(
     assert user("qwen-code", "linux", mac) == "/Users/me/.qwen/settings.json"
 
 
-def test_the_opencode_file_that_is_there_is_used(tmp_path: Path) -> None:
+def test_the_existing_file_of_opencode_is_used(tmp_path: Path) -> None:
     folder = tmp_path / ".config" / "opencode"
     folder.mkdir(parents=True)
     assert file_of(tmp_path, "opencode").name == "opencode.json"

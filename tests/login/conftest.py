@@ -1,4 +1,4 @@
-"""No test here touches a login, or a keyring, of any caller that runs it."""
+"""Fixtures that keep these tests away from the logins and the keyring of the user who runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of what the tests here share: protected servers as real processes, and a browser."""
+"""Protected servers as real processes, and a browser, for the tests of logins."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Protected:
             await process.aclose()
 
     async def be(self, *flags: str) -> None:
-        """Forget everything, and behave as the flags say."""
+        """Reset the server, and have it behave as the flags say."""
         async with httpx2.AsyncClient() as client:
             (await client.post(f"{self.origin}/be", params={"flag": flags})).raise_for_status()
 
     async def seen(self, key: str) -> list[str]:
-        """Return what was noted under `key` so far, in order."""
+        """Return the values that the server has noted under a key, in order."""
         async with httpx2.AsyncClient() as client:
             noted = (await client.get(f"{self.origin}/seen")).json()
         return [each[key] for each in noted if key in each]
@@ -73,7 +73,7 @@ _FROM_THE_START = frozenset(("--open", "--unbound", "--fixed-token"))
 
 @asynccontextmanager
 async def protected(*flags: str) -> AsyncIterator[Protected]:
-    """Yield a server as new, alone in the world, that behaves as the flags say."""
+    """Yield a new server that behaves as the flags say."""
     if SHARED and _FROM_THE_START.isdisjoint(flags):
         server = SHARED.pop()
         try:
@@ -112,7 +112,7 @@ async def browse(url: str) -> None:
 async def log_in_with(
     spec: UpstreamSpec, browser: Callable[[str], Awaitable[None]] = browse, *, timeout: float = 30
 ) -> str:
-    """`log_in` together with a browser that goes where it is told. Raises as `log_in`."""
+    """`log_in` together with a browser that follows its redirects. Raises as `log_in` does."""
     outcome: list[str | LoginError] = []
     async with anyio.create_task_group() as tasks:
         try:

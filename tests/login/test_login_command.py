@@ -1,4 +1,4 @@
-"""Tests of which servers one can log in to, and when a browser is opened."""
+"""Tests of the servers that have a login, and of opening a browser."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_remote_server_can_be_logged_in_to() -> None:
     ],
     ids=["misspelt", "unknown", "a command", "disabled", "a header"],
 )
-def test_another_one_is_named_with_the_reason(name: str, message: str) -> None:
+def test_a_server_without_a_login_is_refused_with_the_reason(name: str, message: str) -> None:
     with pytest.raises(NoLoginPossible) as refused:
         find_server(CONFIG, name)
     assert str(refused.value) == message
@@ -60,7 +60,7 @@ def test_no_browser_is_opened_where_no_user_would_see_it(monkeypatch: pytest.Mon
     assert can_open_browser()
 
 
-def test_a_browser_that_cannot_be_opened_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_cannot_be_opened_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def refuse(url: str) -> bool:

@@ -110,7 +110,7 @@ def test_values_come_from_the_keyring(tmp_path: Path) -> None:
     assert login.redact("of-the-keyring") == "***"
 
 
-def test_an_entry_that_is_not_there_is_explained_without_its_name(tmp_path: Path) -> None:
+def test_a_missing_keyring_entry_is_explained_without_its_name(tmp_path: Path) -> None:
     keyring.set_keyring(MemoryKeyring())
     (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "hidden-name"}}})
     assert problem == (
@@ -141,9 +141,7 @@ def test_without_a_usable_keyring_there_is_advice(ring: Any, reason: str, tmp_pa
     assert problem == f'mcpServers.s.env.TOKEN: {reason}; use a variable, "${{NAME}}", or {{"command": [...]}}'
 
 
-def test_a_keyring_that_asks_a_person_who_is_not_there_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keyring_that_waits_for_a_person_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Waiting(MemoryKeyring):
         def get_password(self, service: str, username: str) -> str | None:
             time.sleep(1)

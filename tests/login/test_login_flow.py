@@ -1,4 +1,4 @@
-"""Logging in to a real server, and what the connection to it does before, with and after a login."""
+"""Tests of logins to a real server, and of the connection to it before, with and after a login."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def echo(pool: UpstreamPool, tool: str = "echo") -> Any:
 
 
 @pytest.mark.parametrize("auth", [None, OAuthSettings()], ids=["without-auth", "auth"])
-async def test_a_server_that_wants_a_login_is_reported_as_such(auth: OAuthSettings | None) -> None:
+async def test_a_server_that_requires_a_login_is_reported_as_such(auth: OAuthSettings | None) -> None:
     changes = Changes()
     async with protected() as server, UpstreamPool([server.spec(oauth=auth)], on_change=changes) as pool:
         view = await changes.until(pool, "down")
@@ -66,18 +66,18 @@ async def test_a_server_that_wants_a_login_is_reported_as_such(auth: OAuthSettin
         assert refused.value.message == NEEDS_LOGIN
 
 
-async def test_a_login_that_is_made_meanwhile_is_noticed_without_a_restart() -> None:
+async def test_a_new_login_is_noticed_without_a_restart() -> None:
     changes = Changes()
     async with protected() as server, UpstreamPool([server.spec()], on_change=changes) as pool:
         await changes.until(pool, "down")
-        # Of another process: a spec of its own.
+        # As another process would have it: with another spec.
         await log_in_with(server.spec())
         view = await changes.until(pool, "ready")
         assert (view.login_required, view.error) == (False, None)
         assert await echo(pool) == "hi"
 
 
-async def test_a_server_is_left_alone_while_no_user_logs_in() -> None:
+async def test_a_server_gets_no_requests_while_no_user_logs_in() -> None:
     polls = 0
     enough = anyio.Event()
 
@@ -111,12 +111,12 @@ async def test_the_flow_uses_registration_pkce_and_the_resource_indicator(logins
         assert await server.seen("authorize") == ["read"]
         assert len(await server.seen("register")) == 1
         assert await server.seen("token") == ["authorization_code"]
-        # PKCE was checked by the server, which knows the challenge alone.
+        # The server has checked PKCE, and knows only the challenge.
         assert await server.seen("resource") == [resource, resource]
         assert [where] == kept_in(logins)
 
 
-async def test_openid_connect_discovery_is_enough() -> None:
+async def test_openid_connect_discovery_suffices() -> None:
     async with protected("--metadata", "oidc") as server:
         spec = server.spec()
         await log_in_with(spec)
@@ -125,7 +125,7 @@ async def test_openid_connect_discovery_is_enough() -> None:
             assert await echo(pool) == "hi"
 
 
-async def test_a_server_of_2025_03_is_logged_in_to_without_any_metadata() -> None:
+async def test_login_to_a_server_of_2025_03_needs_no_metadata() -> None:
     async with protected("--metadata", "none", "--unbound") as server:
         spec = server.spec()
         await log_in_with(spec)
@@ -134,7 +134,7 @@ async def test_a_server_of_2025_03_is_logged_in_to_without_any_metadata() -> Non
             assert await echo(pool) == "hi"
 
 
-async def test_configured_scopes_go_before_those_that_the_server_names() -> None:
+async def test_configured_scopes_take_precedence_over_those_of_the_server() -> None:
     async with protected() as server:
         await log_in_with(server.spec(oauth=OAuthSettings(scopes=("read", "write"))))
         assert await server.seen("authorize") == ["read write"]
@@ -155,7 +155,7 @@ async def test_an_expiring_token_is_renewed_and_no_refresh_token_is_used_twice()
         assert await server.seen("reused") == []
 
 
-async def test_a_token_that_the_server_forgot_is_renewed_within_the_call() -> None:
+async def test_a_token_that_the_server_rejects_is_renewed_within_the_call() -> None:
     async with protected() as server:
         spec = server.spec()
         await log_in_with(spec)
@@ -166,7 +166,7 @@ async def test_a_token_that_the_server_forgot_is_renewed_within_the_call() -> No
             assert await server.seen("token") == ["authorization_code", "refresh_token"]
 
 
-async def test_processes_that_renew_one_login_together_do_it_once() -> None:
+async def test_processes_that_renew_one_login_at_the_same_time_do_it_once() -> None:
     async with protected() as server:
         await log_in_with(server.spec())
         rejected = LoginStore(server.spec()).load()
@@ -185,7 +185,7 @@ async def test_processes_that_renew_one_login_together_do_it_once() -> None:
         assert await server.seen("token") == ["authorization_code", "refresh_token"]
 
 
-async def test_a_renewal_whose_caller_goes_away_is_brought_to_its_end() -> None:
+async def test_a_renewal_is_completed_although_its_call_was_cancelled() -> None:
     async with protected("--token-delay", "0.5") as server:
         await log_in_with(server.spec())
         before = LoginStore(server.spec()).load()
@@ -201,11 +201,11 @@ async def test_a_renewal_whose_caller_goes_away_is_brought_to_its_end() -> None:
         after = LoginStore(server.spec()).load()
         assert after is not None
         assert await server.seen("token") == ["authorization_code", "refresh_token"]
-        # The old one is worth nothing any more.
+        # The old token is no longer valid.
         assert after.refresh_token != before.refresh_token
 
 
-async def test_a_login_that_is_over_is_told_to_the_call_and_a_new_one_is_taken_up() -> None:
+async def test_a_call_reports_an_expired_login_and_a_new_one_is_used() -> None:
     changes = Changes()
     async with protected() as server:
         spec = server.spec()
@@ -223,7 +223,7 @@ async def test_a_login_that_is_over_is_told_to_the_call_and_a_new_one_is_taken_u
             assert await echo(pool) == "hi"
 
 
-async def test_a_renewal_without_an_answer_is_no_reason_to_log_in_again() -> None:
+async def test_a_renewal_without_an_answer_does_not_ask_for_a_new_login() -> None:
     async with protected() as server:
         spec = server.spec()
         await log_in_with(spec)
@@ -239,7 +239,7 @@ async def test_a_renewal_without_an_answer_is_no_reason_to_log_in_again() -> Non
         assert LoginStore(spec).load() == kept
 
 
-async def test_a_call_that_wants_more_rights_says_so_and_the_next_login_asks_for_them() -> None:
+async def test_a_call_that_needs_more_scopes_says_so_and_the_next_login_requests_them() -> None:
     async with protected() as server:
         spec = server.spec()
         await log_in_with(spec)
@@ -258,7 +258,7 @@ async def test_a_call_that_wants_more_rights_says_so_and_the_next_login_asks_for
             assert pool.views()[0].state == "ready"
 
 
-async def test_logging_out_forgets_the_login_here_and_there(logins: Path) -> None:
+async def test_logout_deletes_and_revokes_the_login(logins: Path) -> None:
     async with protected("--metadata", "secret") as server:
         spec = server.spec()
         assert not await log_out(spec)
@@ -269,7 +269,7 @@ async def test_logging_out_forgets_the_login_here_and_there(logins: Path) -> Non
 
 
 @pytest.mark.parametrize("tool", ["leak", "leak_as_result"])
-async def test_no_token_shows_in_what_an_upstream_says_about_a_failure(tool: str) -> None:
+async def test_errors_of_an_upstream_show_no_token(tool: str) -> None:
     async with protected() as server:
         spec = server.spec()
         await log_in_with(spec)
@@ -282,7 +282,7 @@ async def test_no_token_shows_in_what_an_upstream_says_about_a_failure(tool: str
             assert "unexpected request with Bearer ***" in said
 
 
-async def test_no_secret_gets_into_logs_and_views(caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_and_views_show_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "upstream_clients")
     caplog.set_level(logging.DEBUG, "codemode_mcp")
     caplog.set_level(logging.DEBUG, "mcp")
@@ -309,7 +309,7 @@ async def test_a_login_does_not_outlive_its_address() -> None:
             assert pool.views()[0].login_required
 
 
-async def test_a_server_with_an_authorization_header_of_its_own_gets_no_login() -> None:
+async def test_a_server_with_a_configured_authorization_header_gets_no_login() -> None:
     async with protected() as server:
         spec = server.spec(headers={"authorization": "Bearer of-mine"})
         LoginStore(spec).save(Login(access_token="not-to-be-sent"))

@@ -1,4 +1,4 @@
-"""Servers, authorization servers and strangers that mean no good, or make no sense."""
+"""Tests of logins with hostile or broken servers, authorization servers and requests to the listener."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ REMOTE = "https://mcp.example/mcp"
         ),
     ],
 )
-async def test_a_login_that_comes_to_nothing_says_why_and_keeps_nothing(
-    flags: list[str], reason: str, logins: Path
-) -> None:
+async def test_a_failed_login_says_why_and_stores_nothing(flags: list[str], reason: str, logins: Path) -> None:
     async with protected(*flags) as server:
         spec = server.spec()
         with pytest.raises(LoginError) as failed:
@@ -73,7 +71,7 @@ async def test_a_login_that_comes_to_nothing_says_why_and_keeps_nothing(
         assert not [secret for secret in (*spec.learned, "SECRET") if secret in str(failed.value)]
 
 
-async def test_metadata_that_is_elsewhere_or_junk_is_not_followed_but_looked_for_in_its_place() -> None:
+async def test_invalid_or_foreign_metadata_is_ignored_for_that_of_the_server() -> None:
     for kind in ("away", "junk"):
         async with protected("--metadata", kind, "--unbound") as server:
             spec = server.spec()
@@ -81,7 +79,7 @@ async def test_metadata_that_is_elsewhere_or_junk_is_not_followed_but_looked_for
             assert LoginStore(spec).load() is not None
 
 
-async def test_an_absent_person_at_the_browser_ends_the_login_in_time() -> None:
+async def test_a_login_times_out_without_a_person_at_the_browser() -> None:
     async def no_user(url: str) -> None:
         pass
 
@@ -97,7 +95,7 @@ async def test_an_answer_with_a_wrong_state_is_ignored() -> None:
         assert await server.seen("token") == []
 
 
-async def test_strangers_at_the_listener_do_not_end_the_login() -> None:
+async def test_foreign_requests_to_the_listener_do_not_end_the_login() -> None:
     statuses: list[int] = []
 
     async def among_strangers(url: str) -> None:
@@ -127,7 +125,7 @@ async def test_strangers_at_the_listener_do_not_end_the_login() -> None:
     assert statuses[5] == 400
 
 
-async def test_the_page_says_nothing_of_what_was_asked() -> None:
+async def test_the_page_repeats_nothing_of_the_request() -> None:
     pages: list[httpx2.Response] = []
 
     async def visit(url: str) -> None:
@@ -200,7 +198,7 @@ async def test_a_remote_server_cannot_point_a_login_at_this_machine_or_its_netwo
         ("https://[64:ff9b::93.184.216.34]/", REMOTE),
     ],
 )
-async def test_an_address_that_a_server_may_name_is_taken(address: str, server: str) -> None:
+async def test_an_address_that_a_server_may_name_is_accepted(address: str, server: str) -> None:
     await check_address(address, server, "the metadata")
 
 
@@ -219,13 +217,13 @@ def resolving(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> None:
 @pytest.mark.parametrize(
     "inside", ["169.254.169.254", "127.0.0.1", "192.168.1.1", "10.9.8.7", "100.64.1.1", "fd00::1", "64:ff9b::a00:1"]
 )
-async def test_a_name_that_leads_inside_is_refused(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_with_an_internal_address_is_refused(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, {"auth.example": [["93.184.216.34", inside]], "mcp.example": [["93.184.216.35"]]})
     with pytest.raises(LoginError, match="leads to an address that is not public: https://auth"):
         await check_address("https://auth.example/", REMOTE, "the metadata")
 
 
-async def test_a_server_of_a_private_network_may_name_its_like_but_not_this_machine(
+async def test_a_server_of_a_private_network_may_name_that_network_but_not_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = {"auth.corp": [["10.0.0.5"]], "mcp.corp": [["10.0.0.6"]], "meta.corp": [["169.254.169.254"]]}
@@ -235,7 +233,7 @@ async def test_a_server_of_a_private_network_may_name_its_like_but_not_this_mach
         await check_address("https://meta.corp/", "https://mcp.corp/mcp", "the metadata")
 
 
-async def test_a_name_that_leads_inside_at_the_second_look_up_is_not_connected_to(
+async def test_a_name_that_resolves_to_an_internal_address_only_later_is_not_connected_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
@@ -255,7 +253,7 @@ async def test_a_name_that_leads_inside_at_the_second_look_up_is_not_connected_t
         tasks.cancel_scope.cancel()
 
 
-async def test_the_connection_goes_to_the_address_that_was_judged_in_the_name_of_the_host(
+async def test_the_connection_uses_the_checked_address_and_the_name_of_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[httpx2.Request] = []
@@ -282,7 +280,7 @@ async def test_the_connection_goes_to_the_address_that_was_judged_in_the_name_of
         assert request.extensions["sni_hostname"] == "auth.example"
 
 
-async def test_a_certificate_is_checked_for_the_name_and_not_for_the_address(
+async def test_a_certificate_is_checked_against_the_name_and_not_the_address(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server, client = tls_contexts(tmp_path, "auth.example")
@@ -336,7 +334,7 @@ def tls_contexts(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContex
     return server, client
 
 
-async def test_a_challenge_that_points_at_a_metadata_service_is_refused_before_anything_is_sent() -> None:
+async def test_a_challenge_that_points_at_a_metadata_service_is_refused_before_any_request() -> None:
     spec = UpstreamSpec("srv", "http", url="https://93.184.216.34/mcp")
     challenge = Challenge(resource_metadata="http://169.254.169.254/latest/meta-data/")
     async with Fetcher(str(spec.url)) as fetcher:
@@ -351,7 +349,7 @@ async def test_a_login_over_plain_http_is_refused() -> None:
             await discover(spec, fetcher, Challenge())
 
 
-async def test_a_document_that_never_ends_is_given_up() -> None:
+async def test_an_endless_document_is_refused() -> None:
     async def dribble(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await stream.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{")
@@ -366,7 +364,7 @@ async def test_a_document_that_never_ends_is_given_up() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_an_occupied_port_is_named() -> None:
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as taken,
         protected() as server,
@@ -382,7 +380,7 @@ async def test_a_client_that_cannot_register_is_told_how_to_continue() -> None:
             await log_in_with(server.spec())
 
 
-async def test_a_refusal_is_told_from_a_failure() -> None:
+async def test_a_refusal_is_distinguished_from_a_failure() -> None:
     async with protected("--deny") as server:
         with pytest.raises(LoginRefused):
             await log_in_with(server.spec())

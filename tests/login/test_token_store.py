@@ -1,4 +1,4 @@
-"""Tests of where logins are kept, who can read them, and the end of damage."""
+"""Tests of storing logins: the place, the permissions and damaged files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LockedKeyring(MemoryKeyring):
         raise RuntimeError("locked; the value was access-secret")
 
 
-def test_a_login_comes_back_as_it_was_kept(logins: Path) -> None:
+def test_a_stored_login_is_loaded_unchanged(logins: Path) -> None:
     store = LoginStore(SPEC)
     assert (store.load(), store.stamp()) == (None, None)
     assert store.save(LOGIN) == "file"
@@ -73,7 +73,7 @@ def test_a_login_comes_back_as_it_was_kept(logins: Path) -> None:
     assert store.path.parent == logins
 
 
-def test_every_change_is_seen_in_the_stamp() -> None:
+def test_every_change_changes_the_stamp() -> None:
     store = LoginStore(SPEC)
     stamps = [store.stamp()]
     for _ in range(20):
@@ -85,7 +85,7 @@ def test_every_change_is_seen_in_the_stamp() -> None:
 
 
 @posix
-def test_file_and_folder_are_the_users_alone(logins: Path) -> None:
+def test_file_and_folder_are_private(logins: Path) -> None:
     before = os.umask(0)
     try:
         LoginStore(SPEC).save(LOGIN)
@@ -111,7 +111,7 @@ def test_a_file_that_others_can_read_is_refused_with_advice(logins: Path) -> Non
 
 
 @posix
-def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_the_login_file_does_not_block(tmp_path: Path) -> None:
     store = LoginStore(SPEC, tmp_path / "logins")
     store.path.parent.mkdir(0o700)
     os.mkfifo(store.path, 0o600)
@@ -120,7 +120,7 @@ def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> No
 
 
 @posix
-def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_instead_of_the_file_is_not_followed(tmp_path: Path) -> None:
     store = LoginStore(SPEC)
     store.save(LOGIN)
     elsewhere = tmp_path / "elsewhere"
@@ -141,7 +141,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None
     ],
     ids=lambda content: content[:40],
 )
-def test_a_damaged_file_is_told_and_never_used(content: str) -> None:
+def test_a_damaged_file_is_reported_and_never_used(content: str) -> None:
     store = LoginStore(SPEC)
     store.save(LOGIN)
     store.path.write_text(content, "utf-8")
@@ -151,7 +151,7 @@ def test_a_damaged_file_is_told_and_never_used(content: str) -> None:
     assert store.load() == LOGIN
 
 
-def test_a_login_belongs_to_one_definition_alone() -> None:
+def test_a_login_belongs_to_one_definition_only() -> None:
     LoginStore(SPEC).save(LOGIN)
     for other in (
         replace(SPEC, url="https://mcp.example/other"),
@@ -178,7 +178,7 @@ def test_a_failed_write_leaves_the_old_login(logins: Path, monkeypatch: pytest.M
     assert [path.suffix for path in logins.iterdir()] == [".json"]
 
 
-def test_in_a_keyring_the_file_holds_no_token() -> None:
+def test_with_a_keyring_the_file_holds_no_token() -> None:
     ring = MemoryKeyring()
     keyring.set_keyring(ring)
     store = LoginStore(SPEC)
@@ -198,14 +198,14 @@ def test_in_a_keyring_the_file_holds_no_token() -> None:
     [MemoryKeyring(longest=10), LockedKeyring(), PlainKeyring(), null.Keyring()],
     ids=["too long", "gives nothing back", "plain", "null"],
 )
-def test_a_keyring_that_does_not_take_or_protect_it_gives_way_to_the_file(ring: KeyringBackend) -> None:
+def test_a_keyring_that_rejects_or_does_not_protect_the_login_is_replaced_by_the_file(ring: KeyringBackend) -> None:
     keyring.set_keyring(ring)
     store = LoginStore(SPEC)
     assert store.save(LOGIN) == "file"
     assert store.load() == LOGIN
 
 
-def test_a_keyring_that_is_locked_or_gone_is_told_without_what_it_says() -> None:
+def test_a_locked_or_missing_keyring_is_reported_without_its_message() -> None:
     keyring.set_keyring(MemoryKeyring())
     store = LoginStore(SPEC)
     store.save(LOGIN)
@@ -227,7 +227,7 @@ def test_the_file_says_which_server_it_is_for() -> None:
 
 
 @pytest.mark.anyio
-async def test_one_login_is_held_by_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_login_is_locked_by_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     store, other = LoginStore(SPEC), LoginStore(SPEC)
     monkeypatch.setattr(token_store, "LOCK_TIMEOUT", 0.1)
     async with store.held():

@@ -57,23 +57,23 @@ def call(
     server, _, name = tool.removeprefix("MCP.").removeprefix("mcp:").replace(":", ".", 1).partition(".")
     if not name:
         stop(2, f"{tool!r} names no tool: write SERVER.TOOL, as in github.listIssues; codemode-mcp tools lists them")
-    typed = _parse(arguments or [], text)
+    values = _parse(arguments or [], text)
     loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     known = configured(loaded)
     if server not in known:
         stop(2, f"there is no server {server!r}; {server_suggestion(server, loaded)}")
     narrowed = with_servers(loaded, [server], called=True)
-    exit_after(execute(narrowed, partial(_program, known[server], name, typed), quiet=quiet))
+    exit_after(execute(narrowed, partial(_program, known[server], name, values, text is None), quiet=quiet))
 
 
 def _parse(arguments: Sequence[str], text: str | None) -> Mapping[str, Any]:
-    """Return the arguments: JSON values, or `_Typed` for values whose type depends on the tool."""
+    """Return the arguments: JSON values, or the strings of KEY=VALUE."""
     if text is None:
         pairs = [each.partition("=") for each in arguments]
         for key, equals, _ in pairs:
             if not equals or not key:
                 stop(2, f"{key!r}: write arguments as KEY=VALUE, or all of them as --json '{{...}}'")
-        return {key: _Typed(value) for key, _, value in pairs}
+        return {key: value for key, _, value in pairs}
     if arguments:
         stop(2, "give either KEY=VALUE or --json, not both")
     try:
@@ -85,14 +85,8 @@ def _parse(arguments: Sequence[str], text: str | None) -> Mapping[str, Any]:
     return value
 
 
-class _Typed(str):
-    """The value of KEY=VALUE."""
-
-    __slots__ = ()
-
-
-async def _program(server: str, name: str, typed: Mapping[str, Any], opened: App) -> str:
-    """Return the program that makes the call.
+async def _program(server: str, name: str, values: Mapping[str, Any], are_strings: bool, opened: App) -> str:
+    """Return the program that makes the call. Values that are strings are converted as the tool's schema requires.
 
     Raises:
         ProgramError: there is no such tool, or its server is down.
@@ -101,10 +95,11 @@ async def _program(server: str, name: str, typed: Mapping[str, Any], opened: App
     if any(view.state != "idle" for view in pool.views()):
         await opened.connect(CONNECT_SECONDS)
     entry = _entry(await opened.catalog_for(opened.operator, None), server, name)
-    properties = entry.tool.input_schema.get("properties")
-    schemas = properties if isinstance(properties, dict) else {}
-    arguments = {key: _convert(value, schemas.get(key)) for key, value in typed.items()}
-    return f"return unwrap(await {entry.path}({json.dumps(arguments)}))"
+    if are_strings:
+        properties = entry.tool.input_schema.get("properties")
+        schemas = properties if isinstance(properties, dict) else {}
+        values = {key: _convert(value, schemas.get(key)) for key, value in values.items()}
+    return f"return unwrap(await {entry.path}({json.dumps(values)}))"
 
 
 def _entry(catalog: Catalog, server: str, name: str) -> Entry:
@@ -137,14 +132,12 @@ def _types(schema: object) -> Iterator[str]:
             yield from _types(each)
 
 
-def _convert(value: Any, schema: object) -> Any:
-    """Return a typed value as its schema requires: as a string, or else as JSON if it is JSON."""
-    if not isinstance(value, _Typed):
-        return value
+def _convert(value: str, schema: object) -> Any:
+    """Return a value as its schema requires: as a string, or else as JSON if it is JSON."""
     types = set(_types(schema))
     if "string" in types and types <= {"string", "null"}:
-        return None if value == "null" and "null" in types else str(value)
+        return None if value == "null" and "null" in types else value
     try:
         return json.loads(value)
     except ValueError:
-        return str(value)
+        return value

@@ -116,7 +116,7 @@ def setup(
         try:
             anyio.run(partial(make_ahead, loaded, report, servers=not no_servers))
         except KeyboardInterrupt:
-            stop(1, "setup: interrupted; what is listed above is done, run codemode-mcp setup again for the rest")
+            stop(1, "setup: interrupted; the steps above are done; run codemode-mcp setup again for the rest")
     if any(check.status == "fail" for check in done):
         raise typer.Exit(1)
 

@@ -266,8 +266,7 @@ def _as_json(plan: Plan, *, written: bool, backup: Path | None) -> dict[str, Any
             for each in plan.variables
         ],
     }
-    tokenless: dict[str, Any] = map_strings(shown, without_tokens, keys=True)
-    return tokenless
+    return map_strings(shown, without_tokens, keys=True)
 
 
 def _plain(value: object) -> str:

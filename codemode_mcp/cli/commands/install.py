@@ -104,7 +104,7 @@ def _install(location: Location, name: str, config: str | None, machine: Machine
     plan = installing.plan(location, document, name, launch, ours, machine, move=move)
     title = TITLES[location.client]
     if plan.change is None:
-        say(f"{title} has this server already: {plan.path} stays as it is")
+        say(f"{title} has this server already: {plan.path} is unchanged")
         _say_other_servers(plan, title)
         return
     if dry_run:
@@ -133,14 +133,10 @@ def _install(location: Location, name: str, config: str | None, machine: Machine
 
 def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Machine) -> NoReturn:
     """Print an entry for an unknown client. Ends the command with 2, because nothing was installed."""
-    from codemode_mcp.cli.confirming import admit
-    from codemode_mcp.config import find_config
     from codemode_mcp.config.load import FILE_NAME
 
     try:
-        found = find_config(
-            config, environ=machine.environ, cwd=machine.folder, user_config_dir=config_dir(), admit=admit
-        )
+        found = _find(config, machine)
     except ConfigError:
         found = Path(config) if config else None
     launch = _launch(machine)
@@ -159,14 +155,11 @@ def _configuration(config: str | None, machine: Machine, location: Location, *, 
 
     A configuration that was only found in the working directory, and may be by others, is not used for all folders.
     """
-    from codemode_mcp.cli.confirming import admit
-    from codemode_mcp.config import PATH_VARIABLE, find_config
+    from codemode_mcp.config import PATH_VARIABLE
     from codemode_mcp.config.load import FILE_NAME
 
     try:
-        found = find_config(
-            config, environ=machine.environ, cwd=machine.folder, user_config_dir=config_dir(), admit=admit
-        )
+        found = _find(config, machine)
     except ConfigError as error:
         if not (move and config):
             stop(2, "\n".join(error.problems))
@@ -186,6 +179,13 @@ def _configuration(config: str | None, machine: Machine, location: Location, *, 
             f"mean, --config {_quoted(found)} or --config {_quoted(own)}",
         )
     return Path(os.path.abspath(found or own))
+
+
+def _find(config: str | None, machine: Machine) -> Path | None:
+    from codemode_mcp.cli.confirming import admit
+    from codemode_mcp.config import find_config
+
+    return find_config(config, environ=machine.environ, cwd=machine.folder, user_config_dir=config_dir(), admit=admit)
 
 
 def _launch(machine: Machine) -> Launch:
@@ -249,7 +249,7 @@ def _undo(location: Location, *, dry_run: bool) -> None:
     if plan.change is None and not plan.lost:
         if not dry_run:
             undoing.undo(plan, location, document.path, records)
-        say(f"{title} does not have this server: {document.path} stays as it is")
+        say(f"{title} does not have this server: {document.path} is unchanged")
         _say_undone(plan, title)
         return
     if dry_run:

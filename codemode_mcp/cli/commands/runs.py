@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -139,14 +139,12 @@ def approve(
     run: RunArgument,
     calls: CallsArgument = None,
     remember: Annotated[
-        str, typer.Option(metavar="<no|run|always>", help="Approve only these calls, later ones of this run, or all.")
+        Literal["no", "run", "always"], typer.Option(help="Approve only these calls, later ones of this run, or all.")
     ] = "no",
     config: ServedConfigOption = None,
 ) -> None:
     """Show calls that wait for approval, and approve them after a confirmation."""
-    if remember not in ("no", "run", "always"):
-        stop_line(2, f"--remember {remember}: it is no, run or always")
-    _decide(run, calls or [], config, approved=True, remember=remember)  # type: ignore[arg-type]
+    _decide(run, calls or [], config, approved=True, remember=remember)
 
 
 @app.command(epilog="Example: codemode-mcp runs deny run_4fK2mQ8xZ1")

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from upstream_clients.private_files import make_private_folder, open_private
@@ -62,26 +62,19 @@ def next_record(
     last: InstallRecord | None, change: Change, name: str, backup: Path | None, moved: Sequence[str], config: str
 ) -> InstallRecord:
     """Return the record after one more installation."""
-    before = change.before
     origin = None if backup is None else str(backup)
-    new = InstallRecord(
-        path=str(change.path),
-        name=name,
-        after=digest(change.text.encode()),
-        origin=origin,
-        origin_digest=None if before is None else digest(before),
-        unbroken=True,
-        moved=dict.fromkeys(moved, origin) if origin is not None else {},
-        config=config,
-    )
-    if last is None:
-        return new
-    if last.moved and not new.moved:
-        new = replace(new, config=last.config)  # which has the moved servers
-    new = replace(new, moved={**last.moved, **new.moved})
-    if before is not None and digest(before) == last.after:
-        return replace(new, origin=last.origin, origin_digest=last.origin_digest, unbroken=last.unbroken)
-    return replace(new, unbroken=False)
+    origin_digest = None if change.before is None else digest(change.before)
+    unbroken = True
+    entries = dict.fromkeys(moved, origin) if origin is not None else {}
+    if last is not None:
+        if last.moved and not entries:
+            config = last.config  # which has the moved servers
+        entries = {**last.moved, **entries}
+        unbroken = last.unbroken and origin_digest == last.after
+        if origin_digest == last.after:
+            origin, origin_digest = last.origin, last.origin_digest
+    after = digest(change.text.encode())
+    return InstallRecord(str(change.path), name, after, origin, origin_digest, unbroken, entries, config)
 
 
 def read(file: Path) -> InstallRecord | None:

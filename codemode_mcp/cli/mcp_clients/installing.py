@@ -264,12 +264,13 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
     if change is None:
         return None
     record_file = install_records.record_file(records, plan.path, plan.location.keys)
-    recorded: list[tuple[InstallRecord | None, InstallRecord]] = []
+    last: InstallRecord | None = None
+    new: InstallRecord | None = None
 
     def record(backup: Path | None) -> None:
+        nonlocal last, new
         last = install_records.read(record_file)
         new = install_records.next_record(last, change, plan.name, backup, plan.moved, str(plan.config))
-        recorded.append((last, new))
         install_records.write(record_file, new)
 
     our_backup = None
@@ -288,16 +289,11 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
                 if isinstance(error, ChangedMeanwhileError) or not change.is_written():
                     if ours is not None and is_ours_written:
                         ours.revert(our_backup)
-                    _restore_record(record_file, recorded)
+                    with suppress(OSError):
+                        # Unless another process has written a record since.
+                        if new is not None and install_records.read(record_file) == new:
+                            install_records.write(record_file, last)
                 raise
     except OSError as error:
         where = error.filename or plan.path
         raise RefusedError(f"{where} cannot be written: {error.strerror}; nothing was changed") from None
-
-
-def _restore_record(file: Path, recorded: list[tuple[InstallRecord | None, InstallRecord]]) -> None:
-    """Restore the previous record, unless another process has written one since."""
-    with suppress(OSError):
-        for last, new in recorded:
-            if install_records.read(file) == new:
-                install_records.write(file, last)

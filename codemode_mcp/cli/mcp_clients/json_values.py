@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+Value = TypeVar("Value")
 
 
 def value_at(value: Any, keys: Iterable[str]) -> Any:
@@ -15,16 +17,17 @@ def value_at(value: Any, keys: Iterable[str]) -> Any:
     return value
 
 
-def map_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+def map_strings(value: Value, change: Callable[[str], str], *, keys: bool = False) -> Value:
     """Return a copy with every string changed, and with `keys` every key too."""
+    copy: Any = value
     match value:
         case str():
-            return change(value)
+            copy = change(value)
         case list():
-            return [map_strings(item, change, keys=keys) for item in value]
+            copy = [map_strings(item, change, keys=keys) for item in value]
         case dict():
-            return {change(key) if keys else key: map_strings(item, change, keys=keys) for key, item in value.items()}
-    return value
+            copy = {change(key) if keys else key: map_strings(item, change, keys=keys) for key, item in value.items()}
+    return copy  # type: ignore[no-any-return]
 
 
 def strings_in(value: Any) -> Iterator[str]:

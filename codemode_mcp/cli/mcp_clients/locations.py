@@ -133,85 +133,65 @@ class Location:
 def locations(client: ClientName, machine: Machine) -> tuple[Location, ...]:
     """Return all locations of a client: those of the user first, and within one scope the likeliest first."""
     home, folder = machine.home, machine.folder
+    common = ("mcpServers",)
+
+    def user(path: Path, keys: tuple[str, ...] = common, *, documented: bool = True) -> Location:
+        return Location(client, "user", path, keys, documented=documented)
+
+    def project(path: Path, keys: tuple[str, ...] = common, *, documented: bool = True) -> Location:
+        return Location(client, "project", path, keys, folder, documented)
+
     match client:
         case "claude-desktop":
-            return tuple(
-                Location(client, "user", base / "claude_desktop_config.json", ("mcpServers",), documented=documented)
-                for base, documented in _claude_desktop_folders(machine)
-            )
+            folders = _claude_desktop_folders(machine)
+            return tuple(user(base / "claude_desktop_config.json", documented=known) for base, known in folders)
         case "claude-code":
             file = (machine.variable_path("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
-            return (
-                Location(client, "user", file, ("mcpServers",)),
-                *(
-                    Location(client, "local", file, ("projects", key, "mcpServers"), folder)
-                    for key in project_keys(folder)
-                ),
-                Location(client, "project", folder / ".mcp.json", ("mcpServers",), folder),
-            )
+            keys_of_folder = [("projects", key, "mcpServers") for key in project_keys(folder)]
+            local = (Location(client, "local", file, keys, folder) for keys in keys_of_folder)
+            return user(file), *local, project(folder / ".mcp.json")
         case "cursor":
-            return (
-                Location(client, "user", home / ".cursor" / "mcp.json", ("mcpServers",)),
-                Location(client, "project", folder / ".cursor" / "mcp.json", ("mcpServers",), folder),
-            )
+            return user(home / ".cursor" / "mcp.json"), project(folder / ".cursor" / "mcp.json")
         case "vscode":
             bases = _vscode_folders(machine)
-            inner, keys = folder / ".vscode", VSCODE_SETTINGS_KEYS
             return (
-                *(Location(client, "user", base / "mcp.json", ("servers",), documented=known) for base, known in bases),
-                *(Location(client, "user", base / "settings.json", keys, documented=False) for base, _ in bases),
-                Location(client, "project", inner / "mcp.json", ("servers",), folder),
-                Location(client, "project", inner / "settings.json", keys, folder, documented=False),
+                *(user(base / "mcp.json", ("servers",), documented=known) for base, known in bases),
+                *(user(base / "settings.json", VSCODE_SETTINGS_KEYS, documented=False) for base, _ in bases),
+                project(folder / ".vscode" / "mcp.json", ("servers",)),
+                project(folder / ".vscode" / "settings.json", VSCODE_SETTINGS_KEYS, documented=False),
             )
         case "windsurf":
             base = home / ".codeium"
             return (
-                Location(client, "user", base / "windsurf" / "mcp_config.json", ("mcpServers",)),
-                Location(client, "user", base / "windsurf-next" / "mcp_config.json", ("mcpServers",), documented=False),
+                user(base / "windsurf" / "mcp_config.json"),
+                user(base / "windsurf-next" / "mcp_config.json", documented=False),
                 # Windsurf's plugins for other editors use this file.
-                Location(client, "user", base / "mcp_config.json", ("mcpServers",), documented=False),
+                user(base / "mcp_config.json", documented=False),
             )
         case "codex":
+            keys = ("mcp_servers",)
             base = machine.variable_path("CODEX_HOME") or home / ".codex"
-            return (
-                Location(client, "user", base / "config.toml", ("mcp_servers",)),
-                Location(client, "project", folder / ".codex" / "config.toml", ("mcp_servers",), folder),
-            )
+            return user(base / "config.toml", keys), project(folder / ".codex" / "config.toml", keys)
         case "gemini-cli" | "qwen-code":
             name = ".gemini" if client == "gemini-cli" else ".qwen"
-            return (
-                Location(client, "user", home / name / "settings.json", ("mcpServers",)),
-                Location(client, "project", folder / name / "settings.json", ("mcpServers",), folder),
-            )
+            return user(home / name / "settings.json"), project(folder / name / "settings.json")
         case "opencode":
             base = machine.xdg_config / "opencode"
             names = (("opencode.jsonc", False), ("opencode.json", True))
             return (
-                *(Location(client, "user", base / name, ("mcp",), documented=known) for name, known in names),
-                *(
-                    Location(client, "project", folder / name, ("mcp",), folder, documented=known)
-                    for name, known in names
-                ),
+                *(user(base / name, ("mcp",), documented=known) for name, known in names),
+                *(project(folder / name, ("mcp",), documented=known) for name, known in names),
             )
         case "copilot-cli":
             base = machine.variable_path("COPILOT_HOME") or home / ".copilot"
-            return (
-                Location(client, "user", base / "mcp-config.json", ("mcpServers",)),
-                Location(client, "project", folder / ".github" / "mcp.json", ("mcpServers",), folder),
-            )
+            return user(base / "mcp-config.json"), project(folder / ".github" / "mcp.json")
         case "zed":
-            bases = _zed_folders(machine)
-            return (
-                *(
-                    Location(client, "user", base / "settings.json", ZED_KEYS, documented=known)
-                    for base, known in bases
-                ),
-                Location(client, "project", folder / ".zed" / "settings.json", ZED_KEYS, folder),
-            )
+            found = (user(base / "settings.json", ZED_KEYS, documented=known) for base, known in _zed_folders(machine))
+            return *found, project(folder / ".zed" / "settings.json", ZED_KEYS)
         case "goose":
             windows = machine.applications / "Block" / "goose" / "config"
             base = windows if machine.system == "win32" else machine.xdg_config / "goose"
-            return (Location(client, "user", base / "config.yaml", ("extensions",)),)
+            return (user(base / "config.yaml", ("extensions",)),)
 
 
 def install_location(

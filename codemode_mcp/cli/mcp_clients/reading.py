@@ -126,24 +126,25 @@ def read_named(path: Path, machine: Machine) -> list[Source]:
     return found
 
 
-def source_of(location: Location, document: Document) -> Source:
-    """Return the servers at a location of a document."""
-    source = Source(location.client, location.scope, document.path, location.keys, location.folder)
-    return _with_servers(source, document)
+def source_of(location: Location, document: Document | SourceError) -> Source:
+    """Return the servers at a location of a document, or the error of reading it."""
+    source = Source(location.client, location.scope, location.path, location.keys, location.folder)
+    if isinstance(document, SourceError):
+        return replace(source, problem=str(document))
+    return _with_servers(replace(source, path=document.path), document)
 
 
 def _read_location(location: Location, machine: Machine, documents: dict[Path, Document | SourceError]) -> Source:
     document = _read_once(location.path, documents)
-    if isinstance(document, SourceError):
-        return Source(
-            location.client, location.scope, location.path, location.keys, location.folder, problem=str(document)
-        )
     source = source_of(location, document)
+    notes: Sequence[str] = ()
+    if isinstance(document, SourceError):
+        return source
     if location.client == "claude-desktop":
-        source = replace(source, notes=(*source.notes, *_extension_notes(source.path)))
-    if location.client == "claude-code" and location.scope == "user":
-        source = replace(source, notes=(*source.notes, *_project_notes(document.value, machine.folder)))
-    return source
+        notes = _extension_notes(source.path)
+    elif location.client == "claude-code" and location.scope == "user":
+        notes = _project_notes(document.value, machine.folder)
+    return replace(source, notes=(*source.notes, *notes))
 
 
 def _read_once(path: Path, documents: dict[Path, Document | SourceError]) -> Document | SourceError:

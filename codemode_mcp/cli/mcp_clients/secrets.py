@@ -57,8 +57,7 @@ def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
             shown[table] = {
                 key: _hide_literals(value) if isinstance(value, str) else value for key, value in shown[table].items()
             }
-    tokenless: dict[str, Any] = map_strings(shown, without_tokens, keys=True)
-    return tokenless
+    return map_strings(shown, without_tokens, keys=True)
 
 
 def with_variables(
@@ -80,7 +79,7 @@ def with_variables(
 
 def _replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, str], str]) -> dict[str, Any]:
     """Return a copy of the entry with a replacement for each literal secret."""
-    changed: dict[str, Any] = map_strings(dict(entry), str)
+    changed = map_strings(dict(entry), str)
     by_text: dict[tuple[str | int, ...], list[Secret]] = {}
     for secret in secrets_of(entry):
         by_text.setdefault(secret.keys, []).append(secret)
