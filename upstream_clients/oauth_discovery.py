@@ -77,10 +77,9 @@ async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
         with anyio.fail_after(PROBE_TIMEOUT):
             async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT, headers=headers) as client:
                 # Some servers admit everyone to the handshake, and name a scope only at the first request after it.
-                for message in (None,) if spec.transport == "sse" else _PROBES:
-                    request = client.build_request(
-                        "GET" if message is None else "POST", spec.url, json=message, headers=_version_header(message)
-                    )
+                for message, version in [(None, {})] if spec.transport == "sse" else _PROBES:
+                    method = "GET" if message is None else "POST"
+                    request = client.build_request(method, spec.url, json=message, headers=version)
                     response = await client.send(request, stream=True, follow_redirects=False)
                     try:
                         answer = response.status_code, read_challenge(response.headers.get("www-authenticate"))
@@ -96,36 +95,21 @@ async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
 
 
 _INFO = {"name": "codemode-mcp", "version": "0"}
-_PROBES: tuple[dict[str, Any], ...] = (
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "server/discover",
-        "params": {
-            "_meta": {
-                PROTOCOL_VERSION: MODERN_VERSIONS[-1],
-                CLIENT_INFO: _INFO,
-                CLIENT_CAPABILITIES: {},
-            }
-        },
-    },
-    {
-        "jsonrpc": "2.0",
-        "id": 2,
-        "method": "initialize",
-        "params": {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": _INFO},
-    },
-    {"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {}},
+_MODERN, _LEGACY = MODERN_VERSIONS[-1], HANDSHAKE_VERSIONS[-1]
+_METHODS: tuple[tuple[str, dict[str, Any], dict[str, str]], ...] = (
+    (
+        "server/discover",
+        {"_meta": {PROTOCOL_VERSION: _MODERN, CLIENT_INFO: _INFO, CLIENT_CAPABILITIES: {}}},
+        {"MCP-Protocol-Version": _MODERN, "Mcp-Method": "server/discover"},
+    ),
+    ("initialize", {"protocolVersion": _LEGACY, "capabilities": {}, "clientInfo": _INFO}, {}),
+    ("tools/list", {}, {"MCP-Protocol-Version": _LEGACY}),
 )
-
-
-def _version_header(message: dict[str, Any] | None) -> dict[str, str]:
-    match message:
-        case {"method": "server/discover" as method}:
-            return {"MCP-Protocol-Version": MODERN_VERSIONS[-1], "Mcp-Method": method}
-        case {"method": "tools/list"}:
-            return {"MCP-Protocol-Version": HANDSHAKE_VERSIONS[-1]}
-    return {}
+_PROBES: list[tuple[dict[str, Any] | None, dict[str, str]]] = [
+    ({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, headers)
+    for number, (method, params, headers) in enumerate(_METHODS, 1)
+]
+"""Requests of `probe`, with their headers."""
 
 
 async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | None) -> Offer | None:
