@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from codemode_mcp.catalog.entries import Offered
 from declarations.untrusted_text import HIDDEN
@@ -20,7 +20,7 @@ from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, Ups
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, QuestionMethod, SentFn
+    from upstream_clients.tools import CallOptions, JsonObject, QuestionMethod, RequestOptions
 
 SESSION: Final = "session"
 """The source of client tools: `client:session:elicit`."""
@@ -169,18 +169,7 @@ class ClientTools:
     def view(self) -> UpstreamView:
         return UpstreamView(SESSION, "ready", tools=tuple(_TOOLS.values()))
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
         """Send the question and return the result. There is no timeout, as for all questions.
 
         Raises:
@@ -190,13 +179,13 @@ class ClientTools:
         params = _params(method, arguments)
         if len(json.dumps(params, ensure_ascii=False)) > MAX_CHARACTERS:
             raise _refused(f"the question has more than {MAX_CHARACTERS} characters; ask about less")
-        if asking is None:
+        if (asking := options.get("asking")) is None:
             raise _refused("no client that answers questions is connected")
-        if begin is not None:
+        if (begin := options.get("begin")) is not None:
             await begin()
-        if admit is not None:
+        if (admit := options.get("admit")) is not None:
             admit(declared)
-        if on_sent is not None:
+        if (on_sent := options.get("on_sent")) is not None:
             on_sent()
         try:
             answer = await asking.ask(Question("program", method, params, by_program=True))
@@ -204,15 +193,7 @@ class ClientTools:
             raise UpstreamCallError(SESSION, f"the question was not answered: {refusal}", dispatched=True) from None
         return ToolOutcome(_result(method, params, answer))
 
-    async def request(
-        self,
-        method: str,
-        params: JsonObject,
-        *,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> JsonObject:
+    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
         raise _refused("the client has no resources or prompts")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import CallInfo, ToolError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.plugins.running import Owner
     from codemode_mcp.plugins.tools import CheckedTool
-    from upstream_clients.tools import AdmitFn, Asking, BeginFn, JsonObject, ProgressFn, SentFn
+    from upstream_clients.tools import CallOptions, JsonObject, ProgressFn, RequestOptions
 
 log = logging.getLogger("codemode_mcp.plugins")
 
@@ -46,18 +46,8 @@ class PluginSource:
     def view(self) -> UpstreamView:
         return UpstreamView(self._plugin.name, "ready")
 
-    async def call_tool(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        *,
-        on_progress: ProgressFn | None = None,
-        timeout: float | None = None,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        admit: AdmitFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> ToolOutcome:
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        admit, begin, timeout = options.get("admit"), options.get("begin"), options.get("timeout")
         found = await self._find(tool)
         if admit is not None:
             admit(None if found is None else found.tool)
@@ -65,7 +55,7 @@ class PluginSource:
             raise self._error(f"plugin {self.name!r} no longer has the tool {tool!r}", dispatched=False)
         seconds = found.timeout if timeout is None else min(timeout, found.timeout)
         what = f"its tool {tool!r}"
-        progress = _Progress(on_progress)
+        progress = _Progress(options.get("on_progress"))
         call = (CallInfo(self._run_id, self._owner, progress),) if found.takes_call else ()
         dispatched = False
         try:
@@ -78,7 +68,7 @@ class PluginSource:
             if admit is not None and (found.has_input_model or begin is not None):  # time has passed since the check
                 admit(found.tool)
             dispatched = True
-            if on_sent is not None:
+            if (on_sent := options.get("on_sent")) is not None:
                 on_sent()
             result = await run_code(self._plugin, what, seconds, self._run, found, what, given, *call)
         except ToolError as error:
@@ -118,15 +108,7 @@ class PluginSource:
             result = await result
         return await self._plugin.threads.run(write, result) if tool.has_output_model else write(result)
 
-    async def request(
-        self,
-        method: str,
-        params: JsonObject,
-        *,
-        asking: Asking | None = None,
-        on_sent: SentFn | None = None,
-        begin: BeginFn | None = None,
-    ) -> JsonObject:
+    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
         raise self._error(f"plugin {self.name!r} answers calls of tools only", dispatched=False)
 
     def _error(self, message: str, *, dispatched: bool) -> UpstreamCallError:
