@@ -169,10 +169,8 @@ class Screen:
     def _write(self, stream: TextIO, text: str) -> None:
         if stream is self._out and self.gone is not None:
             return
-        encoding = stream.encoding or "utf-8"
         try:
-            stream.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
-            stream.flush()
+            _emit(stream, f"{text}\n", "backslashreplace")
         except OSError as error:
             if stream is self._out:
                 self.gone = error
@@ -193,10 +191,8 @@ class Screen:
             self._drawn = ""
 
     def _write_raw(self, text: str) -> None:
-        encoding = self._err.encoding or "utf-8"
         with suppress(OSError):
-            self._err.write(text.encode(encoding, "replace").decode(encoding))
-            self._err.flush()
+            _emit(self._err, text, "replace")
 
     def _ask(self, question: Question) -> None:
         if not question.withdrawn.is_set():
@@ -205,13 +201,19 @@ class Screen:
                 question.withdrawn.wait(SETTLE_SECONDS)
             with suppress(OSError, ValueError):
                 forget_typed()
-                self._err.write("> ")
-                self._err.flush()
+                _emit(self._err, "> ", "replace")
                 question.answer = _line_typed(question.withdrawn)
             self._withdrawn = question.withdrawn.is_set()
         if question.withdrawn.is_set():
             self._write(self._err, "\nthe question was withdrawn")
         question.on_answer()
+
+
+def _emit(stream: TextIO, text: str, errors: str) -> None:
+    """Write a text immediately; `errors` says what happens to characters that the stream cannot encode."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, errors).decode(encoding))
+    stream.flush()
 
 
 def _line_typed(withdrawn: threading.Event) -> str:

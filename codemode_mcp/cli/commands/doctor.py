@@ -18,7 +18,6 @@ from codemode_mcp.cli.messages import print_json, say, stop, suggestion
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterator, Sequence
 
     from codemode_mcp.cli.doctor import Check, Checkup
@@ -64,7 +63,7 @@ def doctor(
                 # The checks report refused plugins themselves.
                 with (
                     logging_of(loaded, level="error"),
-                    log_filter("codemode_mcp.plugins", _is_no_refusal),
+                    log_filter("codemode_mcp.plugins", lambda entry: "plugin %r is refused" not in str(entry.msg)),
                     plugins_on_stderr(),
                 ):
                     anyio.run(
@@ -119,10 +118,6 @@ def setup(
             stop(1, "setup: interrupted; the steps above are done; run codemode-mcp setup again for the rest")
     if any(check.status == "fail" for check in done):
         raise typer.Exit(1)
-
-
-def _is_no_refusal(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith("plugin %r is refused")
 
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:

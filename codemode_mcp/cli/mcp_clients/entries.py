@@ -168,7 +168,9 @@ class _Converter:
             if common.get(key) is not None:
                 entry[key] = texts.path(texts.text(common[key], key))
         folder = texts.source.folder
-        if folder is not None and "cwd" not in entry and any(map(_RELATIVE.fullmatch, _file_words(entry))):
+        # A bare command is found in PATH.
+        words = [*([entry["command"]] if re.search(r"[/\\]", entry["command"]) else []), *entry.get("args", ())]
+        if folder is not None and "cwd" not in entry and any(map(_RELATIVE.fullmatch, words)):
             entry["cwd"] = str(folder)
             texts.notes.append("`cwd` is set to the folder of the project, since its paths are relative")
         return entry
@@ -292,12 +294,6 @@ def _is_tool_name(name: str) -> bool:
     return bool(name.strip()) and not (
         _PATTERN_MARKS.search(name) or name in ANNOTATION_TESTS or name.startswith(SOURCES)
     )
-
-
-def _file_words(entry: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that may be files; a bare command is found in PATH."""
-    command = entry["command"]
-    return [*([command] if "/" in command or "\\" in command else []), *entry.get("args", ())]
 
 
 class _AllVariables(dict[str, str]):
