@@ -62,7 +62,7 @@ class App(Lifecycle):
         """Set the roots of the only client, for servers that ask outside any call. None: it has no roots."""
         self._roots = roots
 
-    # what a caller sees
+    # the view of a caller
 
     def settings(self) -> ToolSettings:
         """Return the current settings. A changed configuration file replaces them."""
@@ -187,7 +187,7 @@ class App(Lifecycle):
         return () if self._manager is None else self._manager.late_notes(owner)
 
     async def connect(self, seconds: float) -> None:
-        """Connect to every server, the idle ones too. Wait for at most so long."""
+        """Connect to every server, also the idle ones. Wait for at most `seconds`."""
         pool = await self.pool()
         await pool.connect(None, seconds)
 

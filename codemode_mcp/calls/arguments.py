@@ -355,7 +355,7 @@ def _options_problem(options: Any) -> str | None:
             hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(_OPTIONS)}."
             return (
                 f"the second argument has options of the call: there is no option {shown_name(name)}; {hint} "
-                "What is meant for the tool goes into the first argument"
+                "Arguments of the tool go into the first argument"
             )
     timeout = options.get("timeoutMs")
     if timeout is None:

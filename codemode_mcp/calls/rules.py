@@ -88,7 +88,7 @@ class CallRules:
         if _trusts(policy, entry) and policy.by_annotations:
             if present is None:
                 raise UpstreamError(
-                    f"{entry.path}: server {entry.source_name!r} has no tool {entry.tool.name!r} any more",
+                    f"{entry.path}: server {entry.source_name!r} no longer has the tool {entry.tool.name!r}",
                     dispatched=record.dispatched,
                 )
             changed = "; its server has changed the tool since it was listed"

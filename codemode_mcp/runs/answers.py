@@ -1,4 +1,4 @@
-"""The answer to a request: what a suspended run waits for, or notes on the end of a run.
+"""The answer to a request: the pending calls and questions of a suspended run, or notes on the end of a run.
 
 The functions only return values, but `waiting` also marks the questions of its answer as shown.
 """
@@ -125,7 +125,7 @@ def _pending(run: Run, now: float) -> Iterator[PendingCall]:
 
 
 def _asked(run: Run, client: Client | None, program: str) -> tuple[str, ...]:
-    """Return sentences that say what a person is asked, and who can answer."""
+    """Return sentences about the questions to a person, and who can answer them."""
     asked: list[str] = []
     approval = None
     for each in run.questions.open:

@@ -18,7 +18,7 @@ Invariants:
 - The end of a run is decided by the table in `runs.state`. Finishing, failing, cancelling and expiring race, and the
   first one counts.
 - A `CodeModeError` becomes the end of the run, except where a store has the run and another process may continue it:
-  then it leaves the driver, and what is stored stays.
+  then the driver raises it, and the stored run stays.
 
 The order in one round of the loop matters. The results of a turn are accepted before anything can end the run, so that
 no output is lost. Completions that are there at the deadline are still delivered, within `DEADLINE_GRACE`. Values are

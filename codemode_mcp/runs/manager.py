@@ -109,7 +109,7 @@ class RunManager:
         """Run a program. Cancelling this aborts the run and cancels its calls.
 
         Args:
-            on_output: takes what the program prints, in this request and in those that continue the run.
+            on_output: takes the output of the program, during this request and those that continue the run.
 
         Raises:
             CodeModeError: the program was refused, and nothing of it has run.
@@ -194,7 +194,7 @@ class RunManager:
         Args:
             owner: None for a caller that is known only by the id of the run.
             cancel: abort the run.
-            from_start: include what the program printed before.
+            from_start: include the output of earlier answers.
             answers: the answers to the questions of an earlier answer, by key.
             caller: the owner as known now, who may be in other groups than when the run began. It decides what the
                 program may call from now on.

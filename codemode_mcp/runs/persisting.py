@@ -197,14 +197,14 @@ class Persisting:
         if len(record) > most:
             raise ProgramError(
                 "snapshot_limit_exceeded",
-                f"suspending the program takes {len(record)} bytes besides its memory, for its text, its timers and "
-                "what it has asked for; have fewer of these while waiting",
+                f"suspending the program takes {len(record)} bytes besides its memory, for its text, timers and "
+                "requests; use fewer of these while waiting",
                 Exceeded("maxSnapshotBytes", len(record), most),
             )
 
 
 def _note_end(run: Run) -> None:
-    # No process can continue the run from before its end any more, so calls of the last turn may be sent.
+    # Now no process can continue the run from before its end, so calls of the last turn may be sent.
     run.advance_custody("end")
     for live in run.calls.values():
         live.note_recorded()

@@ -38,7 +38,7 @@ WINDOW = 0.1
 """Seconds that a request waits for the questions of other calls before it is answered with the open ones."""
 
 MAX_TURNED_DOWN = 5
-"""Questions of a program that a user can turn down in a row. Then the program cannot ask any more.
+"""Questions of a program that a user can turn down in a row. After that, the program cannot ask.
 
 Otherwise a program in a loop would ask until the user gives in."""
 

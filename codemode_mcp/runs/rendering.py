@@ -125,7 +125,7 @@ async def render(
         return answer.failed(message, "output_limit_exceeded", outputs, ended.notes)
     notes = (*ended.notes, *dict.fromkeys(failures))
     if ended.dropped:
-        notes = (*notes, f"{ended.dropped} characters of output were thrown away: it was far over the limit")
+        notes = (*notes, f"{ended.dropped} characters of output were discarded, because there was far too much output")
     match ended.status:
         case "failed":
             return answer.failed(error, ended.code, outputs, notes)

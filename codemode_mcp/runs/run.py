@@ -220,7 +220,7 @@ class Run:
 
     @property
     def given_up(self) -> bool:
-        """True if no client waits for the end of the run any more, because it was aborted or has expired."""
+        """True if the run was aborted or has expired, so that no client waits for its end."""
         return self.state in ("aborted", "expired") or (self.observation is not None and self.observation.aborted)
 
     def is_past(self, now: float) -> bool:

@@ -168,7 +168,7 @@ def _stopped(turn: Turn, report: TurnReport | None, about: Circumstances) -> Fai
             return Failed(
                 "timeout",
                 f"the program was still computing when its time of {seconds:g} s was over{_function(fault)}; "
-                "do less in one go, or let tools do the work",
+                "split the work into several programs, or let tools do it",
                 rejections,
                 exceeded=Exceeded("timeoutMs", round((seconds + about.late) * 1000), settings.timeout_ms),
             )

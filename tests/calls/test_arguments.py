@@ -952,7 +952,7 @@ def test_a_call_may_set_its_timeout(options: str | None, seconds: float | None) 
         ('{"timeoutMs": "5"}', 'not string "5"'),
         ('{"timeoutMs": 1e999}', "takes one object, and options"),
         ('{"timeout": 5}', "there is no option timeout; did you mean timeoutMs?"),
-        ('{"owner": "me"}', "there is no option owner; there is timeoutMs. What is meant for the tool"),
+        ('{"owner": "me"}', "there is no option owner; there is timeoutMs. Arguments of the tool"),
         ("[" * 100_000, "takes one object, and options"),
     ],
 )

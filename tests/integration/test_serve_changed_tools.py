@@ -72,7 +72,7 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(
         result = (await call(client, "exec", {"code": code}))["result"]
         assert result["structuredContent"]["value"] == [
             [f"MCP.s.look may not be called: {CHANGED}", False],
-            ["MCP.s.gone: server 's' has no tool 'gone' any more", False],
+            ["MCP.s.gone: server 's' no longer has the tool 'gone'", False],
         ]
         telemetry = result["_meta"]["codemode-mcp/telemetry"]
         assert [each["dispatched"] for each in telemetry["calls"]] == [False, False]

@@ -349,7 +349,7 @@ async def test_an_operation_has_a_timeout_of_its_own_too(session: Session) -> No
     ("options", "complaint"),
     [
         ("{ timeout: 5 }", "there is no option timeout; did you mean timeoutMs?"),
-        ("{ count: 2 }", "What is meant for the tool goes into the first argument"),
+        ("{ count: 2 }", "Arguments of the tool go into the first argument"),
         ("{ timeoutMs: 0 }", "timeoutMs is a number of milliseconds from 1 to 600000, not number 0"),
         ("{ timeoutMs: 600_001 }", "from 1 to 600000"),
         ('{ timeoutMs: "5s" }', 'not string "5s"'),

@@ -81,7 +81,7 @@ async def test_a_tool_that_is_not_listed_any_more_cannot_be_judged_and_is_refuse
     source = Lazy(READS, *now)
     async with bench(engine, source, rules=PolicyRules(read_only=True)) as it:
         outcome = await it.execute(f"return {TRY}")
-    assert outcome.value == ["MCP.s.look: server 's' has no tool 'look' any more", False, "nested_tool_failed"]
+    assert outcome.value == ["MCP.s.look: server 's' no longer has the tool 'look'", False, "nested_tool_failed"]
     assert source.calls == []
 
 
