@@ -317,8 +317,8 @@ def test_the_wheel_alone_runs_the_demo_where_there_is_no_node(installed: Path, t
     demo = alone(installed, "codemode-mcp", "demo", cwd=tmp_path)
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert demo.stderr == ""
-    assert "TypeScript needs esbuild, which is not here" in demo.stdout
-    assert "All of it worked, TypeScript aside." in demo.stdout
+    assert "TypeScript needs esbuild, which is not installed" in demo.stdout
+    assert "All of it worked, except TypeScript." in demo.stdout
     assert "codemode-mcp setup" in demo.stdout.splitlines()[-1]
 
 

@@ -149,7 +149,7 @@ async def test_it_listens_there_when_told_so_in_words(tmp_path: Path, in_words: 
     [
         (["--transport", "carrier-pigeon"], "it is stdio or http"),
         (["--port", "1"], "--port is for --transport http"),
-        (["--transport", "http", "--path", "mcp"], "has to begin with /"),
+        (["--transport", "http", "--path", "mcp"], "must begin with /"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], message: str) -> None:
