@@ -30,6 +30,7 @@ from codemode_mcp.program.syntax import parse as parse_program
 from codemode_mcp.program.syntax import utf16_units
 from codemode_mcp.settings import CLAMPS, CodeModeSettings
 from tests.integration.harness import tsc
+from upstream_clients import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -332,6 +333,16 @@ def rows(page: str) -> Iterator[list[str]]:
     for line in (ROOT / "docs" / page).read_text("utf-8").splitlines():
         if line.startswith("| `"):
             yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the page names only some of the variables of Windows")
+def test_the_page_names_each_variable_that_a_server_inherits() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    section = page.split("### Variables that a server inherits\n")[1].split("\nPut all other variables")[0]
+    named = set(re.findall(r"`([\w*]+)`", re.sub(r"On Windows .*", "", section)))
+    # The page says of proxies that both cases count.
+    lower = {name.lower() for name in named if name.endswith("_PROXY")}
+    assert named | lower == environment.NAMES | {f"{beginning}*" for beginning in environment.BEGINNINGS}
 
 
 def test_the_table_of_settings_names_every_field_with_its_default_and_range() -> None:

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import wasmtime
 from guest_harness import MANIFEST, Cell, ok
 
 from codemode_mcp.errors import RuntimeUnavailable
@@ -17,6 +18,7 @@ from codemode_mcp.sandbox import binary, compiled
 from codemode_mcp.sandbox import engine as engines
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest_threads import GuestThreads
+from codemode_mcp.sandbox.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 ENGINE_BYTES = 100_000
 """Modules larger than this are the engine itself, smaller ones its glue."""
+
+LIMIT = 16 * 1024 * 1024
+BAD_DESCRIPTOR = 8
+"""`EBADF` of WASI."""
 
 needs_permissions = pytest.mark.skipif(not hasattr(os, "getuid"), reason="no permission bits here")
 
@@ -55,6 +61,58 @@ def test_no_engine_opens_with_another_binary(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(binary, "DIGEST", "0" * 64)
     with pytest.raises(RuntimeUnavailable), open_engine(None, max_threads=1):
         pass
+
+
+WASI = """
+(module
+  (import "wasi_snapshot_preview1" "args_sizes_get" (func $args (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_prestat_get" (func $prestat (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  ;; A buffer of four bytes at 64, as a list of buffers at 16.
+  (data (i32.const 16) "\\40\\00\\00\\00\\04\\00\\00\\00")
+  (data (i32.const 64) "told")
+  (func (export "arguments") (result i32) (drop (call $args (i32.const 0) (i32.const 4))) (i32.load (i32.const 0)))
+  (func (export "variables") (result i32) (drop (call $environ (i32.const 0) (i32.const 4))) (i32.load (i32.const 0)))
+  (func (export "folder") (param i32) (result i32) (call $prestat (local.get 0) (i32.const 0)))
+  (func (export "read") (result i32)
+    (drop (call $read (i32.const 0) (i32.const 16) (i32.const 1) (i32.const 0))) (i32.load (i32.const 0)))
+  (func (export "write") (param i32) (result i32)
+    (call $write (local.get 0) (i32.const 16) (i32.const 1) (i32.const 0))))
+"""
+"""A module that asks WASI for everything that leads out of WebAssembly."""
+
+
+def test_the_wasi_of_a_guest_has_no_arguments_variables_folders_or_streams(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("A_SECRET", "of the host")
+    # A guest has no room for a third instance.
+    monkeypatch.setattr(wasmtime.Store, "set_limits", lambda *_, **__: None)
+    guest = Instance(engine.modules, LIMIT)
+    try:
+        guest.limit(10)
+        probe = engine.modules.linker.instantiate(guest._store, wasmtime.Module(engine.modules.engine, WASI))
+
+        def ask(name: str, *arguments: int) -> int:
+            return int(probe.exports(guest._store)[name](guest._store, *arguments))
+
+        assert (ask("arguments"), ask("variables"), ask("read")) == (0, 0, 0)
+        assert [ask("folder", descriptor) for descriptor in range(3, 20)] == [BAD_DESCRIPTOR] * 17
+        ask("write", 1)
+        ask("write", 2)
+    finally:
+        guest.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_engine_imports_only_wasi_from_the_host(engine: Engine) -> None:
+    imports = [(each.module, each.name) for each in engine.modules.glue.imports]
+    assert [each for each in imports if each[0] != "engine"] == [("wasi_snapshot_preview1", "clock_time_get")]
+    own = wasmtime.Module(engine.modules.engine, binary.load())
+    assert {each.module for each in own.imports} == {"wasi_snapshot_preview1"}
 
 
 @pytest.mark.parametrize(

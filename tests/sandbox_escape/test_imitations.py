@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.sandbox.messages import Completion, GuestError
 from tests.runs.bench import bench, texts
 from upstream_clients.errors import UpstreamCallError
@@ -21,11 +22,7 @@ pytestmark = pytest.mark.anyio
 
 MIB = 1024 * 1024
 
-CODES = [
-    "invalid_input", "module_access_denied", "timeout", "memory_limit_exceeded", "output_limit_exceeded",
-    "snapshot_limit_exceeded", "snapshot_expired", "snapshot_restore_failed", "too_many_pending_tool_calls",
-    "nested_tool_failed", "aborted", "runtime_unavailable", "invalid_config", "unsupported_language",
-]  # fmt: skip
+CODES = [code for code in ERROR_CODES if code != "internal_error"]
 
 WORDED = {
     "InternalError: interrupted": "Object.assign(new Error('interrupted'), { name: 'InternalError' })",

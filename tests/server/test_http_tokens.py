@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import json
 import time
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from codemode_mcp.server.http.auth import Refused
+from codemode_mcp.server.http import listener
+from codemode_mcp.server.http.auth import Refused, StaticTokens
 from codemode_mcp.server.http.oauth import AccessTokens, Keys
-from codemode_mcp.settings import IssuerSettings
+from codemode_mcp.settings import HttpSettings, IssuerSettings, StaticToken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from codemode_mcp.server.http.auth import Verifier
 
 pytestmark = pytest.mark.anyio
 
@@ -308,3 +314,75 @@ async def test_keys_that_tokens_name_are_not_looked_for_again_and_again(mint: Mi
     for number in range(60):
         assert (await refusal(tokens, mint.sign(kid=f"key-{number}")))[0] == 401
     assert len(mint.fetched) <= before + 1
+
+
+# tokens of the configuration
+
+
+async def test_every_token_of_the_configuration_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = [hashlib.sha256(token.encode()).digest() for token in ("one", "two", "three")]
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare_digest(known: bytes, given: bytes) -> bool:
+        compared.append((known, given))
+        return known == given
+
+    monkeypatch.setattr(hmac, "compare_digest", compare_digest)
+    tokens = StaticTokens([StaticToken(f"user {n}", digest) for n, digest in enumerate(digests)])
+    # The first one matches, and the others are compared all the same.
+    assert (await tokens.principal("one")).client == "user 0"
+    assert compared == [(digest, digests[0]) for digest in digests]
+    compared.clear()
+    with pytest.raises(Refused):
+        await tokens.principal("four")
+    assert [known for known, _ in compared] == digests
+
+
+# the place of the keys
+
+
+@asynccontextmanager
+async def reading_keys(
+    monkeypatch: pytest.MonkeyPatch, mint: Mint, addresses: dict[str, str]
+) -> AsyncIterator[tuple[Verifier, list[str]]]:
+    """Yield the verifier of a listener, and where it has connected. The issuer names `keys.example` for its keys."""
+    connected: list[str] = []
+
+    async def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        return [(None, None, None, "", (addresses[host], port))]
+
+    async def answer(_: object, request: httpx2.Request) -> httpx2.Response:
+        connected.append(request.url.host)
+        if request.headers["host"] == "keys.example":
+            return mint.answer(request)
+        return httpx2.Response(200, json={"issuer": ISSUER, "jwks_uri": "https://keys.example/keys"})
+
+    monkeypatch.setattr(anyio, "getaddrinfo", look_up)
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer)
+    issuer = IssuerSettings(issuer=ISSUER, audience=RESOURCE, resource=RESOURCE)
+    async with AsyncExitStack() as stack:
+        verifier = await listener._verifier(HttpSettings(oauth=issuer), stack)
+        assert verifier is not None
+        yield verifier, connected
+
+
+@pytest.mark.parametrize("inside", ["127.0.0.1", "169.254.169.254", "10.0.0.9", "192.168.1.1", "fd00::9", "::1"])
+async def test_a_public_issuer_cannot_name_an_internal_address_for_its_keys(
+    mint: Mint, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {"login.example": "93.184.216.34", "keys.example": inside}
+    async with reading_keys(monkeypatch, mint, places) as (verifier, connected):
+        with pytest.raises(Refused) as refused:
+            await verifier.principal(mint.sign())
+        assert refused.value.status == 503
+        assert connected == ["93.184.216.34"]
+
+
+@pytest.mark.parametrize(("issuer", "keys"), [("93.184.216.34", "93.184.216.35"), ("10.0.0.5", "10.0.0.9")])
+async def test_keys_are_fetched_from_a_public_address_or_from_the_network_of_a_private_issuer(
+    mint: Mint, issuer: str, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {"login.example": issuer, "keys.example": keys}
+    async with reading_keys(monkeypatch, mint, places) as (verifier, connected):
+        assert (await verifier.principal(mint.sign())).subject == "alice"
+        assert connected == [issuer, keys]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -367,10 +368,18 @@ def test_each_kind_of_trouble_says_what_to_do(name: str, words: str) -> None:
 # the schema
 
 
+def dumped(path: Path) -> list[str]:
+    """Return the tables and rows of a database as SQL."""
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
 async def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     async with open_sqlite(path) as database:
         await database.execute(lambda: asking("UPDATE schema_version SET version = 99"))
+    before = dumped(path)
     message = await refused(path)
+    assert dumped(path) == before
     assert f"its schema is 99, this one knows {schema.VERSION}" in message
     assert "upgrade codemode-mcp" in message
 

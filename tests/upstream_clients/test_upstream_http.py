@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import httpx2
 import pytest
 
 from upstream_clients import UpstreamCallError, UpstreamSpec, UpstreamUnavailable, http, line_messages
@@ -326,3 +327,39 @@ async def test_a_broken_post_fails_its_request_and_not_the_connection(
             with pytest.raises(UpstreamCallError, match="timed out"):
                 await source.call_tool("hang", {"key": "broken"}, timeout=0.3)
         assert answers == ["done"]
+
+
+class FixedBearer:
+    """A login that is always there."""
+
+    stamp = None
+
+    async def token(self) -> str:
+        return "a-token"
+
+    async def renewed(self, rejected: str) -> None: ...
+
+
+async def test_a_login_is_sent_only_to_its_own_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, str | None] = {}
+
+    async def answer(_: object, request: httpx2.Request) -> httpx2.Response:
+        sent[str(request.url)] = request.headers.get("authorization")
+        if request.url.path == "/moved":
+            return httpx2.Response(307, headers={"location": "https://other.example/mcp"})
+        return httpx2.Response(200, json={})
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer)
+    spec = UpstreamSpec("srv", transport="http", url="https://mcp.example/mcp")
+    urls = (
+        *("https://mcp.example/mcp", "https://mcp.example/moved", "https://mcp.example:8443/mcp"),
+        *("http://mcp.example/mcp", "https://sub.mcp.example/mcp", "https://evil.example/mcp"),
+    )
+    bearer: Any = FixedBearer()
+    async with http.McpHttpClient(spec, HttpWatch(lambda: None), bearer) as client:
+        for url in urls:
+            await client.get(url)
+        await client.get("https://mcp.example/moved", follow_redirects=True)
+    assert "https://other.example/mcp" in sent
+    assert [url for url, token in sent.items() if token is not None] == list(urls[:2])
+    assert {sent[url] for url in urls[:2]} == {"Bearer a-token"}
