@@ -1,0 +1,122 @@
+"""Figures of the page on promises are those of the code, where the tests that it names set others to be fast."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codemode_mcp.app import notify
+from codemode_mcp.calls import arguments
+from codemode_mcp.catalog import operations, topics
+from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.plugins import host, interception, scopes
+from codemode_mcp.plugins.api import PluginTool
+from codemode_mcp.policy import approval
+from codemode_mcp.runs import approvals, next_step
+from codemode_mcp.runs.memory_store import MemoryStore
+from codemode_mcp.sandbox import guest
+from codemode_mcp.server import descriptions, protocol_fit
+from codemode_mcp.server.http import connection, oauth
+from codemode_mcp.server.http.bodies import BodyBudget
+from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings
+from codemode_mcp.stores import ending, postgres, values
+from codemode_mcp.stores.lease import Lease
+from upstream_clients import line_messages, liveness, question_routing, questions, schema_expansion, spec
+
+PAGE = (Path(__file__).parents[1] / "docs" / "promises.md").read_text("utf-8")
+
+code_mode = CodeModeSettings()
+http = HttpSettings()
+budget = BodyBudget.for_bodies_of(http.max_request_bytes)
+lease = Lease()
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as the page writes it."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count:,} bytes"
+
+
+FIGURES = {
+    "A program that computes past its deadline": f"`timeoutMs`, {code_mode.timeout_ms // 1000} s",
+    "A program that takes too much memory": f"`memoryLimitBytes`, {size(code_mode.memory_limit_bytes)};",
+    "An answer is no larger than its limit": f"`maxOutputBytes`, {size(code_mode.max_output_bytes)};",
+    "`next` and `pendingToolCalls`": f"{size(next_step.NEXT_BYTES)} each",
+    "A value that is too large to leave": f"{size(guest.MAX_TURN_BYTES)} of JSON",
+    "Of a flood of calls": (
+        f"`maxPendingToolCalls`, {code_mode.max_pending_tool_calls}, "
+        f"and `maxQueuedToolCalls`, {code_mode.max_queued_tool_calls:,}"
+    ),
+    "A result over its limit": f"`maxToolResultBytes`, {size(code_mode.max_tool_result_bytes)}",
+    "One owner cannot take the storage": f"`storeMaxBytes`, {size(code_mode.store_max_bytes)} for each owner;",
+    "Results of ended programs": (
+        f"{MemoryStore.MAX_ENDED} and {size(MemoryStore.MAX_ENDED_BYTES)} in memory; "
+        f"{ending.MAX_ENDED:,} and {size(ending.MAX_ENDED_BYTES)} in a durable store"
+    ),
+    "A request is answered in time": f"`maxRequestMs`, {code_mode.max_request_ms // 1000} s",
+    "A schema that refers to something outside": f"{schema_expansion.MAX_EXPANDED_NODES:,} nodes;",
+    "Arguments may be nested": f"{arguments.MAX_DEPTH} levels",
+    "A client gets each documented error code": f"{len(ERROR_CODES)} codes",
+    "A call ends at its own timeout": f"`timeoutMs` of the call, 1 to {arguments.MAX_TIMEOUT_MS:,}",
+    "All pages of resources": f"up to {operations.MAX_PAGES} pages, {operations.MAX_ITEMS:,} items",
+    "With `tools.duplicates`": f"after {DuplicateSettings().max} in {DuplicateSettings().window_seconds} s;",
+    "All calls of a turn": f"{approval.MAX_SHOWN} calls,",
+    "A program cannot ask again": f"{approvals.MAX_DENIED} denied questions",
+    "A question that the client dismisses": f"in less than {approvals.MIN_DISMISS_SECONDS:.0f} s",
+    "The `notify` command": f"1 argument, {notify.LIMIT_SECONDS:.0f} s",
+    "A person who thinks": f"under {2 * question_routing.TURN} s",
+    "Questions of one call": f"{questions.MAX_QUESTIONS}, of up to {size(questions.MAX_QUESTION_BYTES)}",
+    "A hung server is replaced": (
+        f"probed after a timeout or {liveness.QUIET:.0f} s of silence; {liveness.PROBE_TIMEOUT:.0f} s to react; "
+        f"a call without a timeout may take {liveness.PATIENCE / 60:.0f} min"
+    ),
+    "A message that is too large": size(line_messages.MAX_MESSAGE_BYTES),
+    "A server whose tools are known": f"{spec.IDLE_SECONDS:.0f} s without calls",
+    "A server cannot write a sentence": f"{topics.MAX_TOPICS} words,",
+    "A program that is too large to suspend": f"`maxSnapshotBytes`, {size(code_mode.max_snapshot_bytes)}",
+    "A suspended program is dropped": f"`snapshotTtlSeconds`, {code_mode.snapshot_ttl_seconds}",
+    "A process that is cut off": f"after {lease.valid - lease.margin:.0f} s, others after {lease.valid:.0f} s",
+    "A process opens a bounded number": str(postgres.CONNECTIONS + 1),
+    "Values that are not used": f"{values.STORED_DAYS} days; results {values.RESULT_DAYS} days",
+    "A token that is signed by a short key": f"RSA under {oauth.MIN_RSA_BITS} bits",
+    "Headers and bodies": (
+        f"{size(connection.MAX_HEADER_BYTES)}, 431; `maxRequestBytes`, {size(http.max_request_bytes)}, 413"
+    ),
+    "A request that does not arrive": f"`requestReadMs`, {http.request_read_ms // 1000} s,",
+    "Half-sent bodies": f"{size(budget.share)} of {size(budget.total)}",
+    "A principal that sends too many": (
+        f"`requestsPerSecond`, {http.requests_per_second}, after `requestBurst`, {http.request_burst:,};"
+    ),
+    "Sessions and connections": f"`maxSessions` and `maxConnections`, {http.max_sessions:,} each",
+    "A hook that hangs": f"{interception.HOOK_SECONDS:.0f} s",
+    "A plugin that fails or hangs": f"{host.LOAD_SECONDS:.0f} s",
+    "A tool of a plugin": f"`timeout`, {PluginTool.__dataclass_fields__['timeout'].default:.0f} s",
+    "Scopes of namespaces": (
+        f"{scopes.MAX_VALUES:,} values, {scopes.MAX_SCOPE_CHARACTERS:,} characters, {scopes.MAX_DEPTH} levels"
+    ),
+    "`tools/list` is": (
+        f"2 descriptions of {descriptions.DESCRIPTION_BYTES:,} bytes; {descriptions.TOOLS_BYTES:,} bytes in all, "
+        f"{descriptions.TOOLS_BYTES_NAMESPACES:,} with namespaces"
+    ),
+    "A result in pass-through": f"{protocol_fit.MAX_PARTS:,} parts, {protocol_fit.MAX_VALUES:,} values",
+}
+"""The beginnings of promises and of their figures."""
+
+
+@pytest.mark.parametrize("promise", FIGURES)
+def test_the_figure_of_a_promise_matches_the_code(promise: str) -> None:
+    found = re.findall(rf"^\| {re.escape(promise)}[^|]* \| ([^|]*) \|", PAGE, re.MULTILINE)
+    assert len(found) == 1
+    assert found[0].startswith(FIGURES[promise])
+
+
+def test_no_promise_and_no_test_is_listed_twice() -> None:
+    promises = re.findall(r"^\| ([^|]+) \| [^|]+ \| `tests/", PAGE, re.MULTILINE)
+    assert len(promises) > 100
+    assert len(set(promises)) == len(promises)
+    tests = re.findall(r"`(tests/[\w/]+\.py::\w+)`", PAGE)
+    assert len(set(tests)) == len(tests)
