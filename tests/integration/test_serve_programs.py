@@ -319,7 +319,7 @@ async def test_the_limit_of_a_search_is_a_positive_integer(session: Session, sea
         ("return await MCP.tracker.call('get_issue', {})", "call them by name, such as MCP.tracker."),
         ("return await MCP.callTool('tracker', 'get_issue', {})", "write MCP.<server>.<tool>({...}), such as MCP."),
         ("return await MCP.getIssue({ issue_id: 1 })", "Write MCP.tracker.getIssue({...})."),
-        ("return JSON.parse('Commit: x')", 'this is plain text: "Commit: x" (unwrap(result) gives data'),
+        ("return JSON.parse('Commit: x')", 'this is plain text: "Commit: x" (unwrap(result) returns data'),
         ("return Buffer.from('x')", "atob(text)"),
         ("return nothingLikeIt({})", "nothingLikeIt is not defined"),
     ],

@@ -244,11 +244,11 @@ UNREADABLE: dict[str, list[tuple[str, str]]] = {
         ("[" * 20_000 + "]" * 20_000, "nested too deeply"),
     ],
     "text that is not JSON": [
-        ("{'a':1}", "no JSON"),
-        ('{"a":1,}', "no JSON"),
-        ("\ufeff{}", "no JSON"),
-        ("undefined", "no JSON"),
-        ('{"a":', "no JSON"),
+        ("{'a':1}", "is not JSON"),
+        ('{"a":1,}', "is not JSON"),
+        ("\ufeff{}", "is not JSON"),
+        ("undefined", "is not JSON"),
+        ('{"a":', "is not JSON"),
     ],
     "more than `maxToolResultBytes`": [('"' + "x" * (13 * MIB) + '"', "maxToolResultBytes")],
 }
