@@ -26,7 +26,7 @@ from codemode_mcp.catalog.topics import MAX_SERVERS
 from codemode_mcp.config import reload
 from codemode_mcp.nesting import one_deeper
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
-from codemode_mcp.server.connected import ConnectedClients
+from codemode_mcp.server.connected_clients import ConnectedClients
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from codemode_mcp.runs.operator import Operator
-    from codemode_mcp.server.connected import ConnectedClients
+    from codemode_mcp.server.connected_clients import ConnectedClients
     from codemode_mcp.settings import ProfileOverride
     from codemode_mcp.stores.opening import OpenedStore
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.fitting import escaped_size, fit_texts, shorten, size
+from codemode_mcp.runs.truncation import escaped_size, fit_texts, shorten, size
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.fitting import size
+from codemode_mcp.runs.truncation import size
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.fitting import escaped_size, fit_notes, shorten, size
 from codemode_mcp.runs.next_step import next_step, pending_json
 from codemode_mcp.runs.outputs import (
     TOO_MANY_PICTURES,
@@ -30,6 +29,7 @@ from codemode_mcp.runs.outputs import (
     value_text,
 )
 from codemode_mcp.runs.telemetry import TELEMETRY_KEY, telemetry_json
+from codemode_mcp.runs.truncation import escaped_size, fit_notes, shorten, size
 from codemode_mcp.sandbox.pictures import strings_without_base64
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
-from codemode_mcp.runs.fitting import size
+from codemode_mcp.runs.truncation import size
 
 if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Usage

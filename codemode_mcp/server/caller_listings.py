@@ -15,8 +15,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.did_you_mean import nearest
-from codemode_mcp.server.exposed_tools import Listing
 from codemode_mcp.server.list_changed import Announcer
+from codemode_mcp.server.passthrough_tools import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable

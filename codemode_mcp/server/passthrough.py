@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, RememberFn, Verdict
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.client import LatestProgress
-    from codemode_mcp.server.exposed_tools import Listing
+    from codemode_mcp.server.passthrough_tools import Listing
     from upstream_clients.tools import Question, RootsFn
 
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from codemode_mcp.app.app import open_app
 from codemode_mcp.cli.doctor import (
     budget,
-    connected,
+    connected_clients,
     engine,
     entries,
     folders,
@@ -124,7 +124,7 @@ class Checkup:
                 general["client entries"] = partial(entries.check, own_entries)
             if own_code_mode is not None:
                 general["client code mode"] = _in_thread(machine.own_code_mode, own_code_mode)
-            general["clients"] = partial(connected.check, config)
+            general["clients"] = partial(connected_clients.check, config)
             await self._run_all(general)
             # These checks need the tools of all servers.
             known = await policy.known_tools(app, wanted)
