@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
-    from upstream_clients.list_changed import Subscription
     from upstream_clients.question_routing import ConnectionQuestions
+    from upstream_clients.subscription import Subscription
     from upstream_clients.tools import JsonObject, ProgressFn
 
 logger = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from upstream_clients.backoff import Backoff
 from upstream_clients.error_mapping import is_transport_failure
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from upstream_clients.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from upstream_clients.live_connection import LiveConnection
-    from upstream_clients.tools import JsonObject
     from upstream_clients.upstream import Upstream
 
 logger = logging.getLogger("upstream_clients.connection")
@@ -29,26 +29,6 @@ MIN_RELIST_INTERVAL = 1.0
 
 MAX_RELIST_INTERVAL = 30.0
 """Longest interval in seconds. After so long without a change, the next one is followed immediately again."""
-
-
-class Subscription:
-    """A stream of changes that a modern server was asked for (`subscriptions/listen`)."""
-
-    def __init__(self) -> None:
-        self.acknowledged = anyio.Event()
-        """Set when the server has acknowledged the stream, and when the stream has ended."""
-        self.honored: JsonObject | None = None
-        """The changes that the server will report, as JSON; None before the acknowledgement."""
-        self.over = anyio.Event()
-        self.lost = False
-        """True if the stream ended without the server's answer."""
-
-    def end(self, *, lost: bool) -> None:
-        """Note the end of the stream. The first call counts."""
-        if not self.over.is_set():
-            self.lost = lost
-            self.over.set()
-            self.acknowledged.set()
 
 
 class ListChanges:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import anyio
 
     from upstream_clients.dispatcher import Dispatcher
-    from upstream_clients.list_changed import Subscription
     from upstream_clients.negotiate import Agreement
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.subscription import Subscription
     from upstream_clients.tools import JsonObject, ProgressFn
 
 _FIRST_ID = 1 << 20
