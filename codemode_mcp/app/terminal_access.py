@@ -51,7 +51,7 @@ async def answer_terminals(
     inputs = Inputs(include=config.audit.include_inputs)
     about = About(transport, mode, None if config.path is None else str(config.path), __version__)
     # A terminal that asks right after the start is shown what the store has.
-    await store.attempted(STORE_SECONDS)
+    await store.wait_attempted(STORE_SECONDS)
 
     def arguments(text: str) -> dict[str, Any]:
         return inputs.of_arguments(text, redact)

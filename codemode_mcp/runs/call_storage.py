@@ -58,7 +58,7 @@ class CallStorage:
 
     def is_away(self, run: Run) -> bool:
         """Return True if the store of a run does not answer, so that another process may have taken the run over."""
-        return run.is_durable and not self._store.holds()
+        return run.is_durable and not self._store.claims_are_valid()
 
     def permission(self, run: Run, live: LiveCall) -> Permission:
         """Return whether this process may send a call now."""

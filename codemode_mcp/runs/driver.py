@@ -245,7 +245,7 @@ class Driver:
 
     async def _deliver(self, engine: Engine, run: Run, observation: Observation) -> Turn | None:
         run.check_fence()
-        if run.is_durable and not self._services.store.holds():
+        if run.is_durable and not self._services.store.claims_are_valid():
             raise StoreUnavailable(
                 "the store of suspended programs does not answer, so that another process may have taken the program "
                 "over; call wait again later"

@@ -74,7 +74,7 @@ class RunManager:
             self.settings,
             fallback=self._fallback,
             spawn=group.start_soon,
-            on_late=lambda run_id: self._takeover.look(run_id),
+            on_late=lambda run_id: self._takeover.look_up(run_id),
             on_late_failure=live.note_late_failure,
         )
         self._remember = None if services.remember is None else self._remember_soon
@@ -334,7 +334,7 @@ class RunManager:
             raise
         if isinstance(outcome, CodeModeError) and run.is_durable:
             # The stored run can still be resumed or cancelled, here or by another process.
-            self._takeover.let_go(run)
+            self._takeover.forget(run)
         else:
             if isinstance(outcome, CodeModeError):
                 run.cancel_calls()
@@ -368,7 +368,7 @@ class RunManager:
                     self._live.end(run, "snapshot_expired")
         await self._services.values.sweep()
         if self._store.durable:
-            self._takeover.look_at_expired()
+            self._takeover.look_up_expired()
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ class Operator:
         """
         if not self._store.durable:
             return []
-        if not self._store.holds():
+        if not self._store.claims_are_valid():
             # A query may take longer than a person waits.
             raise StoreUnavailable(
                 "the store{at} does not answer: runs that only the store has are not shown", at=f" {self._store.name}"

@@ -1,7 +1,7 @@
 """The interface of all stores of suspended and ended runs, `RunStore`, with its values, quotas and errors.
 
-A store has plain data only: the tasks of a suspended run's calls belong to the manager. `memory_store` is the store of
-one process; `codemode_mcp.stores` has those that several processes share.
+A store contains plain data only. The tasks of a suspended run's calls belong to the manager. `memory_store` is the
+store of one process. `codemode_mcp.stores` has the stores that several processes share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StoredCatalog:
 
     Attributes:
         hash: the hash of `text`. Equal catalogs have the same hash.
-        text: returns its JSON. It is not called if a store has the catalog already.
+        text: returns its JSON. It is not called if the store has the catalog already.
     """
 
     hash: str
@@ -48,10 +48,13 @@ class StoredCall:
     Attributes:
         tool: the id of its tool.
         status: `dispatched` if the call may have been sent.
-        repeatable: sending it twice does no harm.
-        body: JSON of everything that is needed to send it; empty if it must not be sent, or if the store has it.
-        result: JSON of its end, see `records`; None if it has not ended, or if the store has its end already.
-        executor: the process that sends it, or has sent it.
+        repeatable: True if the call may be sent twice without harm.
+        body: JSON of everything that is needed to send the call; empty if it must not be sent, or if the store has the
+            body already.
+        result: JSON of the end of the call, see `call_records`; None if the call has not ended, or if the store has the
+            end already.
+        executor: the process that sends the call, or has sent it. The third value stands for a dead process whose call
+            must not be sent again.
     """
 
     id: int
@@ -76,9 +79,9 @@ class SuspendedRun:
         printed_from: the number of earlier outputs.
         calls: the calls whose ends were not delivered to the program.
         view: its view for the operator while it is suspended.
-        share: the share of the quotas that it counts for; empty for that of its owner.
+        share: the share in whose quotas the run counts; empty for the share of its owner.
 
-    A store that is not durable gets neither `record`, `printed`, `calls`, `catalog` nor `view`.
+    For a store that is not durable, `record`, `printed`, `calls`, `catalog` and `view` are empty.
     """
 
     id: str
@@ -98,7 +101,7 @@ class SuspendedRun:
 
     @property
     def counts_for(self) -> str:
-        """The owner or share whose quotas it counts for."""
+        """The owner or share in whose quotas the run counts."""
         return self.share or self.owner
 
 
@@ -107,10 +110,10 @@ class Claim:
     """A claimed run. The claim ends with `suspend`, `release` or `end`.
 
     Attributes:
-        current: True if no other process has continued the run since this one suspended it, so that the state in this
-            process is still valid.
-        catalog: the JSON of its catalog, if it is not current.
-        printed: each `SuspendedRun.printed` in order, if it is not current. The reader of the record checks that none
+        current: True if no other process has continued the run since this one suspended it. The state in this process
+            is then still valid.
+        catalog: the JSON of its catalog; empty if the claim is current.
+        printed: each `SuspendedRun.printed` in order; empty if the claim is current. `records.restore` checks that none
             is missing.
     """
 
@@ -125,9 +128,9 @@ class EndedRun:
     """The end of a run that was once suspended, kept for a repeated `wait`.
 
     Attributes:
-        outcome: the last answer, and an answer with everything since the start.
-        size: its bytes, for the limit of all ends together.
-        state: the state in which it ended.
+        outcome: the last answer, and an answer with all output since the start.
+        size: bytes of the outcome, for the limit of all ends together.
+        state: the state in which the run ended.
     """
 
     id: str
@@ -144,11 +147,12 @@ class News:
     """News of a run that this process has claimed, or for which it has calls in flight.
 
     Attributes:
-        fenced: another process has the run now. This process may only report the ends of calls that it has sent.
-        ended: the state in which the run ended. No program waits for its calls then.
-        cancelled: a client or the operator has cancelled it.
-        calls: calls that ended in another process, and calls of dead executors. This process has to send the latter
-            again (`queued`) or give them up (`dispatched`); their `executor` is "here".
+        fenced: another process has the run now. This process may only store the ends of calls that it has sent.
+        ended: the state in which the run ended; None if it has not ended. No program waits for the calls of an ended
+            run.
+        cancelled: a client or the operator has cancelled the run.
+        calls: calls that ended in another process (`settled`), and calls of dead executors. This process must send the
+            latter again (`queued`) or give them up (`dispatched`). Their `executor` is "here".
     """
 
     fenced: bool = False
@@ -162,8 +166,9 @@ class Totals:
     """The totals of suspended runs in a store.
 
     Attributes:
-        oldest: seconds since the oldest suspension; None if there is none.
-        size: bytes of their snapshots, and of everything that is stored with these.
+        suspended: the number of suspended runs.
+        oldest: seconds since the oldest suspension; None if no run is suspended.
+        size: bytes of the snapshots and of everything that is stored with them.
     """
 
     suspended: int
@@ -172,7 +177,7 @@ class Totals:
 
 
 class Fenced(ProgramError):
-    """The error for a run that another process has taken over. This process must do nothing more for it."""
+    """The error for a run that another process has taken over. This process must do nothing more for the run."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__("invalid_input", f"run {run_id} was taken over by another process; call wait again")
@@ -181,11 +186,11 @@ class Fenced(ProgramError):
 class RunStore(Protocol):
     """A store of suspended runs.
 
-    Every method that takes an owner checks it. A run of another owner looks exactly like an unknown run.
+    Every method that takes an owner checks it. For another owner, a run looks exactly like an unknown run.
 
     Attributes:
         durable: True if runs outlive this process, and other processes may take them over. Then every action for a run
-            that was once suspended is stored before it is done.
+            that was once suspended is stored before the action is done.
         kind: the kind of store, for measurements.
     """
 
@@ -202,7 +207,7 @@ class RunStore(Protocol):
         ...
 
     async def suspend(self, run: SuspendedRun) -> None:
-        """Store a run in place of its earlier snapshot, and release it. A call that was settled meanwhile stays so.
+        """Store a run in place of its earlier snapshot, and release it. Calls that were settled meanwhile stay settled.
 
         Raises:
             ProgramError: `too_many_pending_tool_calls`: a quota of suspended runs is full.
@@ -213,8 +218,7 @@ class RunStore(Protocol):
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         """Claim a suspended run until `suspend`, `release` or `end`, or return the end of a run.
 
-        If other processes have continued the run, this process becomes the executor of its unsent calls. Calls of dead
-        executors are returned as in `News`.
+        This process becomes the executor of the run's unsent calls, and of repeatable calls whose executors are dead.
 
         Raises:
             ProgramError: `invalid_input` (unknown, or observed already) or `snapshot_expired`.
@@ -230,17 +234,17 @@ class RunStore(Protocol):
         ...
 
     async def sweep(self) -> list[str]:
-        """Drop runs past their time, and return the suspended ones, so that their calls can be cancelled."""
+        """Drop expired runs. Return the ids of the dropped suspended runs, so that their calls can be cancelled."""
         ...
 
     async def totals(self) -> Totals:
         """Return the totals of suspended runs."""
         ...
 
-    # of durable stores; these are the methods of a store whose runs no other process can take over
+    # Methods for durable stores. The defaults suit a store whose runs no other process can take over.
 
     async def checkpoint(self, run: SuspendedRun) -> None:
-        """Store a run as `suspend` does, but keep the claim. If this process dies, others continue from here.
+        """Store a run as `suspend` does, but keep the claim. If this process dies, others continue from this state.
 
         Raises:
             Fenced: another process has the run.
@@ -251,24 +255,31 @@ class RunStore(Protocol):
         """Record that a call of a suspended or checkpointed run is about to be sent.
 
         Returns:
-            False if another process has the call.
+            False if the call must not be sent from here, because another process is its executor or may have sent it.
         """
         return True
 
     async def settle(self, run_id: str, call: int, result: str) -> bool:
-        """Store the end of such a call. Return False if the store has another end already."""
+        """Store the end of a call of a suspended or checkpointed run.
+
+        Returns:
+            False if this process is not the executor of the call, or if the store has another end already.
+        """
         return True
 
-    def holds(self) -> bool:
-        """Return True if the claims of this process are still valid."""
+    def claims_are_valid(self) -> bool:
+        """Return True if no other process can have taken over the runs of this process."""
         return True
 
-    async def news(self) -> str | None:
-        """Wait for news, and return the id of its run, or None if news may have been missed."""
+    async def next_notification(self) -> str | None:
+        """Wait until another process has changed a run, and return the id of the run.
+
+        Return None if notifications may have been lost.
+        """
         await anyio.sleep_forever()
         return None
 
-    async def look(self, run_id: str) -> News:
+    async def news_of(self, run_id: str) -> News:
         """Return the news of a run that this process has claimed, or has suspended with calls in flight."""
         return News()
 
@@ -277,7 +288,7 @@ class RunStore(Protocol):
         return False
 
     def forget(self, run_id: str) -> None:
-        """Note that the state of a run in this process is outdated, so that its next claim is not `current`."""
+        """Record that the state of a run in this process is outdated. Its next claim is then not `current`."""
         return
 
     async def owner_of(self, run_id: str) -> str | None:
@@ -290,17 +301,22 @@ class RunStore(Protocol):
 
 
 def unknown_run(run_id: str) -> ProgramError:
-    """Return the error for an unknown run, a forgotten one, and a run of another owner. These must look the same."""
+    """Return the error for a run that is unknown, forgotten or of another owner.
+
+    The three cases must look the same, so that a caller learns nothing about runs of others.
+    """
     return ProgramError(
         "invalid_input",
-        f"there is no run {run_id[:80]!r}; a runId comes from the answer of an exec that is waiting, "
-        "and is gone when the program has ended",
+        f"there is no run {run_id[:80]!r}; use the runId of an answer whose status is waiting; "
+        "a runId is no longer valid when its program has ended",
     )
 
 
 def already_observed(run_id: str) -> ProgramError:
     """Return the error for a run for which another request is waiting."""
-    return ProgramError("invalid_input", f"run {run_id} is being waited for already; use the answer of that wait")
+    return ProgramError(
+        "invalid_input", f"another request is waiting for run {run_id} already; use the answer of that request"
+    )
 
 
 def expired_run(run_id: str, settings: CodeModeSettings) -> ProgramError:
@@ -317,7 +333,8 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
 
     Args:
         share: an owner, or the address of callers without authentication.
-        own, total: the number of suspended programs of the share, and of all shares.
+        own: the number of suspended programs of the share.
+        total: the number of all suspended programs.
 
     Raises:
         ProgramError: `too_many_pending_tool_calls`.
@@ -343,7 +360,7 @@ def check_quotas(settings: CodeModeSettings, share: str, own: int, total: int) -
 
 
 def _limit(settings: CodeModeSettings, share: str) -> int:
-    """Return the most suspended programs of a share."""
+    """Return the maximum number of suspended programs of a share."""
     total = settings.max_suspended_runs
     if settings.max_suspended_runs_per_owner is not None:
         return min(settings.max_suspended_runs_per_owner, total)
@@ -354,10 +371,10 @@ _BEARER = "bearer:"
 
 
 def bearer_of(run_id: str) -> str:
-    """Return the owner of an unknown caller's run, who is identified only by the unguessable id of the run."""
+    """Return the owner of a run whose caller is unknown. Only the unguessable id of the run identifies this owner."""
     return _BEARER + run_id
 
 
 def is_bearer(owner: str) -> bool:
-    """Return True if an owner is identified only by the id of a run."""
+    """Return True if an owner is identified only by the id of a run; see `bearer_of`."""
     return owner.startswith(_BEARER)

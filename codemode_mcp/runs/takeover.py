@@ -172,7 +172,7 @@ class Takeover:
         self._auditor.emit("taken_over", run.id, pending=len(run.calls))
         return run
 
-    def let_go(self, run: Run) -> None:
+    def forget(self, run: Run) -> None:
         """Forget a run that another process has, or whose state in an unreachable store may be newer."""
         if self._live.runs.get(run.id) is run:  # otherwise this process may have claimed the run again since
             self._store.forget(run.id)
@@ -180,7 +180,7 @@ class Takeover:
 
     # news
 
-    def look(self, run_id: str) -> None:
+    def look_up(self, run_id: str) -> None:
         """Ask the store soon what other processes have done to a run."""
         run = self._live.runs.get(run_id)
         if run is not None and run.is_durable:
@@ -198,7 +198,7 @@ class Takeover:
             async with self._looking:
                 if self._live.runs.get(run.id) is not run:
                     return
-                news = await self._store.look(run.id)
+                news = await self._store.news_of(run.id)
         except StoreUnavailable as error:
             self.report_failure(error)
             return
@@ -208,7 +208,7 @@ class Takeover:
         if self._live.runs.get(run.id) is not run:
             return
         if news.fenced or news.ended is not None:
-            self.let_go(run)
+            self.forget(run)
             if run.guest is not None:
                 run.guest.interrupt()
             if news.ended in ("aborted", "expired", "failed"):
@@ -245,9 +245,9 @@ class Takeover:
             try:
                 with anyio.move_on_after(WATCH_SECONDS if observed else 0):
                     while True:
-                        run_id = await self._store.news()
+                        run_id = await self._store.next_notification()
                         for each in list(runs) if run_id is None else (run_id,):
-                            self.look(each)
+                            self.look_up(each)
             except CodeModeError:
                 await anyio.sleep(WATCH_SECONDS)
 
@@ -257,14 +257,14 @@ class Takeover:
             await anyio.sleep(WATCH_SECONDS)
             for run in list(self._live.runs.values()):
                 if run.observation is not None and run.awaits_other_executor:
-                    self.look(run.id)
+                    self.look_up(run.id)
 
-    def look_at_expired(self) -> None:
+    def look_up_expired(self) -> None:
         """Look up the runs that have expired in this process. Other processes may have continued them."""
         now = self._clock()
         for run in list(self._live.runs.values()):
             if run.is_past(now):
-                self.look(run.id)
+                self.look_up(run.id)
 
     # the health of the store
 

@@ -1,1 +1,1 @@
-"""Suspended and ended runs, and kept values, in a database that outlives the process and that several share."""
+"""Suspended and ended runs, and stored values, in a database that outlives the process. Several processes share it."""

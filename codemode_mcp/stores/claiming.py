@@ -2,6 +2,15 @@
 
 A run belongs to the process that claimed it last, by its fencing token. A call belongs to its executor, whichever
 process has the run.
+
+Three rules for the work in this module:
+
+- Before it changes a run or a call, it locks the row of the run. So the calls of a run do not change between a read and
+  a write, and all processes lock in the same order.
+- The answer of the database can be lost. Then a process does not know whether its work was committed, and may repeat
+  it. `KnownRun` has what the lost work may have changed.
+- `news_of` and `release_undriven` usually change nothing. They read first, and lock only if there is something to
+  change, because only one process at a time can lock a SQLite database.
 """
 
 from __future__ import annotations
@@ -23,7 +32,7 @@ from codemode_mcp.runs.store import (
     expired_run,
     unknown_run,
 )
-from codemode_mcp.stores.ending import left_of
+from codemode_mcp.stores.ending import seconds_left
 from codemode_mcp.stores.rows import Blobs, damaged, escaped, unescaped
 from codemode_mcp.stores.work import Alive, Notify, Now, Query
 
@@ -38,15 +47,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class KnownRun:
-    """A run that this process has suspended or claimed, as far as this process knows it.
+    """The knowledge of this process about a run that it has suspended or claimed.
 
     Attributes:
         token: the fencing token with which this process may write; None before the run is stored.
-        driving: whether this process runs the program, so that no other request may claim the run.
-        current: whether the state stored with `token` is the one in this process.
+        driving: True while this process runs the program. Then no other request may claim the run.
+        current: True if the state stored with `token` is the state in this process.
         sent: calls that this process has sent, or is about to send.
-        unsure: calls that were not sent, and may be stored as sent: the answer of the database was lost.
-        missed: whether the answer to the last `look` was lost. This process may have taken over calls by it.
+        unsure: calls that were not sent, but may be stored as sent, because the answer to `dispatching` was lost.
+        missed_news: True if the answer to the last `news_of` was lost. It may have made this process the executor of
+            further calls.
     """
 
     token: int | None = None
@@ -54,7 +64,7 @@ class KnownRun:
     current: bool = False
     sent: set[int] = field(default_factory=set)
     unsure: set[int] = field(default_factory=set)
-    missed: bool = False
+    missed_news: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class ClaimedRun:
 
     Attributes:
         token: the new fencing token.
-        known: whether this process has catalog and output in memory, so that `claim` lacks them.
+        known: True if this process has catalog and output in memory, so that they are not in `claim`.
         claim: the claim. Its times are relative to now.
     """
 
@@ -82,10 +92,10 @@ def claim(
     settings: CodeModeSettings,
     age: float,
 ) -> Work[ClaimedRun | EndedRun]:
-    """Claim a run as `RunStore.claim` does. Times in the result are relative to now.
+    """Implement `RunStore.claim`. Times in the result are relative to now.
 
     Args:
-        manifests: texts of manifests by hash, as far as this process knows them.
+        manifests: the texts of manifests that this process knows, by hash.
         age: seconds since this process opened the store.
     """
     plain = escaped(run_id)
@@ -110,16 +120,17 @@ def claim(
         ends = outcome_of(blobs.text_of(owner, run_id, "outcome", outcome))
         return EndedRun(run_id, owner, ends, size, expires - now, state, shown)
     if holder == process:
+        # If this process does not drive the run, the answer to its earlier claim was lost. It may claim the run again.
         if known_run is not None and known_run.driving:
             raise already_observed(run_id)
     elif holder is not None and (yield Alive(frozenset((holder,)))):
         raise already_observed(run_id)
-    left = left_of(suspended, expires, now, age)
+    left = seconds_left(suspended, expires, now, age)
     if left <= 0:
         raise expired_run(run_id, settings)
     yield Query("UPDATE runs SET token = token + 1, version = version + 1, holder = ? WHERE id = ?", (process, plain))
     calls, others = yield from _take_calls(run_id, owner, process, known_run, blobs)
-    # The copy of the process that suspended it is outdated from now on.
+    # From now on, the copy in the process that suspended the run is outdated. Executors of its calls are fenced.
     if others or suspender not in (None, process):
         yield Notify(plain)
     rows = yield Query("SELECT record, snapshot FROM snapshots WHERE run = ?", (plain,))
@@ -131,6 +142,7 @@ def claim(
     manifest_text = manifests.get(blobs.content_hash(manifest))
     if manifest_text is None:
         manifest_text = yield from _catalog_text(manifest, blobs)
+    # Catalog and output may be large. A process that has them need not read them from the database.
     known = known_run is not None and known_run.current and known_run.token == token
     text = ""
     printed: tuple[str, ...] = ()
@@ -156,7 +168,7 @@ def claim(
 
 
 def _readable_view(text: str) -> RunView | None:
-    """Return a stored view; None for one of another version, which must not stop the run."""
+    """Return a stored view. Return None for a view of another version, so that the run can still be claimed."""
     with suppress(ProgramError):
         return view_of(text)
     return None
@@ -172,7 +184,7 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
     if not rows:
         raise ProgramError(
             "snapshot_restore_failed",
-            "the suspended program cannot be restored: the tools that it saw are no longer stored; start it again",
+            "the suspended program cannot be restored: its list of tools is no longer stored; start it again",
         )
     return blobs.text_of("", digest, "catalog", rows[0][0])
 
@@ -180,10 +192,12 @@ def _catalog_text(digest: str, blobs: Blobs) -> Work[str]:
 def _take_calls(
     run_id: str, owner: str, process: str, known_run: KnownRun | None, blobs: Blobs
 ) -> Work[tuple[tuple[StoredCall, ...], bool]]:
-    """Make this process the executor of calls whose executor is dead.
+    """Make this process the executor of the unsent calls of a run, and of the calls of dead executors.
+
+    The row of the run must be locked.
 
     Returns:
-        All calls of the run, and whether other processes were executors of some.
+        All calls of the run; and True if some had other executors.
     """
     plain = escaped(run_id)
     rows = yield Query(
@@ -198,11 +212,13 @@ def _take_calls(
         if status == "settled":
             pass
         elif status == "queued" or (executor == process and number in sent):
+            # No process has sent a queued call. If its executor is alive, `dispatching` refuses it there from now on.
             call = replace(call, executor="here")
         elif executor != process and executor in alive:
             call = replace(call, executor="elsewhere")
         elif repeatable:
             call = replace(call, status="queued", executor="here")
+        # All other calls may have been sent, and no living process knows their ends. They stay without an executor.
         if call.status != status or (executor != process and status != "settled" and call.executor != "elsewhere"):
             yield Query(
                 "UPDATE calls SET status = ?, carrier = ? WHERE run = ? AND id = ?",
@@ -241,13 +257,14 @@ def release(run_id: str, owner: str, token: int) -> Work[None]:
         yield Query("UPDATE runs SET holder = NULL, version = version + 1 WHERE id = ?", (escaped(run_id),))
 
 
-def let_go(process: str, driven: Callable[[str], bool]) -> Work[None]:
-    """Release runs that this process has claimed and does not drive: other processes could not claim them.
+def release_undriven(process: str, driven: Callable[[str], bool]) -> Work[None]:
+    """Release the runs that this process has claimed but does not drive. Otherwise no other process could claim them.
 
-    This happens when the answer to a claim was lost, or when a run could not be stored.
+    Such a run is left if the answer to a claim was lost, or if the run could not be stored.
 
     Args:
-        driven: returns True for the id of a run that this process drives now.
+        driven: returns True for the id of a run that this process drives now. A claim may begin during this work, so
+            it is called again while the row is locked.
     """
     rows = yield Query("SELECT id FROM runs WHERE state = 'waiting' AND holder = ?", (process,))
     for (plain,) in rows:
@@ -262,7 +279,7 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     """Implement `RunStore.dispatching`.
 
     Args:
-        unsure: whether the answer to an earlier request was lost. The call was not sent then.
+        unsure: True if the answer to an earlier attempt was lost. The call was not sent then.
     """
     key = (escaped(run_id), call)
     yield Query("SELECT id FROM runs WHERE id = ?", key[:1], locks=True)
@@ -275,6 +292,8 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     if status == "queued":
         yield Query("UPDATE calls SET status = 'dispatched' WHERE run = ? AND id = ?", key)
         return True
+    # This process has recorded the call as sent before. It may send the call if it did not do so then, or if sending
+    # it twice does no harm.
     return status == "dispatched" and (unsure or bool(repeatable))
 
 
@@ -288,19 +307,20 @@ def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> W
     owner, holder = unescaped(runs[0][0]), runs[0][1]
     name = f"result {call}"
     if rows[0][0] == "settled":
-        # This process settled it before, if the answer was lost.
+        # With the same result, this is another attempt, because the answer to the first one was lost.
         return rows[0][2] is not None and blobs.text_of(owner, run_id, name, rows[0][2]) == result
     yield Query(
         "UPDATE calls SET status = 'settled', result = ? WHERE run = ? AND id = ?",
         (blobs.seal(owner, run_id, name, result), *key),
     )
+    # The process that has the run waits for this result.
     if holder not in (None, process):
         yield Notify(key[0])
     return True
 
 
-def look(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs) -> Work[News]:
-    """Implement `RunStore.look`, and take over calls of dead processes."""
+def news_of(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs) -> Work[News]:
+    """Implement `RunStore.news_of`, and take over calls of dead processes."""
     plain = escaped(run_id)
     rows = yield Query("SELECT owner, state, token, holder, cancel FROM runs WHERE id = ?", (plain,))
     if not rows:
@@ -309,13 +329,16 @@ def look(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs) ->
     fenced = known_run is None or known_run.token != token
     if state != "waiting":
         return News(fenced=fenced, ended=state)
+    # Only the process that drives the run delivers results and takes over calls.
     if fenced or known_run is None or holder != process or not known_run.driving:
         return News(fenced=fenced, cancelled=bool(cancel) and not fenced)
     calls = yield Query("SELECT id, status, carrier FROM calls WHERE run = ?", (plain,))
     calls = [
         (number, status, executor)
         for number, status, executor in calls
-        if status == "settled" or executor != process or (known_run.missed and number not in known_run.sent)
+        # After a lost answer, calls of this process that it has not sent may have been taken over without its
+        # knowledge. They are reported again.
+        if status == "settled" or executor != process or (known_run.missed_news and number not in known_run.sent)
     ]
     if not calls:
         return News(cancelled=bool(cancel))
@@ -325,7 +348,7 @@ def look(run_id: str, process: str, known_run: KnownRun | None, blobs: Blobs) ->
     if others <= alive and not taken_before:
         settled = yield from _settled(run_id, unescaped(owner), blobs)
         return News(cancelled=bool(cancel), calls=settled)
-    # Some executor is dead. Its calls are taken over only if no other process has taken over the run.
+    # There are calls to take over. This needs the lock, and the run must still be that of the first query.
     rows = yield Query("SELECT token, holder FROM runs WHERE id = ?", (plain,), locks=True)
     if not rows or tuple(rows[0]) != (token, process):
         return News(fenced=True)
@@ -355,7 +378,7 @@ def cancel(run_id: str, owner: str, process: str, driving: bool) -> Work[bool]:
     """Implement `RunStore.cancel`.
 
     Args:
-        driving: whether this process drives the run.
+        driving: True if this process drives the run.
     """
     plain = escaped(run_id)
     rows = yield Query("SELECT owner, state, holder FROM runs WHERE id = ?", (plain,), locks=True)

@@ -15,7 +15,7 @@ _PARTS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?",
 
 @lru_cache(maxsize=1024)
 def numbered(sql: str, locks: bool = False) -> str:
-    """Return a statement with `$1`, `$2`, ... for `?`, and FOR UPDATE where it locks."""
+    """Return a statement with `$1`, `$2`, ... in place of `?`. If it locks rows, add FOR UPDATE."""
     count = 0
 
     def part(match: re.Match[str]) -> str:
@@ -92,7 +92,8 @@ def address(url: str) -> Address:
         raise BadAddress(f"it is not a URL: {_FORM}") from None
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(f"{parts.scheme}://"):
         raise BadAddress(f"it is not a URL of PostgreSQL: {_FORM}")
-    # The end of a password with an unescaped / ? # or @ would be taken for a host, a database or an option.
+    # If a password contains an unescaped / ? # or @, its end looks like a host, a database or an option. A message
+    # with such a "host" would show a part of the password, so an address with several readings is refused.
     user, at, hosts = parts.netloc.rpartition("@")
     user += at
     rest = parts.path + parts.query + parts.fragment

@@ -21,11 +21,11 @@ CATALOG_SECONDS = 3600.0
 """Seconds for which a catalog without runs is kept."""
 
 GRACE_SECONDS = 300.0
-"""Seconds for which a process spares runs suspended before it opened the store, since the clock may have been set
-forward."""
+"""Seconds after opening the store for which a process drops no run that was suspended before. The clock may have been
+set forward since."""
 
 STEP_SECONDS = 24 * 3600.0
-"""Seconds past its expiry after which a run is not spared."""
+"""Seconds after its expiry from which a run is dropped even within `GRACE_SECONDS`."""
 
 MAX_ENDED = 10_000
 """Maximum number of ended runs in one store. The oldest are deleted first."""
@@ -33,8 +33,8 @@ MAX_ENDED = 10_000
 MAX_ENDED_BYTES = 256 * 1024 * 1024
 """Maximum size of the ended runs in one store."""
 
-SWEPT = 1000
-"""Maximum number of rows of a kind that one sweep deletes."""
+MAX_SWEPT = 1000
+"""Maximum number of rows of a table that one sweep deletes."""
 
 
 def end(
@@ -45,7 +45,10 @@ def end(
     Args:
         token: the fencing token of this process; None if it has not stored the run.
         left: seconds until the end is forgotten.
-        trims: whether to delete the oldest ended runs beyond the limits.
+        trims: True to delete the oldest ended runs beyond the limits.
+
+    Raises:
+        Fenced: another process has the run, or it has expired.
     """
     plain = escaped(run.id)
     now: float = yield Now()
@@ -56,7 +59,7 @@ def end(
         if found != (1 if token is None else token) or state == "expired":
             raise Fenced(run.id)
         if state != "waiting":
-            # This process stored the end before, if the answer was lost.
+            # An earlier attempt of this process has stored the end, and the answer was lost.
             return
         executors = yield Query("SELECT DISTINCT carrier FROM calls WHERE run = ?", (plain,))
         yield from _forget_calls((plain,))
@@ -65,6 +68,7 @@ def end(
             "size = ?, printed = 0, code = ?, catalog = NULL, manifest = NULL, view = ?, outcome = ? WHERE id = ?",
             (run.state, now, now + left, run.size, code, view, outcome, plain),
         )
+        # Other processes may still execute calls of the run.
         if any(executor != process for (executor,) in executors):
             yield Notify(plain)
     elif token is not None:
@@ -77,7 +81,7 @@ def end(
             (plain, escaped(run.owner), run.state, began, now, now, now + left, run.size, code, view, outcome),
         )
     if trims:
-        yield from trim(MAX_ENDED, MAX_ENDED_BYTES)
+        yield from trim_ended(MAX_ENDED, MAX_ENDED_BYTES)
 
 
 def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
@@ -86,50 +90,58 @@ def _forget_calls(runs: tuple[str, ...]) -> Work[None]:
     yield Query(f"DELETE FROM outputs WHERE run IN ({placeholders(runs)})", runs)
 
 
-def left_of(suspended: float, expires: float, now: float, age: float) -> float:
-    """Return the seconds until a suspended run expires, 0 or less if it has expired. See `GRACE_SECONDS`.
+def seconds_left(suspended: float, expires: float, now: float, age: float) -> float:
+    """Return the seconds until a suspended run is dropped, 0 or less if it may be dropped. See `GRACE_SECONDS`.
 
     Args:
+        suspended, expires, now: seconds since the epoch.
         age: seconds since this process opened the store.
     """
-    since, before = _spared(now, age)
-    if expires > now or suspended >= since or expires <= before:
+    suspended_since, expired_before = _grace_bounds(now, age)
+    if expires > now or suspended >= suspended_since or expires <= expired_before:
         return expires - now
     return GRACE_SECONDS - age
 
 
-def _spared(now: float, age: float) -> tuple[float, float]:
-    """Return two times: an expired run is dropped if it was suspended after the first or expired before the second."""
-    return (now - age, now - age - STEP_SECONDS) if age < GRACE_SECONDS else (0.0, 0.0)
+def _grace_bounds(now: float, age: float) -> tuple[float, float]:
+    """Return two times. An expired run is dropped if it was suspended since the first or had expired by the second."""
+    if age >= GRACE_SECONDS:
+        return 0.0, 0.0  # all expired runs were suspended since
+    return now - age, now - age - STEP_SECONDS
 
 
 def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list[str]]:
-    """Drop expired runs that no process drives, and return those of whose calls this process is an executor.
+    """Drop expired runs that no process drives. Return the runs with calls whose executor is this process.
 
-    While the process that suspended a run lives, only that process drops it: no other one knows that the clock was not
-    set since.
+    While the process that suspended a run is alive, only that process drops the run. Other processes cannot know
+    whether the clock was set since the suspension.
 
     Args:
-        driven: returns True for the id of a run that this process drives now.
+        driven: returns True for the id of a run that this process drives now. A claim may begin during this work, so
+            it is called while the rows are locked.
         age: seconds since this process opened the store.
     """
     now: float = yield Now()
     expired = "state = 'waiting' AND expires <= ? AND (parked >= ? OR expires <= ?)"
-    times = (now, *_spared(now, age))
-    rows = yield Query(f"SELECT id, holder, parker FROM runs WHERE {expired} ORDER BY expires LIMIT ?", (*times, SWEPT))
+    times = (now, *_grace_bounds(now, age))
+    rows = yield Query(
+        f"SELECT id, holder, parker FROM runs WHERE {expired} ORDER BY expires LIMIT ?", (*times, MAX_SWEPT)
+    )
     if not rows:
         return []
     others = frozenset(each for _, *both in rows for each in both if each is not None) - {process}
     alive = yield Alive(others)
     executed_here: list[str] = []
-    past = {run: holder for run, holder, suspender in rows if holder not in alive and suspender not in alive}
-    for some in batches(list(past)):
-        # A run that was claimed or suspended again since is left for the next sweep.
+    holder_before = {run: holder for run, holder, suspender in rows if holder not in alive and suspender not in alive}
+    for some in batches(list(holder_before)):
+        # Nothing was locked so far. A run that was claimed or suspended since then is left for the next sweep.
         rows = yield Query(
             f"SELECT id, holder FROM runs WHERE {expired} AND id IN ({placeholders(some)})", (*times, *some), locks=True
         )
         ids = tuple(
-            run for run, holder in rows if holder == past[run] and not (holder == process and driven(unescaped(run)))
+            run
+            for run, holder in rows
+            if holder == holder_before[run] and not (holder == process and driven(unescaped(run)))
         )
         if not ids:
             continue
@@ -147,28 +159,28 @@ def expire(process: str, driven: Callable[[str], bool], age: float) -> Work[list
     return executed_here
 
 
-def drop() -> Work[None]:
-    """Delete ends of runs past their time, and catalogs without a reference."""
+def delete_unneeded() -> Work[None]:
+    """Delete the ends of runs after their time, and catalogs that no run refers to."""
     now: float = yield Now()
-    rows = yield Query("SELECT id FROM runs WHERE state <> 'waiting' AND expires <= ? LIMIT ?", (now, SWEPT))
+    rows = yield Query("SELECT id FROM runs WHERE state <> 'waiting' AND expires <= ? LIMIT ?", (now, MAX_SWEPT))
     for some in batches([run for (run,) in rows]):
         yield Query(f"DELETE FROM runs WHERE state <> 'waiting' AND id IN ({placeholders(some)})", some)
     yield Query(
         "DELETE FROM catalogs WHERE kept <= ? AND hash IN (SELECT hash FROM catalogs WHERE kept <= ? "
         "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.catalog = catalogs.hash) "
         "AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.manifest = catalogs.hash) LIMIT ?)",
-        (now - CATALOG_SECONDS, now - CATALOG_SECONDS, SWEPT),
+        (now - CATALOG_SECONDS, now - CATALOG_SECONDS, MAX_SWEPT),
     )
 
 
-def trim(max_runs: int, max_bytes: int) -> Work[None]:
+def trim_ended(max_runs: int, max_bytes: int) -> Work[None]:
     """Delete the oldest ended runs beyond the limits."""
     rows = yield Query("SELECT COUNT(*), SUM(size) FROM runs WHERE state NOT IN ('waiting', 'expired')")
     count, size = rows[0][0], int(rows[0][1] or 0)
     if count <= max_runs and size <= max_bytes:
         return
     rows = yield Query(
-        "SELECT id, size FROM runs WHERE state NOT IN ('waiting', 'expired') ORDER BY ended LIMIT ?", (SWEPT,)
+        "SELECT id, size FROM runs WHERE state NOT IN ('waiting', 'expired') ORDER BY ended LIMIT ?", (MAX_SWEPT,)
     )
     dropped: list[str] = []
     for run, run_size in rows:

@@ -1,4 +1,4 @@
-"""The lease of a process: the time for which others take it for alive. Pure; the caller owns clock and database."""
+"""The lease of a process: the time for which others consider it alive. Pure; the caller owns clock and database."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease: others take the process for alive until some time after its last renewal.
+    """The lease of one process. Others consider the process alive for `valid` seconds after its last renewal.
 
-    Others count from the time at which the database received the renewal. This process counts from the earlier time at
-    which it sent the renewal, and gives away a margin, since two clocks do not run equally fast.
+    Others count from the time at which the database received the renewal. This process counts from the time at which
+    it sent the renewal, which is earlier, and subtracts `margin`, because no two clocks run equally fast. So it stops
+    before others may take over.
 
     Attributes:
         valid: seconds for which a renewal is valid.
         every: seconds from one renewal to the next.
-        margin: seconds that this process gives away.
-        sent: the time on this process's clock when the newest renewal that arrived was sent; None before the first.
+        margin: seconds by which this process stops early.
+        sent: the time at which the latest successful renewal was sent, on the clock of this process; None before the
+            first renewal.
     """
 
     valid: float = 8.0
@@ -31,7 +33,8 @@ class Lease:
     sent: float | None = None
 
     def renewed(self, sent: float) -> Lease:
-        """Return the lease after a renewal has arrived. Answers may arrive in another order than their requests."""
+        """Return the lease after a successful renewal that was sent at time `sent`."""
+        # Answers may arrive in another order than their requests. An older one must not shorten the lease.
         return self if self.sent is not None and self.sent > sent else replace(self, sent=sent)
 
     def ended(self) -> Lease:
@@ -43,7 +46,8 @@ class Lease:
 
 def lease_clock(system: str = sys.platform) -> Callable[[], float]:
     """Return a clock of monotonic seconds that also runs while the machine sleeps, as the database's does."""
-    # On Linux time.monotonic stands still in sleep; on macOS it is not CLOCK_MONOTONIC; on Windows it keeps running.
+    # While the machine sleeps, time.monotonic stops on Linux and macOS. On Windows it continues. On macOS, unlike on
+    # Linux, CLOCK_MONOTONIC continues.
     name = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC"}.get(system)
     number = getattr(time, name, None) if name else None
     return time.monotonic if number is None else lambda: time.clock_gettime(number)

@@ -25,7 +25,7 @@ def states(runs: tuple[str, ...]) -> Work[dict[str, str]]:
 
 
 def owner_of(run_id: str) -> Work[str | None]:
-    """Return the owner of a suspended run."""
+    """Return the owner of a suspended run; None if there is no such run."""
     rows = yield Query("SELECT owner FROM runs WHERE id = ? AND state = 'waiting'", (escaped(run_id),))
     return unescaped(rows[0][0]) if rows else None
 
@@ -54,7 +54,7 @@ def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> Ru
     run_id, owner = unescaped(plain), unescaped(plain_owner)
     shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0)
     if view is not None:
-        # A view that cannot be opened is shown from the columns alone.
+        # If the view cannot be opened, the run is shown with the data of the other columns.
         with suppress(ProgramError):
             shown = view_of(blobs.text_of(owner, run_id, "view", view))
     observed = state == "waiting" and holder in alive

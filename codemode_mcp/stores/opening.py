@@ -1,4 +1,4 @@
-"""Opening of stores from settings. A database that cannot be opened is tried again in the background."""
+"""Opening of stores from settings. If a database cannot be opened, it is tried again in the background."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RETRY_SECONDS: Final = 5.0
 OPENING_SECONDS: Final = 10.0
 """Seconds that a request waits for a database that is being opened."""
 
-NETWORK: Final = frozenset(
+NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.glusterfs"}
 )
 """File systems on which processes cannot share the memory that SQLite's write-ahead log needs."""
@@ -55,11 +55,11 @@ NETWORK: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """A store, whose database may still be opened in the background.
+    """A store. Its database may not be open yet.
 
     Attributes:
         name: the name of the store for messages, without secrets.
-        durable: whether runs outlive this process.
+        durable: True if runs outlive this process.
     """
 
     runs: RunStore
@@ -69,16 +69,17 @@ class OpenedStore:
     _database: ReopenedDatabase | None = None
     _seal: Seal | None = None
 
-    async def attempted(self, seconds: float) -> None:
+    async def wait_attempted(self, seconds: float) -> None:
         """Wait until the first attempt to open the database has ended, for at most `seconds`."""
         if self._database is not None:
             with anyio.move_on_after(seconds):
                 await self._database.attempted.wait()
 
     async def secrets(self, name: str) -> list[bytes]:
-        """Return secrets of 32 bytes that all processes of the store have: use the first, accept all.
+        """Return secrets of 32 bytes that all processes of the store share. Use the first one, and accept all.
 
-        The list is empty for a store in memory. Secrets are derived from configured keys, or else stored.
+        The secrets are derived from configured keys. Without keys, one secret is stored in the database. The list is
+        empty for a store in memory.
 
         Raises:
             StoreUnavailable: the secrets cannot be read now.
@@ -111,7 +112,7 @@ async def open_store(
         clock: monotonic seconds.
         wall: seconds since the epoch.
         folder: the user's folder for state, where the default SQLite file belongs.
-        prefers_durable: whether the default store is SQLite where it can be used; it is memory otherwise.
+        prefers_durable: without `settings`, use SQLite if the folder allows it. Otherwise the default is memory.
         on_use: called after each piece of work of the database.
     """
     chosen = settings or StoreSettings("memory")
@@ -170,7 +171,7 @@ def name_of(settings: StoreSettings, folder: Path) -> str:
 
 def _default_settings(folder: Path) -> StoreSettings:
     """Return the settings to use when the configuration names no store. Blocks."""
-    why = unusable(folder)
+    why = why_unusable(folder)
     if why is None:
         return StoreSettings("sqlite")
     log.warning(
@@ -181,8 +182,8 @@ def _default_settings(folder: Path) -> StoreSettings:
     return StoreSettings("memory")
 
 
-def unusable(folder: Path) -> str | None:
-    """Create a folder if needed, and return why it cannot hold the database; None if it can. Blocks."""
+def why_unusable(folder: Path) -> str | None:
+    """Create a folder if needed. Return why it cannot contain the database; None if it can. Blocks."""
     try:
         make_private_folder(folder)
     except OSError as error:
@@ -196,14 +197,15 @@ def unusable(folder: Path) -> str | None:
     kind = network_file_system(folder)
     if kind is not None:
         return f"{folder} is on a network file system ({kind})"
-    # An existing store must not seem empty: opening it is tried again until the file can be written.
+    # If the folder has a store, it is used even if it cannot be written now. With the memory instead, its runs would
+    # seem to be lost. Opening is tried again until it works.
     if os.access(folder, os.W_OK | os.X_OK) or os.path.exists(folder / FILE_NAME):
         return None
     return f"{folder} cannot be written"
 
 
 def network_file_system(path: Path) -> str | None:
-    """Return the kind of network file system that a path is on; None if it is on none, or that is unknown."""
+    """Return the kind of the network file system of a path; None if it is not on one, or if that is unknown."""
     if sys.platform != "linux":
         return None
     try:
@@ -214,26 +216,27 @@ def network_file_system(path: Path) -> str | None:
 
 
 def kind_of_mount(path: Path, mounts: Iterable[str]) -> str | None:
-    """Return the kind of file system of a path, from the lines of `/proc/mounts`."""
+    """Return the kind of the network file system of a path, or None. `mounts`: lines as in `/proc/mounts`."""
     found: tuple[int, str] = (0, "")
     for line in mounts:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
         where = Path(fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
-        # Of two mounts at the same point the later one covers the earlier.
+        # Of two mounts at the same point, the later one hides the earlier one.
         if path.is_relative_to(where) and len(where.parts) >= found[0]:
             found = (len(where.parts), fields[2])
-    return found[1] if found[1] in NETWORK else None
+    return found[1] if found[1] in NETWORK_FILE_SYSTEMS else None
 
 
 class ReopenedDatabase:
-    """A `Database` that is opened in the background, again and again until that succeeds.
+    """A `Database` that is opened in the background. Failed attempts are repeated until one succeeds.
 
     Until then, work fails with the error of the last attempt.
 
     Args:
-        on_use: receives the seconds that each piece of work took, and whether the database was unavailable.
+        on_use: called after each piece of work, with the seconds that it took, and True if the database was
+            unavailable.
 
     Attributes:
         attempted: set when the first attempt has succeeded or failed.
@@ -243,7 +246,7 @@ class ReopenedDatabase:
         self._opening = opening
         self._on_use = on_use
         self.name = name
-        # Copied from the database when it is open.
+        # Copied from each database that is opened.
         self.process = ""
         self.blob = ""
         self._database: Database | None = None
@@ -303,6 +306,7 @@ class ReopenedDatabase:
                     "the store{at} cannot be used; see the log of codemode-mcp", at=f" {self.name}"
                 )
             finally:
+                # An open database has failed. `next_notification` waits until the next one is open.
                 if self._database is not None:
                     self._database, self._is_open = None, anyio.Event()
             if self._error is not None and self._error.detail != logged:

@@ -1,15 +1,22 @@
 """PostgreSQL as a `Database`, through asyncpg, which the extra `postgres` installs.
 
 Work runs at READ COMMITTED on the connections of asyncpg's pool. One more connection renews the lease of this process
-and receives notifications. While it is lost, the lease runs out and a new connection is tried again and again.
+and receives notifications. If it is lost, this process tries to connect again until it succeeds. Meanwhile the lease
+may run out.
 
-The pool differs from its defaults in three ways, which `_connection` and `Server.create_pool` have:
+Three details of the pool are handled in `_connection`, `_run_transaction` and `Server.create_pool`:
 
 - A connection is returned in a shielded scope: after COMMIT, a cancelled caller must still get its result.
 - A connection whose state is unknown (cancelled while it was answering, in a transaction, older than the last failure)
-  is terminated before it is returned. The pool would wait for the server's answer.
-- Once a connection is lost, the pool takes it back and its proxy answers nothing, not even `is_closed`. So the process
-  id of its backend is read when the work begins.
+  is terminated before it is returned. Otherwise the pool would wait for the server's answer.
+- Once a connection is lost, the pool takes it back, and then its proxy answers nothing, not even `is_closed`. So the
+  process id of its backend is read when the work begins.
+
+The hard case is a COMMIT without an answer. The server may have made the change or not, and only the server knows. So
+the transaction reads its own id before COMMIT, if it has changed anything. If the answer is lost, another connection
+asks for the status of this id (`_find_end`). If the server does not answer in time, the error says `unsure`.
+
+The module is long because transactions, the pool and the lease all depend on what is known after a lost connection.
 """
 
 from __future__ import annotations
@@ -41,19 +48,20 @@ log = logging.getLogger("codemode_mcp.stores")
 Result = TypeVar("Result")
 
 TIMEOUT = 5.0
-"""Seconds that a piece of work may take, the wait for a connection included."""
+"""Seconds that a piece of work may take, including the wait for a connection."""
 PREPARE_TIMEOUT = 30.0
-"""Seconds to create the tables, or to wait while another process does."""
+"""Seconds to create the tables, or to wait until another process has created them."""
 GRACE = 2.0
-"""More seconds to find out how a transaction ended whose COMMIT was not answered."""
+"""Additional seconds to find out how a transaction has ended whose COMMIT was not answered."""
 CONNECTIONS = 8
-"""Maximum number of pooled connections. Several share one flush of the disk when they commit at the same time."""
+"""Maximum number of pooled connections. Transactions that commit at the same time share one flush of the disk."""
 IDLE_SECONDS = 30.0
-"""Seconds after which an unused connection is closed: some networks drop silent ones."""
+"""Seconds after which an unused connection is closed, because some networks drop silent connections."""
 FORGOTTEN_SECONDS = 3600.0
 """Seconds after which the row of a dead process is deleted."""
 
 _MAX_ATTEMPTS = 10
+"""Maximum number of attempts of a piece of work that conflicts with others."""
 
 _TIME = "extract(epoch FROM clock_timestamp())::float8"
 _PROCESSES = "CREATE TABLE processes (process TEXT PRIMARY KEY, expires DOUBLE PRECISION NOT NULL)"
@@ -62,8 +70,9 @@ _RENEW = (
     "ON CONFLICT (process) DO UPDATE SET expires = excluded.expires"
 )
 _ALIVE = f"SELECT process FROM processes WHERE process = ANY($1::text[]) AND expires > {_TIME}"
-_GIVE_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_xid IS NOT NULL"
-_FORGET = f"DELETE FROM processes WHERE expires < {_TIME} - $1"
+# Our transaction has an id. A process of the server without one serves another session by now.
+_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_xid IS NOT NULL"
+_DELETE_DEAD = f"DELETE FROM processes WHERE expires < {_TIME} - $1"
 
 
 @asynccontextmanager
@@ -75,10 +84,10 @@ async def open_postgres(
     lease: Lease | None = None,
     clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[PostgresDatabase]:
-    """Open the database for the duration of the context, in which this process is alive to the others.
+    """Open the database for the duration of the context. During it, other processes consider this one alive.
 
     Args:
-        url: a URL as libpq takes it, with one more option `schema`: the schema of our tables, created when missing.
+        url: a URL of libpq, with one more option `schema`: the schema of our tables, created when missing.
         timeout: seconds that a piece of work may take.
         clock: monotonic seconds, for the lease.
 
@@ -138,7 +147,7 @@ class PostgresDatabase:
         return f"<PostgresDatabase {self.name}>"
 
     async def execute(self, work: Callable[[], Work[Result]]) -> Result:
-        """Implement `Database`. When cancelled, either raise without a change, or return the result."""
+        """Implement `Database`. If cancelled, either raise without a change, or return the result."""
         return await self._execute(work, self._timeout)
 
     async def _execute(self, work: Callable[[], Work[Result]], seconds: float) -> Result:
@@ -153,7 +162,8 @@ class PostgresDatabase:
             except Retry as retry:
                 attempts += 1
                 if retry.lost:
-                    # The server has probably gone, and the other connections with it.
+                    # Most likely the server was restarted or the network failed, so the other connections are lost,
+                    # too. One more attempt is made, with a new connection.
                     losses += 1
                     await self._expire_connections()
                 if losses > 1 or attempts == _MAX_ATTEMPTS:
@@ -174,9 +184,9 @@ class PostgresDatabase:
 
         def work() -> Work[None]:
             yield Query("SELECT set_config(name, ?, true) FROM pg_settings WHERE name IN (?, ?)", limits)
-            # Two processes that start at the same time would create the same tables.
+            # The lock lets only one process create the tables if several start at the same time.
             yield Query("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"codemode-mcp {schema}",))
-            # IF NOT EXISTS asks for the right to create something even where it exists.
+            # CREATE ... IF NOT EXISTS needs the permission to create even if the object exists.
             if not (yield Query("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,))):
                 yield Query(f'CREATE SCHEMA "{schema}"')
             if (yield Query("SELECT to_regclass('processes') IS NULL"))[0][0]:
@@ -188,7 +198,11 @@ class PostgresDatabase:
         await self._execute(work, PREPARE_TIMEOUT)
 
     async def connect_lease(self) -> Any:
-        """Return a connection that listens, after it has renewed the lease. Raises `StoreUnavailable`."""
+        """Return a new connection that listens for notifications, after renewing the lease with it.
+
+        Raises:
+            StoreUnavailable: the server does not answer.
+        """
         connection = await self._server.listen(self._on_notification)
         try:
             await self._renew(connection)
@@ -198,7 +212,7 @@ class PostgresDatabase:
         return connection
 
     async def renew_lease(self, connection: Any) -> None:
-        """Renew the lease until cancelled, on this connection and those that replace it when it is lost."""
+        """Renew the lease until cancelled, on this connection. If it is lost, replace it."""
         backoff = Backoff(base=0.1, cap=2.0)
         while True:
             since = anyio.current_time()
@@ -218,10 +232,12 @@ class PostgresDatabase:
                     log.debug("%s", error.detail)
                     delay = backoff.after_failure()
             log.info("the store at %s is available again", self.name)
-            self._notifications.lose()
+            # The server sends a notification once, to the connections that listen then.
+            self._notifications.mark_lost()
 
     async def close(self) -> None:
         """End the lease, so that others need not wait until it runs out, and close all connections."""
+        # First here, then in the database: this process must stop before others may take over.
         had_lease, self._lease = self._lease.sent is not None, self._lease.ended()
 
         def leave() -> Work[None]:
@@ -248,6 +264,7 @@ class PostgresDatabase:
             cancelled = False
             raise
         finally:
+            # See the top of the module. A connection that is older than the last failure may be dead, too.
             if not _is_closed(connection) and (
                 cancelled or failures != self._failures or connection.is_in_transaction()
             ):
@@ -279,16 +296,17 @@ class PostgresDatabase:
                     answer = await self._answer(connection, request)
             transaction = None
             if changes:
+                # To ask how it ended, if COMMIT is not answered. A transaction that only reads has no id.
                 with self._server.mapping_errors():
                     transaction = await connection.fetchval("SELECT pg_current_xact_id_if_assigned()::text")
         except Exception:
-            # A transaction that cannot be rolled back ends with its connection.
+            # If the ROLLBACK fails too, `_connection` terminates the connection, which ends the transaction.
             with suppress(StoreUnavailable, Retry), self._server.mapping_errors():
                 await connection.execute("ROLLBACK")
             raise
         finally:
             running.close()
-        # A cancelled caller must still learn whether its change was made.
+        # A cancelled caller must still learn whether its change was made, so COMMIT is not cancelled.
         with anyio.CancelScope(shield=True):
             await self._commit(connection, backend, transaction, deadline)
         return result
@@ -314,6 +332,7 @@ class PostgresDatabase:
                 await connection.execute("COMMIT")
         except (Retry, StoreUnavailable, TimeoutError) as error:
             answered = not isinstance(error, TimeoutError) and not _is_closed(connection)
+            # With an answer, or without a change, it is certain that nothing was changed.
             if transaction is None or (answered and not (isinstance(error, Retry) and error.lost)):
                 raise
             if not _is_closed(connection):
@@ -322,13 +341,13 @@ class PostgresDatabase:
                 raise self._server.unavailable("the connection was lost") from None
 
     async def _find_end(self, transaction: str, backend: int) -> str:
-        """Return "committed" or "aborted", whichever a transaction has ended with.
+        """Return how a transaction has ended: "committed" or "aborted".
 
         Args:
-            backend: the process id of the server's process that runs, or ran, the transaction.
+            backend: the process id of the server's process that runs the transaction, or has run it.
 
         Raises:
-            StoreUnavailable: the server does not say within `GRACE` seconds.
+            StoreUnavailable: the server does not answer within `GRACE` seconds. The error is `unsure`.
         """
         backoff = Backoff(base=0.02, cap=0.2)
         with anyio.move_on_after(GRACE):
@@ -337,7 +356,7 @@ class PostgresDatabase:
                     status = await self._status(transaction, backend)
                     if status in ("committed", "aborted"):
                         return status
-                await anyio.sleep(backoff.after_failure())  # until the server is back, or has ended the transaction
+                await anyio.sleep(backoff.after_failure())  # the server is away, or is still ending the transaction
         raise self._server.unavailable(
             "the connection was lost, and it is not known whether the last change was made", unsure=True
         )
@@ -348,8 +367,9 @@ class PostgresDatabase:
             with self._server.mapping_errors():
                 status = await connection.fetchval("SELECT pg_xact_status($1::text::xid8)", transaction)
                 if status == "in progress":
-                    # The server does not know yet that the connection is gone, and waits for more statements.
-                    await connection.execute(_GIVE_UP, backend)
+                    # The server has not noticed yet that the connection is lost, and waits for the next statement.
+                    # Ending its process rolls the transaction back.
+                    await connection.execute(_TERMINATE, backend)
                 return str(status)
         finally:
             connection.terminate()
@@ -370,16 +390,18 @@ class PostgresDatabase:
                 if anyio.current_time() > cleaned + FORGOTTEN_SECONDS / 60:
                     cleaned = anyio.current_time()
                     with self._server.within(CONNECT_TIMEOUT):
-                        await connection.execute(_FORGET, FORGOTTEN_SECONDS)
+                        await connection.execute(_DELETE_DEAD, FORGOTTEN_SECONDS)
             except StoreUnavailable:
                 return
 
     async def _renew(self, connection: Any) -> None:
+        # Taken before the statement: see `Lease`.
         sent = self._clock()
         with self._server.within(self._lease.every):
             await connection.execute(_RENEW, self.process, self._lease.valid)
         if self._lease.sent is not None and not self._lease.held(sent):
-            self._notifications.lose()  # others may have taken over runs of this process
+            # The lease had run out, so others may have taken over runs of this process without a notification.
+            self._notifications.mark_lost()
         self._lease = self._lease.renewed(sent)
 
     def _on_notification(self, connection: Any, pid: int, channel: str, payload: str) -> None:
@@ -389,7 +411,7 @@ class PostgresDatabase:
 
 
 def _is_closed(connection: Any) -> bool:
-    """Return True if a connection of the pool was lost or terminated: its proxy has no connection then."""
+    """Return True if a connection of the pool was lost or terminated. Its proxy may have no connection then."""
     try:
         return bool(connection.is_closed())
     except Exception:

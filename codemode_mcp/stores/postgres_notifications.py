@@ -6,7 +6,8 @@ from collections import deque
 
 import anyio
 
-MAX_RUNS = 10_000
+MAX_QUEUED = 10_000
+"""Maximum number of ids in the queue. Beyond it, the reader checks all runs instead."""
 
 
 class Notifications:
@@ -18,13 +19,13 @@ class Notifications:
         self._changed = anyio.Event()
 
     def add(self, run: str) -> None:
-        if len(self._runs) >= MAX_RUNS:
-            self.lose()
+        if len(self._runs) >= MAX_QUEUED:
+            self.mark_lost()
         elif not self._lost:
             self._runs.append(run)
         self._changed.set()
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Record that notifications may have been lost. The reader then has to check all runs."""
         self._lost = True
         self._runs.clear()

@@ -20,38 +20,38 @@ CONNECT_TIMEOUT = 3.0
 """Seconds to connect to one host, or for one statement outside a transaction."""
 
 MIN_VERSION = 13
-"""Oldest supported major version: older ones lack `pg_xact_status`, which tells how a transaction ended."""
+"""Oldest supported major version. Older versions lack `pg_xact_status`, which tells how a transaction has ended."""
 
 _CONFLICTS = frozenset(("40001", "40P01", "23505"))
 """SQLSTATEs of conflicts between transactions: a serialization failure, a deadlock, a row inserted twice."""
 
 _LOST = frozenset(("57P01", "57P02", "57P05", "25P03"))
-"""SQLSTATEs of a connection that was ended by an operator, a crash, or one of two timeouts."""
+"""SQLSTATEs of a connection that was ended by an operator, a crash, or a timeout of the server."""
 
 _REASONS = {
     "28P01": "the server refuses the user name or the password of store.url",
-    "28000": "the server does not let this user in; check store.url and the server's pg_hba.conf",
-    "3D000": "the server has no database of the name in store.url; create it first",
+    "28000": "the server rejects this user; check store.url and the server's pg_hba.conf",
+    "3D000": "the server has no database with the name in store.url; create it first",
     "42501": "the user of store.url lacks a permission; let it create a schema in this database, or own the schema",
     "3F000": "the user of store.url may not use the existing schema; let it own the schema",
     "42P01": "the tables were removed; restore them, or start codemode-mcp again, which creates new ones",
     "53100": "the disk of the server is full",
-    "53300": "the server has no connection left; raise its max_connections, or run fewer replicas",
+    "53300": "the server has no free connection; raise its max_connections, or run fewer replicas",
     "57P03": "the server is starting up or shutting down",
-    "25006": "the server is read-only; store.url must lead to the primary (target_session_attrs=read-write)",
-    "55P03": "rows are locked by another session for too long",
+    "25006": "the server is read-only; store.url must name the primary (target_session_attrs=read-write)",
+    "55P03": "another session has locked the rows for too long",
     "57014": "a statement took too long",
-    "22": "the server does not take a value that it was given",
+    "22": "the server rejects a value of a statement",
 }
-"""Messages by SQLSTATE, or by its class."""
+"""Messages by SQLSTATE, or by class of SQLSTATE (its first two characters)."""
 
 
 class Retry(Exception):
     """A failure after which the work can be tried again from its beginning.
 
     Attributes:
-        error: the error to raise when no attempt is left.
-        lost: whether the connection was lost.
+        error: the error to raise if no attempt is left.
+        lost: True if the connection was lost.
     """
 
     def __init__(self, error: StoreUnavailable, *, lost: bool) -> None:
@@ -61,7 +61,7 @@ class Retry(Exception):
 
 
 class Server:
-    """The hosts of one URL: connects to them, and maps the driver's errors."""
+    """The hosts of one URL, with connections to them. The driver's errors are mapped to `StoreUnavailable`."""
 
     def __init__(self, driver: Any, address: Address, timeout: float) -> None:
         self.name = address.name
@@ -79,9 +79,9 @@ class Server:
         return f"<Server {self.name}>"
 
     def create_pool(self, connections: int, idle_seconds: float) -> Any:
-        """Return a pool of the driver, to be opened with `async with`. It connects when a connection is first needed.
+        """Return a pool of the driver, which must be awaited. It connects when a connection is first needed.
 
-        Its `acquire` raises what `connect` raises.
+        Its `acquire` raises the errors of `connect`.
         """
 
         async def connect(*_: Any, **__: Any) -> Any:
@@ -103,14 +103,14 @@ class Server:
         """Connect to the host that answered last, or else to the first other one that answers.
 
         Raises:
-            StoreUnavailable: none answers; the reason is that of the last host tried.
+            StoreUnavailable: no host answers. The reason is that of the last host.
         """
         for url in tuple(self._urls):
             try:
                 return await self._connect(url)
             except StoreUnavailable as error:
                 last = error
-                # A silent host takes all the time of a piece of work, so it is not tried first again.
+                # A silent host uses up the time of a piece of work, so the next one begins with another host.
                 self._urls.append(self._urls.pop(self._urls.index(url)))
         raise last
 
@@ -144,14 +144,14 @@ class Server:
         """Return the error for a server that cannot be used.
 
         Args:
-            unsure: whether the last change may have been made.
+            unsure: True if the last change may have been made.
         """
         message = f"the store{{at}} cannot be used now: {reason}"
         return StoreUnavailable(message, at=f", PostgreSQL at {self.name},", unsure=unsure)
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Limit the time of a statement outside a transaction, and map its errors to `StoreUnavailable`."""
+        """Limit the time of a statement outside a transaction. Map all its errors to `StoreUnavailable`."""
         try:
             with self.mapping_errors(), anyio.fail_after(seconds):
                 yield
@@ -162,11 +162,11 @@ class Server:
 
     @contextmanager
     def mapping_errors(self) -> Iterator[None]:
-        """Replace errors of the driver, whose texts hold statements and values.
+        """Replace errors of the driver, because their texts contain statements and values.
 
         Raises:
-            StoreUnavailable: trying again will not help.
-            Retry: trying again from the beginning may help.
+            StoreUnavailable: another attempt will not help.
+            Retry: another attempt, from the beginning of the work, may help.
             TimeoutError: unchanged.
         """
         try:
@@ -181,17 +181,17 @@ class Server:
         reason = f"the connection was lost ({type(error).__name__})"
         match error:
             case ssl.SSLError():
-                return self.unavailable("no TLS connection can be made as store.url says (sslmode, ...)")
+                return self.unavailable("a TLS connection with the options of store.url (sslmode, ...) failed")
             case driver.InvalidCachedStatementError():
                 reason = "the tables were changed"
             case driver.PostgresError():
                 state = str(getattr(error, "sqlstate", None) or "")
                 if state in _CONFLICTS:
-                    conflict = self.unavailable("there are too many transactions at the same time")
+                    conflict = self.unavailable("too many transactions change the same rows at the same time")
                     return Retry(conflict, lost=False)
                 if state[:2] != "08" and state not in _LOST:
                     known = _REASONS.get(state) or _REASONS.get(state[:2])
-                    return self.unavailable(known or f"the server answers with error {state}; its log says more")
+                    return self.unavailable(known or f"the server reports error {state}; its log has the details")
                 reason = "the connection was lost"
             case driver.ClientConfigurationError():
                 return self.unavailable("an option of store.url, or a file that it names, is not valid")
@@ -200,15 +200,15 @@ class Server:
             case driver.InterfaceError():
                 reason = "the connection was lost"
             case driver.TargetServerAttributeNotMatched():
-                return self.unavailable("no host of store.url has the role that its target_session_attrs asks for")
+                return self.unavailable("no host of store.url has the role that target_session_attrs requires")
             case ConnectionRefusedError():
                 return self.unavailable("nothing listens there; start PostgreSQL, or correct store.url")
             case FileNotFoundError():
                 return self.unavailable("a file that store.url names, or the server's socket, does not exist")
             case socket.gaierror():
-                reason = "no machine of that name is known; correct store.url, or check name resolution"
+                reason = "the host name in store.url is unknown; correct it, or check name resolution"
             case OSError():
                 if type(error) is ConnectionError:  # raised by the driver itself
-                    return self.unavailable("the server takes no TLS connections, and store.url (sslmode) wants one")
+                    return self.unavailable("the server has no TLS, but store.url requires it (sslmode)")
                 reason = f"the server cannot be reached ({type(error).__name__})"
         return Retry(self.unavailable(reason), lost=True)

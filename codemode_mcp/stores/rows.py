@@ -25,7 +25,7 @@ KEPT_MANIFESTS = 16
 UTF8 = ("utf-8", "surrogatepass")
 
 _LARGE = 256 * 1024
-"""Bytes from which on a blob is sealed in a thread."""
+"""Blobs of at least so many bytes are sealed in a thread."""
 
 _KEY_MARK = re.compile("#[0-9a-f]{16}$")
 
@@ -49,9 +49,10 @@ class Blobs:
         self._key_mark = f"#{derived[0][:8].hex()}" if derived else ""
 
     def shared_name(self, digest: str) -> str:
-        """Return the name of a text that several runs share, from its hash.
+        """Return the name under which a text that several runs share is stored, from the hash of the text.
 
-        The name depends on the key, so that a run stored with a new key needs no text sealed with the previous one.
+        The name depends on the encryption key. So a run that is stored with a new key never needs a text that was
+        sealed with the previous key.
         """
         return digest + self._key_mark
 
@@ -71,13 +72,13 @@ class Blobs:
         return await run_sync(lambda: self._seal.seal(data, owner=owner, run=run, field=name))
 
     def bytes_of(self, owner: str, run: str, name: str, blob: object) -> bytes:
-        """Return the bytes of a sealed form. Raise `ProgramError` if it is damaged."""
+        """Return the bytes of a sealed form. Raises `ProgramError` if it is damaged."""
         if not isinstance(blob, bytes):
             raise damaged(f"its {name} is missing or not a blob")
         return self._seal.open(blob, owner=owner, run=run, field=name)
 
     def text_of(self, owner: str, run: str, name: str, blob: object) -> str:
-        """Return the text of a sealed form. Raise as `bytes_of`."""
+        """Return the text of a sealed form. Raises as `bytes_of`."""
         return self.bytes_of(owner, run, name, blob).decode(*UTF8)
 
 
@@ -85,12 +86,12 @@ def damaged(why: str) -> ProgramError:
     """Return the error for a run whose rows are damaged."""
     return ProgramError(
         "snapshot_restore_failed",
-        f"the suspended program cannot be restored: what is stored of it is damaged ({why}); start it again",
+        f"the suspended program cannot be restored: its stored data is damaged ({why}); start it again",
     )
 
 
 def escaped(text: str) -> str:
-    """Return an ASCII form of a text that every database accepts. `unescaped` is the inverse."""
+    """Return a text in an ASCII form that every database accepts. `unescaped` is the inverse."""
     return json.dumps(text)[1:-1]
 
 
@@ -107,7 +108,7 @@ def manifest_hash(manifest: str) -> str:
 
 
 def batches(ids: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Return ids in batches for one statement each."""
+    """Return ids in batches, each small enough for one statement."""
     return (tuple(ids[start : start + BATCH_SIZE]) for start in range(0, len(ids), BATCH_SIZE))
 
 

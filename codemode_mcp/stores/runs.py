@@ -30,24 +30,26 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 OWN_CLAIM_SECONDS = 0.01
-"""Poll interval for a run that this process is claiming."""
+"""Poll interval for news of a run that this process is claiming."""
 
 
 class DurableStore:
     """A `RunStore` over a `Database`.
 
-    Promises that hold whichever processes die, at any moment:
+    These promises hold even if any process dies at any moment:
 
-    - Only the process that claimed a run last may write it. Each claim makes a new fencing token, and every write is
-      conditional on the token. A process with an older one gets `Fenced`, and nothing is changed.
-    - A stored run is a snapshot and the calls that it waits for, of the same moment.
+    - Only the process that claimed a run last may write it. Each claim makes a new fencing token, and every write
+      checks the token. A process with an older token gets `Fenced`, and nothing is changed.
+    - A stored run consists of its snapshot and the calls that it waits for, of the same moment.
     - A call belongs to its executor, whichever process drives the run. `dispatching` returns True once, to the
-      executor. The driver takes over the calls of a dead executor, and sends only repeatable ones again.
+      executor. The process that drives the run takes over the calls of a dead executor. It sends them again only if
+      they are repeatable.
     - A settled call keeps its result until the program has received it.
     - A method makes all its changes in one transaction, or none.
 
     Args:
-        clock: monotonic seconds, for the times in `SuspendedRun`, `Claim` and `EndedRun`. The database has its own.
+        clock: monotonic seconds, for the times in `SuspendedRun`, `Claim` and `EndedRun`. The database has a clock of
+            its own, so times are passed to it as differences.
     """
 
     durable = True
@@ -69,8 +71,10 @@ class DurableStore:
         self._opened = clock()
         self._known: dict[str, claiming.KnownRun] = {}
         self._claiming: dict[str, set[str]] = {}
+        """Owners whose claims are in progress, by run."""
         self._manifests: OrderedDict[str, str] = OrderedDict()
         self._ended_bytes = ending.MAX_ENDED_BYTES
+        """Bytes of ends stored since the last trim. At first it is the limit, because other processes stored ends."""
 
     def __repr__(self) -> str:
         return f"<DurableStore: {self._database.name}, {len(self._known)} runs known>"
@@ -90,7 +94,7 @@ class DurableStore:
 
     async def _store(self, run: SuspendedRun, *, releases: bool) -> None:
         known = self._known.setdefault(run.id, claiming.KnownRun())
-        # A run that is driven is not forgotten in the meantime.
+        # A run that is stored for the first time is being driven. `sweep` would forget it otherwise.
         known.driving = known.driving or known.token is None
         before = known.token
         try:
@@ -100,10 +104,11 @@ class DurableStore:
                 self._known.pop(run.id, None)
             raise
         if known.token != before:
-            return  # claimed again since
+            return  # another request has claimed the run since, and has set this state
         known.token = token
         known.driving = not releases
         known.current = True
+        # The next claim may be of this process. It must find which of these calls were sent from here.
         pending = {call.id for call in run.calls}
         known.sent &= pending
         known.sent |= {call.id for call in run.calls if call.status == "dispatched" and call.executor == "here"}
@@ -128,6 +133,7 @@ class DurableStore:
             try:
                 return await self._execute(lambda: suspending.write_run(write, self._database.process, self._blobs))
             except suspending.MissingCatalogs as missing:
+                # A catalog is large and usually stored already, so it is sealed only if the database asks for it.
                 for digest in missing.hashes:
                     text = run.manifest if digest == write.manifest or run.catalog is None else run.catalog.text()
                     texts[digest] = await self._blobs.seal_large("", digest, "catalog", text.encode(*UTF8))
@@ -136,7 +142,7 @@ class DurableStore:
                 raise
 
     def _forget_token(self, run_id: str, token: int | None) -> None:
-        """Forget a run, unless it was claimed again since."""
+        """Forget a run, unless this process has claimed it again since."""
         if self._token_of(run_id) == token:
             self.forget(run_id)
 
@@ -163,7 +169,8 @@ class DurableStore:
         return self._blobs.seal(run.owner, run.id, "view", view_text(replace(run.view, calls=())))
 
     async def claim(self, run_id: str, owner: str) -> Claim | EndedRun:
-        # Of two simultaneous claims of one owner, the second must fail before the first has its answer.
+        # Two claims of one owner can be in progress at the same time. The second one must fail here: for the database,
+        # it would be a repeated claim of the same process.
         owners = self._claiming.setdefault(run_id, set())
         if owner in owners:
             raise already_observed(run_id)
@@ -178,6 +185,7 @@ class DurableStore:
     async def _claim(self, run_id: str, owner: str) -> Claim | EndedRun:
         known = self._known.get(run_id)
         if known is not None:
+            # For the claim, a call that may be stored as sent was sent. So it must not be sent from here afterwards.
             known.unsure.clear()
         try:
             found = await self._execute(
@@ -200,10 +208,12 @@ class DurableStore:
         if isinstance(found, EndedRun):
             return replace(found, expires=now + found.expires)
         known = self._known.setdefault(run_id, claiming.KnownRun())
+        # The state here is current if no other process has claimed the run between: each claim adds one to the token.
         current = known.current and known.token == found.token - 1
         known.token = found.token
         if found.known and not current:
-            # The run was forgotten in the meantime, so this process needs catalog and output too.
+            # This process has forgotten the run during the claim, so it now needs catalog and output, too. They come
+            # with a second claim.
             known.driving = known.current = False
             return await self._claim(run_id, owner)
         known.driving = True
@@ -231,7 +241,7 @@ class DurableStore:
             run.owner, run.id, "outcome", outcome_text(run.outcome, now=now).encode(*UTF8)
         )
         view = self._sealed_view(run)
-        # The size of all ended runs is summed up only once in a while.
+        # Trimming reads the sizes of all ended runs, so it is done only after some MiB of new ends.
         trims = self._ended_bytes + len(outcome) > ending.MAX_ENDED_BYTES // 16
         try:
             await self._execute(
@@ -247,9 +257,9 @@ class DurableStore:
         driven = {run_id: known.driving for run_id, known in self._known.items()}
         age = self._clock() - self._opened
         expired = set(await self._execute(lambda: ending.expire(self._database.process, self._is_driven, age)))
-        await self._execute(lambda: claiming.let_go(self._database.process, self._is_driven))
-        await self._execute(ending.drop)
-        await self._execute(lambda: ending.trim(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
+        await self._execute(lambda: claiming.release_undriven(self._database.process, self._is_driven))
+        await self._execute(ending.delete_unneeded)
+        await self._execute(lambda: ending.trim_ended(ending.MAX_ENDED, ending.MAX_ENDED_BYTES))
         states: dict[str, str] = {}
         for some in batches([run_id for run_id, driving in driven.items() if not driving]):
             states.update(await self._execute(lambda some=some: listing.states(some)))  # type: ignore[misc]
@@ -259,7 +269,7 @@ class DurableStore:
             known = self._known.get(run_id)
             if driving or state == "waiting" or known is None or known.driving:
                 continue
-            # Another process has dropped the run. The end of a run is reported as news.
+            # The run has ended. If it has expired, the caller must cancel its calls. Other ends are reported as news.
             if state == "expired" or run_id in expired:
                 gone.append(run_id)
             del self._known[run_id]
@@ -273,12 +283,13 @@ class DurableStore:
     async def dispatching(self, run_id: str, call: int) -> bool:
         known = self._known.setdefault(run_id, claiming.KnownRun())
         unsure = call in known.unsure
-        # A later claim must find that the call is in flight here.
+        # Set before the transaction: a claim of this process that comes right after it must find the call in flight.
         sent_before = call in known.sent
         known.sent.add(call)
         try:
             sends = await self._execute(lambda: claiming.dispatching(run_id, call, self._database.process, unsure))
         except BaseException:
+            # The caller does not send the call now, but the database may have recorded it as sent.
             if not sent_before:
                 known.sent.discard(call)
                 known.unsure.add(call)
@@ -291,31 +302,35 @@ class DurableStore:
     async def settle(self, run_id: str, call: int, result: str) -> bool:
         return await self._execute(lambda: claiming.settle(run_id, call, self._database.process, result, self._blobs))
 
-    def holds(self) -> bool:
+    def claims_are_valid(self) -> bool:
         return self._database.is_alive()
 
-    async def news(self) -> str | None:
+    async def next_notification(self) -> str | None:
         run_id = await self._database.next_notification()
         return None if run_id is None else unescaped(run_id)
 
-    async def look(self, run_id: str) -> News:
+    async def news_of(self, run_id: str) -> News:
+        # A claim of this process changes the token in the database before its answer is here. In between, the token
+        # looks like that of another process. So the query is repeated until the claim is over.
         while True:
             known = self._known.get(run_id)
             before = None if known is None else known.token
             try:
-                news = await self._execute(lambda: claiming.look(run_id, self._database.process, known, self._blobs))  # noqa: B023 - it is awaited here
+                news = await self._execute(
+                    lambda: claiming.news_of(run_id, self._database.process, known, self._blobs)  # noqa: B023 - it is awaited here
+                )
             except StoreUnavailable:
                 if known is not None:
-                    known.missed = True
+                    known.missed_news = True
                 raise
             if known is not None:
-                known.missed = False
-            if not news.fenced or not self._has_claimed(run_id, known, before):
+                known.missed_news = False
+            if not news.fenced or not self._may_have_claimed(run_id, known, before):
                 return news
             await anyio.sleep(OWN_CLAIM_SECONDS)
 
-    def _has_claimed(self, run_id: str, known: claiming.KnownRun | None, token: int | None) -> bool:
-        """Return True if this process may have a newer token than `token` by a claim of its own."""
+    def _may_have_claimed(self, run_id: str, known: claiming.KnownRun | None, token: int | None) -> bool:
+        """Return True if a claim of this process may have made a newer token than `token`."""
         now = self._known.get(run_id)
         return run_id in self._claiming or (now is not None and (now is not known or now.token != token))
 
@@ -325,6 +340,7 @@ class DurableStore:
         return await self._execute(lambda: claiming.cancel(run_id, owner, self._database.process, driving))
 
     def forget(self, run_id: str) -> None:
+        # The entry stays, because a later claim needs `sent`. No stored run has the token 0.
         known = self._known.get(run_id)
         if known is not None:
             known.token = 0
@@ -345,7 +361,7 @@ class DurableStore:
         return await self._execute(listing.totals)
 
     async def _execute(self, work: Callable[[], Work[Result]]) -> Result:
-        """Run a piece of work to its end even if the caller is cancelled, so that its change is known here."""
+        """Run a piece of work to its end, even if the caller is cancelled. So this process knows what was changed."""
         with anyio.CancelScope(shield=True):
             result = await self._database.execute(work)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows

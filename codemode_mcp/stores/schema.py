@@ -1,6 +1,7 @@
 """The tables of a store, and their migrations. Pure.
 
-Times are seconds since the epoch. Data of programs and servers is sealed; other columns are what queries need.
+Times are seconds since the epoch. Data of programs and servers is sealed. The other columns are those by which queries
+select rows.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ if TYPE_CHECKING:
     from codemode_mcp.stores.work import Work
 
 _FIRST = (
-    # `kept` is about the time when a run with this catalog was last written. Manifests are stored like catalogs.
+    # Catalogs and manifests. `kept` is the approximate time at which a run with this catalog was last written.
     """CREATE TABLE catalogs (
         hash TEXT PRIMARY KEY,
         kept DOUBLE PRECISION NOT NULL,
         body {blob} NOT NULL
     )""",
-    # `state` is "waiting" until the run has ended. `holder` is the process that has claimed it, and `parker` the one
-    # that suspended it. `token` is the number of claims plus one. The row may be deleted after `expires`. `size` is the
-    # size of the run in bytes, of which `printed` is in `outputs`.
+    # `state` is "waiting" until the run has ended. `holder` is the process that has claimed the run, and `parker` the
+    # process that suspended it. `token` is the number of claims plus one. The row may be deleted after `expires`.
+    # `size` is the size of the run in bytes. `printed` is the part of `size` that is in the table `outputs`.
     """CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         owner TEXT NOT NULL,
@@ -48,21 +49,22 @@ _FIRST = (
     "CREATE INDEX runs_by_state ON runs (state, expires, owner, holder)",
     "CREATE INDEX runs_by_catalog ON runs (catalog)",
     "CREATE INDEX runs_by_manifest ON runs (manifest)",
-    # Suspended runs only; a separate table, so that a claim writes little.
+    # The snapshots of suspended runs. They have a table of their own, so that a claim, which updates the row in `runs`,
+    # does not write the snapshot again.
     """CREATE TABLE snapshots (
         run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
         record {blob},
         snapshot {blob} NOT NULL
     )""",
-    # What they have printed, each piece once: those from the output of number `at` on. So that writing a run down again
-    # takes as long as what is new of it.
+    # The outputs of suspended runs. Each row has the outputs since the previous write of the run, and `at` is the
+    # number of the first of them. So the cost of a write depends on the new outputs only.
     """CREATE TABLE outputs (
         run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
         at BIGINT NOT NULL,
         body {blob} NOT NULL,
         PRIMARY KEY (run, at)
     )""",
-    # Calls whose result was not delivered to the program. `carrier` is the executor.
+    # The calls whose results were not delivered to their programs. `carrier` is the executor.
     """CREATE TABLE calls (
         run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
         id BIGINT NOT NULL,
@@ -79,14 +81,14 @@ _FIRST = (
         name TEXT PRIMARY KEY,
         body {blob} NOT NULL
     )""",
-    # The usage of owners with stored values; `latest` is the number of the newest entry.
+    # One row for each owner with stored values. `latest` is the number of the newest entry.
     """CREATE TABLE keepers (
         owner TEXT NOT NULL PRIMARY KEY,
         size BIGINT NOT NULL,
         latest BIGINT NOT NULL,
         used DOUBLE PRECISION NOT NULL
     )""",
-    # `body` is last, since SQLite reads a row up to the column that is needed.
+    # The stored values. `body` is the last column, because SQLite reads a row only up to the last column that it needs.
     """CREATE TABLE kept (
         owner TEXT NOT NULL,
         name TEXT NOT NULL,
@@ -105,7 +107,7 @@ _FIRST = (
 )
 
 _SECOND = (
-    # `share` names the quota of suspended runs that a run counts for: that of its owner or of an address.
+    # `share` is the owner or the address in whose quota of suspended runs a run counts.
     "ALTER TABLE runs ADD COLUMN share TEXT NOT NULL DEFAULT ''",
     "UPDATE runs SET share = owner",
     "DROP INDEX runs_by_state",
@@ -113,7 +115,7 @@ _SECOND = (
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
-"""Migrations from each version to the next. A released one is never changed."""
+"""Migrations from each version to the next. A released migration is never changed."""
 
 VERSION = len(MIGRATIONS)
 

@@ -1,8 +1,8 @@
-"""Seals of the stored parts of a program, so that damaged, foreign or exchanged ones are never resumed. Pure.
+"""Seals of the stored parts of a program, so that damaged, foreign or exchanged parts are never resumed. Pure.
 
-Each blob is bound to its owner, its run and its field. Without a key, a digest finds damage and mix-ups, but does not
-stop an attacker who can write to the database and compute the digest. With keys, blobs are encrypted and authenticated
-by AES-256-GCM. The first key seals and every key opens, so that keys can be changed.
+Each blob is bound to its owner, its run and its field. Without a key, a digest detects damage and mix-ups. It does not
+stop an attacker who can write to the database, because anyone can compute it. With keys, blobs are encrypted and
+authenticated by AES-256-GCM. The first key seals and every key opens, so that keys can be changed.
 
 Layout, all integers little-endian:
 
@@ -45,7 +45,7 @@ _LEVEL = 1
 _MIN_COMPRESSED = 1024
 """Bytes below which data is not compressed."""
 _PROBE = 4096
-"""Bytes that are compressed as a trial, since snapshots are compressed already."""
+"""Bytes that are compressed as a trial. Snapshots are compressed already, so that nothing is gained for them."""
 
 
 class Refused(ProgramError):
@@ -148,7 +148,7 @@ class Seal:
             raise Refused(f"it needs {length} bytes, more than the limit of {self._max}")
         unpacker = zlib.decompressobj()
         try:
-            # One byte more than expected, so that longer data is noticed without being unpacked.
+            # With one byte more than expected, longer data is detected without unpacking all of it.
             data = unpacker.decompress(body, length + 1)
         except zlib.error:
             raise Refused("it is damaged") from None
@@ -162,7 +162,7 @@ def _changed() -> Refused:
 
 
 def _packed(data: bytes) -> bytes | None:
-    """Compress data, or return None where that saves little."""
+    """Return the compressed data, or None if compression saves little."""
     if len(data) < _MIN_COMPRESSED:
         return None
     probe = data[:_PROBE]
@@ -196,8 +196,8 @@ def _expand(secret: bytes, info: bytes) -> bytes:
 
 
 def _cipher(secret: bytes, binding: bytes) -> AESGCM:
-    # Each binding has its own key: random nonces are safe for 2^32 blobs of one key (NIST SP 800-38D, section 8.3),
-    # which a busy team could reach. The import is late since most users have no key.
+    # Random nonces are safe for 2^32 blobs of one key (NIST SP 800-38D, section 8.3). A busy team could reach that, so
+    # each binding has a key of its own. The import is late, because most users have no key.
     from cryptography.hazmat.primitives.ciphers import aead
 
     return aead.AESGCM(_expand(secret, b"key:" + binding))

@@ -1,4 +1,15 @@
-"""SQLite as a `Database`: one file that the processes of one user share."""
+"""SQLite as a `Database`: one file that the processes of one user share.
+
+- The file is in WAL mode: readers do not wait for a writer, and one process at a time writes.
+- A transaction begins as a reader. Work that turns out to write is started again with the write lock. SQLite could
+  upgrade a reader, but refuses that immediately (SQLITE_BUSY_SNAPSHOT) if another process has written meanwhile.
+- SQLite has no notifications. So a notification is a row of the table `news`, and each process polls
+  `PRAGMA data_version`, which only reads shared memory. It changes with each commit of another connection.
+- SQLite opens the file by its path. If the path leads to another file later, changes would go to a file that no other
+  process uses. So each transaction checks the file first.
+
+The module is long because one object owns both threads, both connections and the lock file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +44,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 BUSY_SECONDS = 10.0
-"""Seconds for which other processes may lock the database."""
+"""Seconds that a piece of work waits for a lock of other processes. The time in our own queue counts, too."""
 
 OPENING_PAUSE = 0.02
 """Seconds between two attempts to open the database while other processes open it."""
@@ -48,15 +59,16 @@ MAX_NOTIFICATIONS = 1000
 """Maximum number of notifications kept for processes that have not read them yet."""
 
 WAL_BYTES = 32 * 1024 * 1024
-"""Bytes to which the write-ahead log shrinks again after it had to grow."""
+"""Bytes to which the write-ahead log is cut after it has grown."""
 
 PAGE_BYTES = 4096
 
 SHRINK_EVERY = 256
-"""Transactions between two checks whether much of the file is unused."""
+"""Transactions between two checks for unused pages."""
 
 SHRINK_PAGES = 2000
-"""Unused pages that are given back to the disk in one step. Nothing is done below that, or below a quarter of all."""
+"""Unused pages that are given back to the disk in one step. It happens only if there are so many, and only if they are
+a quarter of all pages."""
 
 
 @asynccontextmanager
@@ -71,10 +83,10 @@ async def open_sqlite(
     """Open the database in a file for the duration of the context. File and folder are created when missing.
 
     Args:
-        wall: seconds since the epoch; read once, since setting the clock later must not expire what is stored.
-        monotonic: seconds that pass from then on.
-        synchronous: whether a commit outlives a loss of power.
-        max_pages: pages of `PAGE_BYTES` that the file may grow to.
+        wall: seconds since the epoch. It is read once, so that no run expires because the clock is set later.
+        monotonic: monotonic seconds, for the time that passes from then on.
+        synchronous: True if a commit must survive a loss of power.
+        max_pages: maximum size of the file in pages of `PAGE_BYTES`.
 
     Raises:
         StoreUnavailable: the file cannot be used; the message says what to do.
@@ -90,10 +102,10 @@ async def open_sqlite(
 
 
 class SqliteDatabase:
-    """A `Database` in one file, with a lock file in the folder `<path>.d` for each process that has it open.
+    """A `Database` in one file. The folder `<path>.d` has a lock file for each process that has the database open.
 
-    One thread does all transactions, so that the event loop never waits for the disk. A second one reads
-    notifications, so that they arrive while a transaction waits for a lock.
+    One thread does all transactions, so that the event loop never waits for the disk. A second thread reads
+    notifications, so that they arrive even while a transaction waits for a lock.
     """
 
     blob = "BLOB"
@@ -135,6 +147,7 @@ class SqliteDatabase:
                 if self._has_changed():
                     await self._run(self._read_notifications, self._listener)
             except StoreUnavailable:
+                # Notifications may have come and gone meanwhile, so the caller has to check all runs.
                 self._data_version = -1
                 await anyio.sleep(1)
                 self._notifications.append(None)
@@ -148,7 +161,7 @@ class SqliteDatabase:
             future = (thread or self._thread).submit(function)
         except RuntimeError:
             raise self._closed() from None
-        # Work that has begun runs to its end, and its caller waits for it.
+        # Work in a thread cannot be stopped. A cancelled caller waits for its end, and so learns what was changed.
         with anyio.CancelScope(shield=True):
             result = await asyncio.wrap_future(future)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows
@@ -180,14 +193,14 @@ class SqliteDatabase:
                     self._writer = connection = self._connected(synchronous, max_pages)
                     break
                 except sqlite3.OperationalError as error:
-                    # SQLite ignores its timeout while other processes open or close the file.
+                    # SQLite does not apply its timeout while other processes open or close the file.
                     busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
                     if not busy or time.monotonic() > until:
                         raise
                 time.sleep(OPENING_PAUSE)
         self._file_id = (status.st_dev, status.st_ino)
         if not has_open(status):
-            # SQLite opened the path at a moment when it led to another file.
+            # SQLite has opened another file: the file or a folder above it was exchanged after the check.
             raise self._moved()
         self._execute(lambda: _create_tables(self.name))
         with self._mapping_errors():
@@ -219,6 +232,7 @@ class SqliteDatabase:
             with suppress(sqlite3.Error):
                 self._writer.close()
             self._writer = None
+        # In the thread that reads, so that no read is in progress.
         self._listener.submit(self._close_reader).result()
         if self._lock is not None:
             self._lock.release()
@@ -231,10 +245,10 @@ class SqliteDatabase:
             self._reader = None
 
     def _execute(self, work: Callable[[], Work[Result]], waited: float = 0.0) -> Result:
-        """Run a piece of work. Reads do not wait for writers; work that turns out to write starts again.
+        """Run a piece of work. It reads without waiting for writers. Work that turns out to write is started again.
 
         Args:
-            waited: seconds that the work was queued. They count against `BUSY_SECONDS`, since the work before it may
+            waited: seconds that the work was queued. They count against `BUSY_SECONDS`, because the work before it may
                 have waited for the same lock.
         """
         with self._mapping_errors():
@@ -242,12 +256,14 @@ class SqliteDatabase:
             self._set_busy_seconds(BUSY_SECONDS - waited)
             try:
                 return self._transaction(work, writes=False)
-            except _Writes:
+            except _NeedsWriteLock:
                 result = self._transaction(work, writes=True)
         self._shrink()
         return result
 
     def _set_busy_seconds(self, seconds: float) -> None:
+        # Work that was hardly queued gets the whole time, so that the statement below is rarely needed. Work that was
+        # queued too long gets a short time, in which it runs if nothing is locked.
         seconds = BUSY_SECONDS if seconds > BUSY_SECONDS * 0.9 else max(seconds, BUSY_SECONDS * 0.02)
         if seconds != self._busy_seconds and self._writer is not None:
             self._busy_seconds = seconds
@@ -259,7 +275,7 @@ class SqliteDatabase:
         connection = self._writer
         if self._transactions % SHRINK_EVERY or connection is None:
             return
-        # The transaction is committed; the next one reports an error that lasts.
+        # The transaction before is committed, so it must not fail here. If the error lasts, the next one reports it.
         with suppress(sqlite3.Error):
             unused, pages = (
                 connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count")
@@ -270,7 +286,7 @@ class SqliteDatabase:
 
     def _transaction(self, work: Callable[[], Work[Result]], *, writes: bool) -> Result:
         connection = self._writer
-        if connection is None:  # closed while this waited for its turn
+        if connection is None:  # closed while this work was queued
             raise self._closed()
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         running = work()
@@ -283,10 +299,11 @@ class SqliteDatabase:
                     connection.execute("COMMIT")
                     result: Result = end.value
                     return result
-                if not writes and _writes(request):
-                    raise _Writes
+                if not writes and _needs_write_lock(request):
+                    raise _NeedsWriteLock
                 answer = self._answer(connection, request)
         finally:
+            # No transaction may stay open, because it would keep its lock.
             running.close()
             if connection.in_transaction:
                 with suppress(sqlite3.Error):
@@ -301,9 +318,11 @@ class SqliteDatabase:
                 assert self._lock is not None
                 return self._lock.alive(processes)
             case Now():
+                # Not the wall clock of now: see `open_sqlite`.
                 return self._epoch + self._monotonic()
             case Notify(run):
                 cursor = connection.execute("INSERT INTO news (process, run) VALUES (?, ?)", (self.process, run))
+                # A process that has not read a deleted row finds a gap in the numbers; see `_read_notifications`.
                 oldest = (cursor.lastrowid or 0) - MAX_NOTIFICATIONS
                 connection.execute("DELETE FROM news WHERE id <= ?", (oldest,))
                 return None
@@ -328,19 +347,21 @@ class SqliteDatabase:
                 if self._writer is None:
                     raise self._closed()
                 self._check_file()
+                # `_has_changed` uses the connection in the event loop, while this thread does not.
                 self._reader = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+            # Read before the rows: a commit in between then counts as a change at the next check.
             version = self._version(self._reader)
             query = "SELECT id, process, run FROM news WHERE id > ? ORDER BY id"
             for number, process, run in self._reader.execute(query, (self._last_read,)).fetchall():
                 if number != self._last_read + 1:
-                    self._notifications.append(None)
+                    self._notifications.append(None)  # rows were deleted before they were read here
                 self._last_read = number
                 if process != self.process:
                     self._notifications.append(run)
             self._data_version = version
 
     def _check_file(self) -> None:
-        """Raise `StoreUnavailable` if the path leads to another file by now: changes would be lost."""
+        """Raise `StoreUnavailable` if the path no longer leads to the open file. Changes would be lost."""
         try:
             status = os.stat(self._path)
         except OSError:
@@ -372,11 +393,11 @@ class SqliteDatabase:
             log.warning("the store %s: %s", self.name, error)
 
 
-class _Writes(Exception):
-    """Raised by a transaction begun for reading that turns out to write."""
+class _NeedsWriteLock(Exception):
+    """Raised in a transaction that began as a reader, for a request that writes or locks."""
 
 
-def _writes(request: Request) -> bool:
+def _needs_write_lock(request: Request) -> bool:
     match request:
         case Query(sql, locks=locks):
             return locks or not sql.startswith("SELECT")
@@ -386,6 +407,7 @@ def _writes(request: Request) -> bool:
 
 def _create_tables(name: str) -> Work[None]:
     yield from migrate(name, SqliteDatabase.blob)
+    # AUTOINCREMENT gives every number once, so that a gap in the numbers shows that rows were deleted.
     yield Query(
         "CREATE TABLE IF NOT EXISTS news "
         "(id INTEGER PRIMARY KEY AUTOINCREMENT, process TEXT NOT NULL, run TEXT NOT NULL)"

@@ -24,7 +24,7 @@ def make_private_file(path: Path) -> os.stat_result:
         StoreUnavailable: the file is exposed to other users, or is not a regular file.
     """
     make_private_folder(path.parent)
-    # SQLite opens the file by its path, so no other user may be able to replace it in between.
+    # SQLite will open the file by its path. So no other user may be able to replace the file before that.
     why = exposure(path.parent)
     if why is not None:
         raise StoreUnavailable(
@@ -32,7 +32,8 @@ def make_private_file(path: Path) -> os.stat_result:
             at=f" {path} ({why})",
         )
     try:
-        # An existing file is not opened: closing it would release the locks of this process on it (POSIX).
+        # An existing file is not opened here. POSIX releases all locks of a process on a file when the process closes
+        # any descriptor of it, and SQLite may have locked the file.
         status = os.lstat(path)
     except FileNotFoundError:
         with suppress(FileExistsError):
@@ -43,7 +44,7 @@ def make_private_file(path: Path) -> os.stat_result:
 
 
 def has_open(status: os.stat_result) -> bool:
-    """Return True if this process has a file open, or if the system does not tell."""
+    """Return True if this process has a file open, or if that cannot be found out on this system."""
     folder = {"linux": "/proc/self/fd", "darwin": "/dev/fd"}.get(sys.platform)
     try:
         descriptors = [int(name) for name in os.listdir(folder)] if folder else None

@@ -1,4 +1,8 @@
-"""Writes of suspended and checkpointed runs: snapshot, calls and catalog. Pure."""
+"""Writes of suspended and checkpointed runs: snapshot, calls and catalog. Pure.
+
+All parts are written in one transaction, so that a stored run is of one moment. The answer of the database can be lost.
+Then the caller repeats the write, and each step accepts what the first attempt has stored.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ class RunWrite:
         left: seconds until the run expires.
         age: seconds since it was suspended.
         manifest: the name of its manifest.
-        texts: sealed catalogs by name, for those that were missing.
+        texts: the sealed catalogs that were missing in the database, by name.
     """
 
     run: SuspendedRun
@@ -57,7 +61,7 @@ class RunWrite:
 
 
 class MissingCatalogs(Exception):
-    """Raised for catalogs that are not stored, and have to be stored with the run."""
+    """Error for catalogs that are not stored. The caller adds their texts and repeats the write."""
 
     def __init__(self, hashes: tuple[str, ...]) -> None:
         super().__init__(hashes)
@@ -75,7 +79,8 @@ def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
     run_id, owner = escaped(run.id), escaped(run.owner)
     now: float = yield Now()
     rows = yield Query("SELECT state, token FROM runs WHERE id = ?", (run_id,), locks=True)
-    # A run that is new to this process belongs to no other. It exists already if the answer to this was lost.
+    # A run without a token was begun by this process, and gets the token 1. If its row exists, an earlier attempt has
+    # stored it.
     token = write.token if write.token is not None else 1
     if rows:
         if tuple(rows[0]) != ("waiting", token):
@@ -90,7 +95,7 @@ def write_run(write: RunWrite, process: str, blobs: Blobs) -> Work[int]:
     sealed = write.sealed
     added = 0 if sealed.printed is None else len(sealed.printed)
     if rows and added:
-        # The output is stored already if the answer to this was lost. It may have grown since.
+        # The row exists if an earlier attempt has stored it. The program may have printed more since.
         before = yield Query("SELECT LENGTH(body) FROM outputs WHERE run = ? AND at = ?", (run_id, run.printed_from))
         added -= before[0][0] if before else 0
     row: dict[str, object] = {
@@ -152,7 +157,8 @@ def _write_calls(run: SuspendedRun, process: str, known: bool, blobs: Blobs) -> 
                 (run_id, each.id, escaped(each.tool), each.status, int(each.repeatable), process, body, result),
             )
             continue
-        # The stored state of a call only moves forward: others write its end, and this process before it sends it.
+        # The stored state of a call only moves forward. It may be ahead of the state here: other executors store the
+        # ends of their calls, and this process stores that it sends a call before it does so.
         status, executor = found[each.id]
         if each.result is not None and status != "settled":
             result = _sealed_result(run, each.id, each.result, blobs)
@@ -168,7 +174,7 @@ def _sealed_result(run: SuspendedRun, call: int, result: str, blobs: Blobs) -> b
 
 
 def _check_room(share: str, settings: CodeModeSettings, now: float) -> Work[None]:
-    # One process at a time, since each insertion changes the number.
+    # The lock lets only one process at a time count and insert. Otherwise two could take the last place.
     yield Query("SELECT version FROM schema_version", locks=True)
     rows = yield Query(
         "SELECT COUNT(*) FROM runs WHERE state = 'waiting' AND (expires > ? OR holder IS NOT NULL)", (now,)
@@ -183,16 +189,18 @@ def _check_room(share: str, settings: CodeModeSettings, now: float) -> Work[None
 
 
 def _store_catalogs(hashes: tuple[str, ...], texts: Mapping[str, bytes], now: float) -> Work[None]:
-    """Store catalogs that are missing.
+    """Store the catalogs that are missing in the database.
 
     Raises:
-        MissingCatalogs: some are neither stored nor among `texts`.
+        MissingCatalogs: some catalogs are neither stored nor in `texts`.
     """
     rows = yield Query(f"SELECT hash, kept FROM catalogs WHERE hash IN ({placeholders(hashes)})", hashes)
     kept = dict(rows)
     for digest in hashes:
-        # The time is updated long before a sweep would delete the catalog as unused.
+        # A sweep deletes unused catalogs after `CATALOG_SECONDS`. The time is updated early enough, but not in every
+        # write, because that would lock the catalog for all runs that use it.
         if digest in kept and kept[digest] < now - CATALOG_SECONDS / 6:
+            # A sweep may have deleted the catalog since the query above.
             still = yield Query("SELECT hash FROM catalogs WHERE hash = ?", (digest,), locks=True)
             if still:
                 yield Query("UPDATE catalogs SET kept = ? WHERE hash = ?", (now, digest))

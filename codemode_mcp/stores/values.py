@@ -1,7 +1,10 @@
 """Values of `store` and `load`, and results too large to show, in a database that outlives the process.
 
-Limits and messages are those of `runs.values`. Keys, values and results are sealed; an entry is found by a digest of
-its key.
+Limits and messages are those of `runs.values`. Keys, values and results are sealed. Entries are found by a digest of
+their keys.
+
+The row of an owner in `keepers` is the lock for all entries of the owner: a writer locks it first, and updates the
+owner's total size in the same transaction.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ Result = TypeVar("Result")
 DAY = 86_400.0
 
 RESULT_DAYS = 7
-"""Days without a load after which results are deleted."""
+"""Days without a `load` after which results are deleted."""
 
 STORED_DAYS = 90
 """Days without use after which values of programs are deleted."""
@@ -52,16 +55,16 @@ MAX_OWNERS = 10_000
 """Maximum number of owners with values in one database."""
 
 FULL_OWNERS = 64
-"""Number of full shares that all owners together may use."""
+"""Maximum size of all values together, as a multiple of the limit of one owner."""
 
-SWEPT_OWNERS = 20
+MAX_SWEPT_OWNERS = 20
 """Maximum number of owners whose entries of a kind one sweep checks."""
 
-SWEPT = 50
-"""Maximum number of entries of one owner that it deletes."""
+MAX_SWEPT = 50
+"""Maximum number of entries of one owner that one sweep deletes."""
 
 LARGE = 100_000
-"""Characters above which texts are sealed and opened in a thread."""
+"""Texts with more characters are sealed and opened in a thread."""
 
 _RESULT: Final = "result"
 _STORED: Final = "stored"
@@ -172,7 +175,7 @@ class _Body:
 
 @dataclass(slots=True)
 class _Usage:
-    """The row of an owner's usage, locked against changes by other processes.
+    """The row of an owner in `keepers`, locked against changes by other processes.
 
     Attributes:
         size: total size of the owner's values.
@@ -239,7 +242,7 @@ def _sweep() -> Work[None]:
     for kind, days in ((_RESULT, RESULT_DAYS), (_STORED, STORED_DAYS)):
         until = now - days * DAY
         owners = yield Query(
-            "SELECT DISTINCT owner FROM kept WHERE kind = ? AND used <= ? LIMIT ?", (kind, until, SWEPT_OWNERS)
+            "SELECT DISTINCT owner FROM kept WHERE kind = ? AND used <= ? LIMIT ?", (kind, until, MAX_SWEPT_OWNERS)
         )
         for (owner,) in owners:
             usage = yield from _find_usage(owner)
@@ -247,7 +250,7 @@ def _sweep() -> Work[None]:
                 continue
             rows = yield Query(
                 "SELECT name, size FROM kept WHERE owner = ? AND kind = ? AND used <= ? ORDER BY number LIMIT ?",
-                (owner, kind, until, SWEPT),
+                (owner, kind, until, MAX_SWEPT),
             )
             for name, size in rows:
                 yield from _delete(usage, name, size)
@@ -260,6 +263,7 @@ def _find_usage(owner: str) -> Work[_Usage | None]:
 
 
 def _lock_usage(owner: str, now: float) -> Work[_Usage]:
+    # Another process may delete the row between the insertion and the lock, if the owner has no values left.
     while (usage := (yield from _find_usage(owner))) is None:
         yield Query(
             "INSERT INTO keepers (owner, size, latest, used) VALUES (?, 0, 0, ?) ON CONFLICT (owner) DO NOTHING",
@@ -269,7 +273,7 @@ def _lock_usage(owner: str, now: float) -> Work[_Usage]:
 
 
 def _insert(usage: _Usage, entry: _Entry, now: float, limit: int) -> Work[bool]:
-    """Store an entry if there is room for it, and return whether there was."""
+    """Store an entry if there is room for it. Return True if there was."""
     rows = yield Query("SELECT number, size FROM kept WHERE owner = ? AND name = ?", (usage.owner, entry.name))
     number, freed = rows[0] if rows else (usage.latest + 1, 0)
     needed = entry.size - freed
@@ -287,7 +291,7 @@ def _insert(usage: _Usage, entry: _Entry, now: float, limit: int) -> Work[bool]:
 
 
 def _make_room(usage: _Usage, needed: int, limit: int) -> Work[bool]:
-    """Delete the oldest results if that makes enough room, and return whether there is enough."""
+    """Delete the oldest results if that makes enough room. Return True if there is enough."""
     over = usage.size + needed - limit
     if needed <= 0 or over <= 0:
         return True
@@ -328,7 +332,7 @@ def _write_and_trim(usage: _Usage, now: float, limit: int) -> Work[None]:
         if not rows:
             return
         [(oldest, size)] = rows
-        # In this order, since a writer locks the row in `keepers` first.
+        # The row in `keepers` first, as every writer does. Two processes would wait for each other otherwise.
         yield Query("DELETE FROM keepers WHERE owner = ?", (oldest,))
         yield Query("DELETE FROM kept WHERE owner = ?", (oldest,))
         owners -= 1
@@ -336,7 +340,7 @@ def _write_and_trim(usage: _Usage, now: float, limit: int) -> Work[None]:
 
 
 def _load(owner: str, name: str, now: float) -> Work[_Body | None]:
-    """Return a stored value. Its use is recorded once a day; otherwise this only reads."""
+    """Return a stored value; None if there is none. Its use is recorded once a day, so that most loads only read."""
     rows = yield Query("SELECT body, characters, used FROM kept WHERE owner = ? AND name = ?", (owner, name))
     if not rows:
         return None
@@ -348,7 +352,10 @@ def _load(owner: str, name: str, now: float) -> Work[_Body | None]:
 
 
 def _name(key: str) -> str:
-    """Return the digest of a key, under which it is stored. Not every database takes keys of any length and text."""
+    """Return the digest of a key, under which its value is stored.
+
+    A key itself may be longer than an index entry of a database can be, and has text that must be sealed.
+    """
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

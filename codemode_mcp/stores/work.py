@@ -1,8 +1,8 @@
 """Work of a store for a database, apart from the driver. Pure.
 
 A piece of work is a generator: it yields requests, receives their answers, and returns its result. A `Database` runs
-all of one in one transaction, and again from its beginning when two transactions conflict. Work therefore has no
-effect except through its requests. Its SQL is valid in both SQLite and PostgreSQL.
+each piece of work in one transaction. If two transactions conflict, it runs the work again from the beginning. So work
+must have no effects except through its requests. Its SQL is valid in both SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Query:
     Attributes:
         sql: one statement; `?` for each of `values`. Times are seconds since the epoch, flags 0 and 1.
         values: `str`, `int`, `float`, `bytes` or None each.
-        locks: whether other processes may not change the rows until the work ends. SQLite locks everything.
+        locks: True to lock the rows: no other process can change them until the work ends. SQLite locks the whole
+            database.
     """
 
     sql: str
@@ -34,21 +35,28 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """A request for the living ones among these processes (ids of `Database.process`), answered with a set."""
+    """A request for those of these processes that are alive, answered with a set.
+
+    Attributes:
+        processes: ids as in `Database.process`.
+    """
 
     processes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """A request to notify all other processes of a run when the work is committed, answered with None."""
+    """A request to notify all other processes that a run has changed, answered with None.
+
+    The notification is sent when the work is committed.
+    """
 
     run: str
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """A request for the time in seconds since the epoch, by the clock that all processes share."""
+    """A request for the time in seconds since the epoch. In PostgreSQL, it is the time of the server's clock."""
 
 
 def insert(table: str, row: Mapping[str, Any]) -> Query:
@@ -66,9 +74,9 @@ class Database(Protocol):
     """One database that several processes share.
 
     Attributes:
-        process: the id of this process, different each time that a database is opened.
+        process: the id of this process. Each time that a database is opened, it is another one.
         name: a path, or host and database, for messages; without secrets.
-        blob: the type of bytes in its SQL.
+        blob: the name of the type of bytes in its SQL.
     """
 
     process: str
@@ -84,12 +92,15 @@ class Database(Protocol):
         ...
 
     def is_alive(self) -> bool:
-        """Return True if all other processes still take this one for alive.
+        """Return True if all other processes still consider this one alive.
 
-        Called right before something that only one process may do.
+        This is checked right before anything that only one process may do.
         """
         ...
 
     async def next_notification(self) -> str | None:
-        """Wait for the next run that another process has changed; None if notifications may have been lost."""
+        """Wait until another process has changed a run, and return the id of the run.
+
+        Return None if notifications may have been lost.
+        """
         ...

@@ -473,7 +473,7 @@ class Campaign:
 
     async def _refused(self, run: _Run | None, run_id: str, got: dict[str, Any]) -> None:
         message = got["message"]
-        for known in ("is being waited for already", "was taken over by another process", "shutting down"):
+        for known in ("another request is waiting for run", "was taken over by another process", "shutting down"):
             if known in message:
                 self.figures.ends[f"refused: {known}"] += 1
                 await asyncio.sleep(0.02)

@@ -253,7 +253,7 @@ async def test_the_death_of_a_replica_ends_no_program(tmp_path: Path, postgres: 
             await until(lambda: postgres.sql(f"SELECT 1 FROM {schema}.runs WHERE holder IS NOT NULL"))
             dying.process.kill()
         refused = await ask(front, "wait", runId=suspended["runId"])
-        assert "being waited for" in refused["error"], "others learn only later that its process is dead"
+        assert "another request is waiting" in refused["error"], "others learn only later that its process is dead"
         # As if the seconds were over for which a process is taken for alive.
         dead = f"process = (SELECT holder FROM {schema}.runs WHERE holder IS NOT NULL)"
         postgres.sql(f"UPDATE {schema}.processes SET expires = 0 WHERE {dead}")

@@ -149,7 +149,7 @@ async def test_the_second_of_two_waits_is_refused(session: Session, name: str) -
         group.start_soon(wait)
     refused = [answer for answer in answers if answer.status == "failed"]
     assert [answer.code for answer in refused] == ["invalid_input"]
-    assert "waited for already" in refused[0].error
+    assert "another request is waiting" in refused[0].error
     await release(session, name)
     assert (await session.finish(await session.wait(suspended.run_id))).value == f"{name} is done"
 
@@ -173,7 +173,7 @@ async def test_cancelling_wait_only_lets_go(session: Session, log: Path, name: s
     await release(session, name)
     # The server may still be letting go of the first one.
     answer = await session.wait(suspended.run_id)
-    while answer.status == "failed" and "waited for already" in answer.error:
+    while answer.status == "failed" and "another request is waiting" in answer.error:
         answer = await session.wait(suspended.run_id)
     assert (await session.finish(answer)).value == f"{name} is done"
     assert f"cancelled {name}" not in events(log)

@@ -129,7 +129,7 @@ async def test_a_second_wait_is_refused_while_the_first_is_open(engine: Engine) 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
-            with pytest.raises(ProgramError, match="being waited for already"):
+            with pytest.raises(ProgramError, match="another request is waiting"):
                 await it.observe(suspended.run_id)
             slow.release.set()
         assert ended[0].value == "done"

@@ -130,19 +130,19 @@ async def test_a_process_that_has_suspended_a_run_hears_that_another_resumes_it(
     await first.store.suspend(suspended(first))
     await claimed(second)
     with anyio.fail_after(10):
-        assert await first.store.news() in ("run_a", None)
-    assert (await first.store.look("run_a")).fenced
+        assert await first.store.next_notification() in ("run_a", None)
+    assert (await first.store.news_of("run_a")).fenced
 
 
 async def test_one_at_a_time_resumes_a_run(shared: SharedDatabase) -> None:
     first, second = await shared.process(), await shared.process()
     await first.store.suspend(suspended(first))
     await claimed(second)
-    assert "being waited for already" in await refusal(first)
-    assert "being waited for already" in await refusal(second)
+    assert "another request is waiting" in await refusal(first)
+    assert "another request is waiting" in await refusal(second)
     await second.store.suspend(suspended(second))
     await claimed(first)
-    assert "being waited for already" in await refusal(second)
+    assert "another request is waiting" in await refusal(second)
 
 
 async def test_of_many_who_want_a_run_together_one_gets_it(shared: SharedDatabase) -> None:
@@ -199,7 +199,7 @@ async def test_a_process_that_claims_a_run_before_its_suspension_was_heard_of_re
 
     process.store._database = Late()  # type: ignore[assignment]
     await process.store.suspend(suspended(process))
-    assert "being waited for already" in await refusal(process)
+    assert "another request is waiting" in await refusal(process)
 
 
 async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDatabase) -> None:
@@ -230,8 +230,8 @@ async def test_a_run_of_a_dead_process_is_resumed_from_its_last_checkpoint(share
     await first.store.suspend(suspended(first))
     await claimed(first)
     await first.store.checkpoint(suspended(first, snapshot=b"later"))
-    assert "being waited for already" in await refusal(first)
-    assert "being waited for already" in await refusal(second)
+    assert "another request is waiting" in await refusal(first)
+    assert "another request is waiting" in await refusal(second)
     await shared.kill(first)
     claim = await claimed(second)
     assert (claim.run.snapshot, claim.current) == (b"later", False)
@@ -253,8 +253,8 @@ async def test_a_process_that_was_taken_for_dead_changes_nothing_any_more(shared
     await first.store.release("run_a", ME)
     assert await first.store.dispatching("run_a", 1) is False
     assert await first.store.settle("run_a", 1, "of the dead") is False
-    assert (await first.store.look("run_a")).fenced
-    assert "being waited for already" in await refusal(first)
+    assert (await first.store.news_of("run_a")).fenced
+    assert "another request is waiting" in await refusal(first)
     assert await second.store.dispatching("run_a", 1) is True
     await second.store.suspend(suspended(second, "run_a", ONCE, snapshot=b"mine"))
     third = await shared.process()
@@ -271,7 +271,7 @@ async def test_a_run_that_a_process_has_lost_is_not_stored_again_when_it_is_gone
     assert await shared.rows("SELECT * FROM runs") == []
     with pytest.raises(Fenced):
         await first.store.suspend(suspended(first))
-    assert await first.store.look("run_a") == News(fenced=True, ended="expired")
+    assert await first.store.news_of("run_a") == News(fenced=True, ended="expired")
 
 
 async def test_a_process_takes_back_what_it_has_claimed_but_resumes_no_more(shared: SharedDatabase) -> None:
@@ -407,23 +407,23 @@ async def test_an_end_reaches_the_process_that_continues(shared: SharedDatabase)
     await first.store.dispatching("run_a", 1)
     claim = await claimed(second)
     assert (claim.run.calls[0].status, claim.run.calls[0].executor) == ("dispatched", "elsewhere")
-    assert await second.store.look("run_a") == News()
+    assert await second.store.news_of("run_a") == News()
     assert await second.store.settle("run_a", 1, "not its own") is False
     heard: list[str | None] = []
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
 
             async def listen() -> None:
-                heard.append(await second.store.news())
+                heard.append(await second.store.next_notification())
 
             group.start_soon(listen)
             await anyio.wait_all_tasks_blocked()
             assert await first.store.settle("run_a", 1, "42") is True
     assert heard == ["run_a"]
-    news = await second.store.look("run_a")
+    news = await second.store.news_of("run_a")
     assert [(call.id, call.status, call.result) for call in news.calls] == [(1, "settled", "42")]
     assert (news.fenced, news.ended, news.cancelled) == (False, None, False)
-    assert (await first.store.look("run_a")).fenced
+    assert (await first.store.news_of("run_a")).fenced
 
 
 async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
@@ -442,7 +442,7 @@ async def test_a_claim_of_this_process_is_not_taken_for_that_of_another(
         return result
 
     async def look() -> None:
-        found.append(await process.store.look("run_a"))
+        found.append(await process.store.news_of("run_a"))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
@@ -509,7 +509,7 @@ async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_ha
         calls = (await claimed(second)).run.calls
         assert [call.executor for call in calls] == ["elsewhere", "elsewhere", "here"]
         await shared.kill(first)
-        calls = (await second.store.look("run_a")).calls
+        calls = (await second.store.news_of("run_a")).calls
         assert [(call.id, call.status, call.executor) for call in calls] == [
             (1, "dispatched", "here"),
             (2, "queued", "here"),
@@ -532,7 +532,7 @@ async def test_a_call_that_is_in_flight_here_is_not_given_up(shared: SharedDatab
     process.store.forget("run_a")
     assert [(call.status, call.executor) for call in (await claimed(process)).run.calls] == [("dispatched", "here")] * 2
     await process.store.settle("run_a", 1, "42")
-    assert [call.result for call in (await process.store.look("run_a")).calls] == ["42"]
+    assert [call.result for call in (await process.store.news_of("run_a")).calls] == ["42"]
 
 
 async def test_what_was_taken_over_by_a_claim_whose_answer_was_lost_is_still_given_up(shared: SharedDatabase) -> None:
@@ -597,11 +597,11 @@ async def test_a_process_that_carries_calls_of_a_run_hears_of_its_end(shared: Sh
     await first.store.dispatching("run_a", 1)
     await claimed(second)
     with anyio.fail_after(10):
-        assert await first.store.news() in ("run_a", None)
+        assert await first.store.next_notification() in ("run_a", None)
         await second.store.end(ended(second))
-        while (await first.store.look("run_a")).ended is None:
-            await first.store.news()
-    assert (await first.store.look("run_a")).ended == "completed"
+        while (await first.store.news_of("run_a")).ended is None:
+            await first.store.next_notification()
+    assert (await first.store.news_of("run_a")).ended == "completed"
     assert await first.store.settle("run_a", 1, "42") is False
 
 
@@ -627,8 +627,8 @@ async def test_a_process_that_resumes_a_run_hears_that_it_shall_end(shared: Shar
     await claimed(first)
     assert await second.store.cancel("run_a", ME) is True
     with anyio.fail_after(10):
-        assert await first.store.news() in ("run_a", None)
-    assert (await first.store.look("run_a")).cancelled
+        assert await first.store.next_notification() in ("run_a", None)
+    assert (await first.store.news_of("run_a")).cancelled
     await shared.kill(first)
     assert await second.store.cancel("run_a", ME) is False
     assert await second.store.cancel("run_b", ME) is False
@@ -648,7 +648,7 @@ async def test_runs_past_their_time_are_dropped_and_known_for_a_day(shared: Shar
     assert await second.store.sweep() == []
     assert sorted(await first.store.sweep()) == ["run_a", "run_b"]
     assert await first.store.sweep() == []
-    assert (await first.store.look("run_a")).ended == "expired"
+    assert (await first.store.news_of("run_a")).ended == "expired"
     assert await shared.rows("SELECT COUNT(*) FROM snapshots") == [(0,)]
     assert await shared.rows("SELECT COUNT(*) FROM calls") == [(0,)]
     assert "suspended for more than 900 s" in await refusal(second)

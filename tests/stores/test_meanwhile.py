@@ -82,7 +82,7 @@ async def test_a_process_that_loses_a_run_while_it_looks_takes_no_calls_of_the_d
         "INSERT INTO calls (run, id, tool, status, repeatable, carrier) "
         "VALUES ('run_a', 7, 'mcp:a:b', 'dispatched', 1, 'a dead one')"
     )
-    work = claiming.look("run_a", ME, claiming.KnownRun(token=1, driving=True), Blobs(Seal()))
+    work = claiming.news_of("run_a", ME, claiming.KnownRun(token=1, driving=True), Blobs(Seal()))
     news = await with_change(database, work, "UPDATE runs SET holder = 'another', token = 2")
     assert news == News(fenced=True)
     assert database.connection.execute("SELECT carrier FROM calls").fetchall() == [("a dead one",)]

@@ -17,7 +17,7 @@ import pytest
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.settings import CodeModeSettings, StoreSettings
 from codemode_mcp.stores import opening
-from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, unusable
+from codemode_mcp.stores.opening import ReopenedDatabase, kind_of_mount, name_of, open_store, why_unusable
 from codemode_mcp.stores.work import Now
 
 if TYPE_CHECKING:
@@ -210,10 +210,10 @@ async def test_where_the_folder_cannot_be_used_it_is_memory_and_said_once(
 @pytest.mark.skipif(sys.platform == "win32" or not hasattr(os, "getuid"), reason="modes of POSIX")
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)
-    assert unusable(tmp_path) == f"{tmp_path} can be written by others"
-    assert unusable(tmp_path / "below") == f"{tmp_path} can be written by others"
+    assert why_unusable(tmp_path) == f"{tmp_path} can be written by others"
+    assert why_unusable(tmp_path / "below") == f"{tmp_path} can be written by others"
     tmp_path.chmod(0o755)
-    assert unusable(tmp_path) is None
+    assert why_unusable(tmp_path) is None
 
 
 def test_a_folder_that_cannot_be_written_is_used_all_the_same_where_there_is_a_file_already(
@@ -222,9 +222,9 @@ def test_a_folder_that_cannot_be_written_is_used_all_the_same_where_there_is_a_f
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert unusable(folder) == f"{folder} cannot be written"
+    assert why_unusable(folder) == f"{folder} cannot be written"
     (folder / "runs.sqlite3").touch()
-    assert unusable(folder) is None
+    assert why_unusable(folder) is None
 
 
 @pytest.mark.anyio
@@ -244,7 +244,7 @@ async def test_a_file_that_cannot_be_opened_keeps_nothing_from_starting(tmp_path
         settings, CodeModeSettings(), clock=time.monotonic, wall=time.time, folder=tmp_path
     ) as opened:
         assert opened.durable
-        assert not opened.runs.holds()
+        assert not opened.runs.claims_are_valid()
         with pytest.raises(StoreUnavailable) as caught:
             await opened.runs.totals()
         assert str(tmp_path / "file") in caught.value.detail
@@ -309,11 +309,11 @@ async def test_what_waits_for_the_first_attempt_to_open_continues_when_that_has_
     opened = opening.OpenedStore(runs, runs, "fake", durable=True, _database=database)
     async with anyio.create_task_group() as group:
         group.start_soon(database.run)
-        await opened.attempted(0.0)
+        await opened.wait_attempted(0.0)
         assert not database.is_alive(), "it does not wait for longer than it may"
         with anyio.fail_after(20):
             async with anyio.create_task_group() as waiting:
-                waiting.start_soon(opened.attempted, 60.0)
+                waiting.start_soon(opened.wait_attempted, 60.0)
                 await anyio.wait_all_tasks_blocked()
                 open_it.may.set()
         assert database.is_alive()

@@ -101,9 +101,9 @@ async def test_a_statement_that_the_database_refuses_undoes_all_and_says_no_sql(
             await database.execute(work)
         assert "42703" in refused.value.message
         assert not {"nowhere", "hush", "SELECT"} & set(refused.value.message.split())
-        with pytest.raises(StoreUnavailable, match="does not take a value"):
+        with pytest.raises(StoreUnavailable, match="rejects a value"):
             await database.execute(put("a", "no number"))  # type: ignore[arg-type]
-        with pytest.raises(StoreUnavailable, match="does not take a value"):
+        with pytest.raises(StoreUnavailable, match="rejects a value"):
             await database.execute(put("a\0", 1))
         assert await value(database, "a") is None
 
@@ -491,7 +491,7 @@ def _said(error: BaseException) -> str:
     ("change", "expected"),
     [
         (lambda url, password: url.replace(password, "s3cret-word"), "user name or the password"),
-        (lambda url, password: url.replace("/postgres?", "/none?"), "no database of the name"),
+        (lambda url, password: url.replace("/postgres?", "/none?"), "no database with the name"),
         (lambda url, password: url.replace("//codemode:", "//ann:"), "user name or the password"),
         (lambda url, password: url + "&sslmode=require", "TLS"),
         (lambda url, password: url + "&sslmode=nonsense", "option of store.url"),
@@ -499,7 +499,10 @@ def _said(error: BaseException) -> str:
         (lambda url, password: url + "&target_session_attrs=standby", "target_session_attrs"),
         (lambda url, password: url + "&connect_timeout=3", "connect_timeout"),
         (lambda url, password: url.replace(password, password + "@"), "ambiguous"),
-        (lambda url, password: url.replace("127.0.0.1", "no-such-host.invalid"), "no machine of that name"),
+        (
+            lambda url, password: url.replace("127.0.0.1", "no-such-host.invalid"),
+            "host name in store.url is unknown",
+        ),
     ],
     ids=["password", "database", "user", "tls", "mode", "certificate", "standby", "option", "url", "host"],
 )

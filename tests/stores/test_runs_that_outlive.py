@@ -223,7 +223,7 @@ async def test_a_process_that_is_taken_for_dead_by_the_time_that_a_call_is_writt
 
     async def dispatching(self: DurableStore, run_id: str, call: int) -> bool:
         sends = await inner(self, run_id, call)
-        monkeypatch.setattr(DurableStore, "holds", lambda _: False)
+        monkeypatch.setattr(DurableStore, "claims_are_valid", lambda _: False)
         return sends
 
     monkeypatch.setattr(DurableStore, "dispatching", dispatching)
@@ -271,7 +271,7 @@ async def test_when_a_run_ends_elsewhere_reads_are_cancelled_and_nothing_else(en
 async def test_a_process_that_has_heard_nothing_continues_from_where_another_was(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DurableStore, "news", lambda _: anyio.sleep_forever())
+    monkeypatch.setattr(DurableStore, "next_notification", lambda _: anyio.sleep_forever())
     code = "for (const each of ['a', 'b', 'c']) { text(each); await yield_control() } return 'done'"
     async with replica(engine, tmp_path, fast()) as first, replica(engine, tmp_path, fast()) as second:
         waiting = await first.execute(code)
@@ -301,7 +301,7 @@ async def test_calls_in_flight_survive_news_that_come_while_their_run_is_first_s
             heard += 1
             await anyio.sleep(0.01)
 
-        it.store.suspend, it.store.news = late, missed
+        it.store.suspend, it.store.next_notification = late, missed
         with anyio.fail_after(20):
             waiting = await it.execute("return unwrap(await MCP.files.write({n: 1})).text")
             assert (waiting.status, source.cancelled, source.pending) == ("waiting", 0, 1)
@@ -353,7 +353,7 @@ async def test_two_processes_do_not_drive_one_run(engine: Engine, tmp_path: Path
             group.start_soon(first.observe, waiting.run_id)
             source: Any = first.sources["files"]
             await source.wait_pending(1)
-            with pytest.raises(CodeModeError, match="being waited for"):
+            with pytest.raises(CodeModeError, match="another request is waiting"):
                 await second.observe(waiting.run_id)
             source.release.set()
         assert (await second.observe(waiting.run_id)).value == "done 1"
@@ -652,7 +652,7 @@ async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
     async with replica(engine, tmp_path, slow()) as it:
         await it.execute("await MCP.files.read({n: 1})")
         await it.execute("await MCP.files.read({n: 2})")
-        monkeypatch.setattr(it.store, "look", fails)
+        monkeypatch.setattr(it.store, "news_of", fails)
         for _ in range(3):
             for run in list(it.manager._live.runs.values()):
                 await it.manager._takeover._look(run)

@@ -372,7 +372,7 @@ class Promises(RuleBasedStateMachine):
 
     def look(self, p: int, number: int) -> None:
         run_id, known = self.one(number)
-        news = self.do(self.processes[p].store.look(run_id))
+        news = self.do(self.processes[p].store.news_of(run_id))
         assert (news.ended is not None) == (known.ended is not None or known.expired)
         if (p, run_id) not in self.claims or news.ended is not None:
             return

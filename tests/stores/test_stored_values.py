@@ -329,8 +329,8 @@ async def test_values_unused_for_long_is_swept(database: Direct) -> None:
 
 
 async def test_one_sweep_does_a_bounded_part_of_the_work(database: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "SWEPT", 2)
-    monkeypatch.setattr(stored, "SWEPT_OWNERS", 2)
+    monkeypatch.setattr(stored, "MAX_SWEPT", 2)
+    monkeypatch.setattr(stored, "MAX_SWEPT_OWNERS", 2)
     values = StoredValues(database, Seal(), PLENTY)
     for owner in ("ann", "bob", "cora"):
         await values.execute(owner, [Put(str(number), "1") for number in range(3)], 1)

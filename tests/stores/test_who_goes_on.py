@@ -111,7 +111,7 @@ async def test_a_run_that_its_process_has_let_go_of_without_a_word_is_free_after
         failing(first.store, "suspend", StoreUnavailable("away"))
         with pytest.raises(StoreUnavailable):
             await first.observe(waiting.run_id)
-        with pytest.raises(CodeModeError, match="being waited for"):
+        with pytest.raises(CodeModeError, match="another request is waiting"):
             await second.observe(waiting.run_id)
         await first.manager.sweep()
         assert (await until_done(second, waiting.run_id)).value == "done 1"

@@ -19,7 +19,7 @@ from codemode_mcp.cli.doctor.folders import full_disk, nearest_existing
 from codemode_mcp.control.display import counted
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.settings import StoreSettings
-from codemode_mcp.stores.opening import file_of, name_of, network_file_system, open_database, unusable
+from codemode_mcp.stores.opening import file_of, name_of, network_file_system, open_database, why_unusable
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.work import Now, Query
 
@@ -183,7 +183,7 @@ def _duration(seconds: float) -> str:
 def _unusable_default(folder: Path) -> str | None:
     """Return why `serve` would not use SQLite without a configured store, or None. Creates no files."""
     if folder.exists():
-        return unusable(folder)
+        return why_unusable(folder)
     return _not_writable(nearest_existing(folder))
 
 
