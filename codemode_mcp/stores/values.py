@@ -82,18 +82,19 @@ class StoredValues:
         self._seal = seal
         self._max = max_bytes
 
-    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
-        requests: list[_Entry | Get | ProgramError] = []
-        for each in asked:
+    async def execute(self, owner: str, requests: Sequence[Put | Get], room: int) -> list[Answer]:
+        # Sealing takes time, so it is done before the transaction.
+        sealed: list[_Entry | Get | ProgramError] = []
+        for each in requests:
             if isinstance(each, Get):
-                requests.append(each)
+                sealed.append(each)
             elif each.key.startswith(REF_PREFIX):
-                requests.append(reserved_key())
+                sealed.append(reserved_key())
             else:
-                requests.append(await self._sealed(owner, each, _STORED))
-        found = await self._database.execute(partial(_execute_all, escaped(owner), requests, room, self._max))
+                sealed.append(await self._sealed(owner, each, _STORED))
+        found = await self._database.execute(partial(_execute_all, escaped(owner), sealed, room, self._max))
         answers: list[Answer] = []
-        for each, answer in zip(asked, found, strict=False):
+        for each, answer in zip(requests, found, strict=False):
             answers.append(await self._answer(owner, each.key, answer) if isinstance(answer, _Body) else answer)
         return answers
 

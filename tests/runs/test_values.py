@@ -77,7 +77,10 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing(kept: OpenValues
         await store(values, "ann", "k", "x" * 1000)
         with pytest.raises(ProgramError) as refused:
             await store(values, "ann", "k2", "x" * 1000)
-        assert refused.value.message == "store('k2'): 1000 bytes do not fit; 1257 of 2000 are in use"
+        assert refused.value.message == (
+            "store('k2'): 1000 bytes do not fit; 1257 of 2000 are in use; "
+            "store less, or replace a stored value by a smaller one"
+        )
         assert await values.load("ann", "k") == "x" * 1000
         await store(values, "ann", "k", "small")
         await store(values, "ann", "k2", "x" * 1000)
