@@ -343,7 +343,7 @@ class Lifecycle:
                         remember=self.remembers(),
                         meaning=meaning,
                         notify=notify,
-                        program=terminal_command(),
+                        terminal_command=terminal_command(),
                     ),
                     settings,
                 ) as manager,

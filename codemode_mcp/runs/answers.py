@@ -1,6 +1,6 @@
 """The answer to a request: the pending calls and questions of a suspended run, or notes on the end of a run.
 
-The functions only return values, but `waiting` also marks the questions of its answer as shown.
+The functions only return values. There is one exception: `waiting` also marks the questions of its answer as shown.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ if TYPE_CHECKING:
 SHOWN_PENDING = 20
 SHOWN_QUESTIONS = 5
 SHOWN_UNCHECKED = 3
+"""Maximum numbers of pending calls, questions, and unchecked results with `isError` that an answer lists."""
+
 SHOWN_TEXT = 300
-"""Characters of a result with `isError` that its program did not check."""
+"""Maximum characters that are shown of a result with `isError` that its program did not check."""
 
 MAX_UNCHECKED = 32
-"""Results with `isError` that the guest watches; see `30_bridge.js`."""
+"""Maximum number of results with `isError` that the guest remembers; see `30_bridge.js`."""
 
 RESERVED_KEYS = "codemode-mcp "
 """Prefix of the keys under which this product itself stores values, such as those of `repl`."""
 
 
 def questions_due(run: Run, observation: Observation) -> float:
-    """Return the time at which a request is answered with the questions that its client gets as an answer."""
+    """Return the time at which a request is answered with questions, because its client gets questions as answers."""
     returned = run.questions.returned_to(observation.client)
     if not returned:
         return math.inf
+    # Calls in flight that have asked nothing yet may ask within `WINDOW`. One answer can then have all questions.
     oldest = min(each.began for each in returned)
     return oldest if run.executing <= len(run.questions.calls) else oldest + WINDOW
 
@@ -64,11 +67,11 @@ def is_unanswerable(run: Run, client: Client | None) -> bool:
     )
 
 
-def waiting(run: Run, reason: WaitingReason, now: float, program: str) -> Outcome:
+def waiting(run: Run, reason: WaitingReason, now: float, command: str) -> Outcome:
     """Return the answer for a suspended run, without its output.
 
     Args:
-        program: the command that runs this program in a terminal.
+        command: the command that runs codemode-mcp in a terminal.
     """
     client = None if run.observation is None else run.observation.client
     return Outcome(
@@ -82,13 +85,13 @@ def waiting(run: Run, reason: WaitingReason, now: float, program: str) -> Outcom
         yielded=run.yield_reason if reason == "yield" else None,
         questions=run.questions.hand_out(client),
         unanswerable=is_unanswerable(run, client) and not run.questions.put_later(client),
-        asked=_asked(run, client, program),
+        asked=_asked(run, client, command),
     )
 
 
 def usage(run: Run, now: float) -> Usage:
     """Return the usage of a run so far."""
-    counts, home = run.context.counts, run.home
+    counts, store = run.context.counts, run.store
     return Usage(
         catalog_size=len(run.context.catalog),
         sources=run.context.catalog.sources,
@@ -100,7 +103,7 @@ def usage(run: Run, now: float) -> Usage:
         calls=tuple([*run.recent, *(live.record for live in run.calls.values())][-RECENT_CALLS:]),
         snapshots=run.snapshots,
         ms=round((now - run.began) * 1000),
-        snapshot=None if home is None else SnapshotUse(run.snapshot_size, home.kind, run.restored, run.taken_over),
+        snapshot=None if store is None else SnapshotUse(run.snapshot_size, store.kind, run.restored, run.taken_over),
         exceeded=run.exceeded,
     )
 
@@ -124,7 +127,7 @@ def _pending(run: Run, now: float) -> Iterator[PendingCall]:
         yield PendingCall(str(timer), "core:timer", "executing", round((now - began) * 1000))
 
 
-def _asked(run: Run, client: Client | None, program: str) -> tuple[str, ...]:
+def _asked(run: Run, client: Client | None, command: str) -> tuple[str, ...]:
     """Return sentences about the questions to a person, and who can answer them."""
     asked: list[str] = []
     approval = None
@@ -136,28 +139,28 @@ def _asked(run: Run, client: Client | None, program: str) -> tuple[str, ...]:
             if each.asking is not None:
                 how = "The client is being asked."
             elif each.way is not None and each.way[1] == "later":
-                how = "The next wait asks the client."
+                how = "The client is asked during the next wait."
             whose = "The program" if each.question.by_program else f"Server {each.question.server!r}"
             asked.append(f"{whose} asks {_asked_for(each.question)}. {how}")
     if run.approvals.calls:
         tools = counted([request.tool for request in run.approvals.requests])
-        asked.append(f"A person has to approve {tools}. {_how_to_approve(run, client, approval, program)}")
+        asked.append(f"A person has to approve {tools}. {_how_to_approve(run, client, approval, command)}")
     return tuple(asked)
 
 
-def _how_to_approve(run: Run, client: Client | None, approval: OpenQuestion | None, program: str) -> str:
+def _how_to_approve(run: Run, client: Client | None, approval: OpenQuestion | None, command: str) -> str:
     if approval is not None and approval.asking is not None:
         return "The user is being asked."
-    in_terminal = f"To approve, the user runs in a terminal: `{program} runs approve {run.id}` (or `runs deny`)."
+    in_terminal = f"To approve, the user runs in a terminal: `{command} runs approve {run.id}` (or `runs deny`)."
     if run.approvals.unasked_reason is not None:
         return f"{run.approvals.unasked_reason} {in_terminal}"
     if client is None or (approval is not None and client.way(approval.question) == "none"):
         return f"This client cannot ask the user. {in_terminal}"
-    return "The next wait asks the user."
+    return "The user is asked during the next wait."
 
 
 def _asked_for(question: Question) -> str:
-    """Return the rest of a sentence about a question of a server, whose own words are quoted."""
+    """Return the end of a sentence about a question of a server. The words of the server are quoted."""
     match question.method:
         case "elicitation/create":
             message = str(question.params.get("message", ""))
@@ -196,11 +199,11 @@ def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str,
 
 
 def absent_value_notes(run: Run) -> tuple[str, ...]:
-    """Return a note that explains an empty result: the program loaded a key without a value."""
-    key = run.not_stored
+    """Return a note that explains an empty result, if the program has loaded a key without a value."""
+    key = run.absent_key
     if not run.empty or key is None or key.startswith(RESERVED_KEYS):
         return ()
-    return (f"load({json_text(key[:100])}) gave undefined: nothing is stored under this key.",)
+    return (f"load({json_text(key[:100])}) returned undefined: no value is stored under this key.",)
 
 
 _FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")
@@ -209,7 +212,7 @@ _FOR_EACH: Final = re.compile(r"\.forEach\(\s*async\b")
 def how_to_await(run: Run) -> str:
     """Return advice on how to await calls that a program did not wait for."""
     if run.positions is not None and _FOR_EACH.search(run.positions.code):
-        return "forEach does not wait: write `for (const x of list)` with await inside"
+        return "forEach does not wait for async functions: write `for (const x of list)` with await inside"
     return "await such calls"
 
 
@@ -220,7 +223,7 @@ def _quoted(text: str, limit: int) -> str:
 
 
 def counted(tools: list[str]) -> str:
-    """Return the ids of tools, each once, with the number of times."""
+    """Return the ids of tools as text, each once, with the number of its calls."""
     counted = [tool if count == 1 else f"{tool} ({count} times)" for tool, count in Counter(tools).items()]
     shown = ", ".join(counted[:10])
     return shown + (f" and {len(counted) - 10} more tools" if len(counted) > 10 else "")

@@ -2,8 +2,8 @@
 
 One question asks about all waiting calls for which it has room, and the next question asks about the others. If a call
 is decided in another way meanwhile, or is given up, the question is withdrawn and a new one asks about the remaining
-calls. A program has no influence on decisions: they come from the operator, or from a client that was shown the
-question and knows its key.
+calls. A program cannot influence decisions: they come from the operator, or from a client that was shown the question
+and so knows its key.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 GATHER_SECONDS = 0.1
-"""Seconds after the latest waiting call before the question is put, so that other calls of the turn can join."""
+"""Seconds from the latest waiting call to the question, so that it can ask about other calls of the turn, too."""
 
 MAX_GATHER_SECONDS = 1.0
-"""Most seconds after the first waiting call before the question is put."""
+"""Maximum seconds from the first waiting call to the question."""
 
 MIN_DISMISS_SECONDS = 1.0
-"""Least seconds that a person takes to dismiss a question. In less time, the client has done it without a person."""
+"""Minimum seconds that a person needs to dismiss a question. A faster dismissal was made by the client itself."""
 
 MAX_DENIED = 3
-"""Denied questions in a row after which no more are put. A program in a loop would ask until a person gives in."""
+"""Number of consecutive denied questions after which no person is asked any more. Otherwise a program in a loop could
+ask until a person gives in."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +64,7 @@ class Approvals:
         run_id: for the log.
         on_change: called when a call starts or stops waiting.
         remember: stores approvals of tools for later programs; None if they cannot be stored.
-        operated: the client's user may approve tools for later programs.
+        operated: True if the client's user may approve tools for later programs.
         via: the way in which a person is asked; see `settings.ApprovalSettings`.
     """
 
@@ -111,22 +112,22 @@ class Approvals:
 
     @property
     def state(self) -> tuple[frozenset[str], int, str]:
-        """The state that outlives a process: the tools approved for this run, the number of questions denied in a row,
-        and the secret of the questions' keys."""
+        """The state that is stored with a run: the tools approved for it, the number of consecutive denied questions,
+        and the secret with which the keys of questions are made."""
         return frozenset(self._approved), self._denied, self._secret
 
     def restore(self, approved: Iterable[str], denied: int, secret: str) -> None:
-        """Set the state to that of another process."""
+        """Set the state as it was in another process; see `state`."""
         self._approved, self._denied, self._secret = set(approved), denied, secret
 
     @property
     def gathers(self) -> bool:
-        """True if a question has to be put."""
+        """True if calls wait for which a question has not been put yet, and may be put."""
         return bool(self._waiting) and self._key is None and not self._over and self.unasked_reason is None
 
     @property
     def unasked_reason(self) -> str | None:
-        """The reason why the client is not asked, in words; None if it is asked."""
+        """The reason why the client is not asked, as a sentence; None if the client is asked."""
         if self._via == "terminal":
             return "Approvals are given in a terminal here, not by this client."
         if self._dismissed:
@@ -134,7 +135,7 @@ class Approvals:
         return None
 
     def known(self, request: ApprovalRequest) -> Verdict | None:
-        """Return the verdict on a call if it needs no question; None otherwise."""
+        """Return the verdict on a call for which no person has to be asked; None if a person has to be asked."""
         if request.tool in self._approved:
             return Verdict(approved=True, remember="run", by="remembered")
         if self._over:
@@ -145,14 +146,14 @@ class Approvals:
         return None
 
     async def wait(self, request: ApprovalRequest, now: float) -> Verdict:
-        """Wait for the verdict on a call. Cancelling withdraws the call."""
+        """Wait for the verdict on a call. Cancelling ends the wait of the call."""
         waiting = self._waiting[request.call] = _Waiting(request, now)
         self._on_change()
         try:
             await waiting.decided.wait()
         finally:
             if waiting.verdict is None:
-                self._take(waiting)
+                self._remove(waiting)
                 self._on_change()
         assert waiting.verdict is not None
         return waiting.verdict
@@ -168,7 +169,7 @@ class Approvals:
         """Return the time at which the question is put, monotonic seconds.
 
         Args:
-            more_may_come: other calls may still have to wait for an approval.
+            more_may_come: True if other calls may still have to wait for an approval.
         """
         if not self.gathers:
             return math.inf
@@ -189,6 +190,7 @@ class Approvals:
         self._asked = every[:count]
         log.info("a person is asked about %d calls of run %s", count, self._run_id[:8])
         key = self._key_of(question)
+        # Another process may have put the same question. Then the client of this request may have sent the answer.
         answer = self._questions.take_unclaimed(key)
         if answer is not None:
             self._answered(remember, answer, None)
@@ -197,9 +199,9 @@ class Approvals:
         self._questions.show(key, question, self._asked[0].since, partial(self._answered, remember))
 
     def _key_of(self, question: ApprovalQuestion) -> str:
-        """Return the unique key of a question. Every process that continues the run makes the same key.
+        """Return the key of a question. Every process that continues the run makes the same key for the same question.
 
-        The numbers of the calls are part of the question.
+        Different questions have different keys, because the numbers of the calls are part of the message.
         """
         shown = f"{self._run_id}\n{','.join(question.remember)}\n{question.message}".encode("utf-8", "surrogatepass")
         return "approval-" + hmac.new(self._secret.encode(), shown, hashlib.sha256).hexdigest()[:32]
@@ -218,7 +220,7 @@ class Approvals:
         """
         asked, self._asked, self._key = self._asked, (), None
         if self._via == "auto" and seconds is not None and seconds < MIN_DISMISS_SECONDS and is_cancel(answer):
-            # The calls keep waiting for the terminal.
+            # Nothing is decided. The calls wait for a decision in a terminal.
             self._dismissed = True
             log.info("the client of run %s dismissed a question without asking a person", self._run_id[:8])
             self._on_change()
@@ -236,7 +238,7 @@ class Approvals:
         """Decide waiting calls, and return their numbers. Calls that do not wait are ignored.
 
         Args:
-            calls: the numbers of the calls; None for all that wait.
+            calls: the numbers of the calls; None for all waiting calls.
             by: the person or program that decides, in words.
 
         Raises:
@@ -246,17 +248,18 @@ class Approvals:
         if verdict.remember == "always" and not (
             self._remember is not None and all(can_be_remembered(each.request.tool) for each in chosen)
         ):
-            raise ValueError("these approvals cannot be remembered for ever")
+            raise ValueError("these approvals cannot be remembered for later programs; use --remember run")
         self._decide(chosen, verdict, by)
         return [each.request.call for each in chosen]
 
     def _decide(self, chosen: Collection[_Waiting], verdict: Verdict, by: str) -> None:
         tools = dict.fromkeys(each.request.tool for each in chosen)
         if verdict.approved and verdict.remember != "no":
+            # Other waiting calls of the same tools are approved with these.
             self._approved.update(tools)
             chosen = [*chosen, *(each for each in self._waiting.values() if each.request.tool in self._approved)]
         for waiting in dict.fromkeys(chosen):
-            self._take(waiting)
+            self._remove(waiting)
             waiting.verdict = verdict
             waiting.decided.set()
             log.info(
@@ -272,8 +275,8 @@ class Approvals:
             self._remember(tuple(tools))
         self._on_change()
 
-    def _take(self, waiting: _Waiting) -> None:
-        """Remove a call that no longer waits, and withdraw a question that shows it."""
+    def _remove(self, waiting: _Waiting) -> None:
+        """Remove a call that no longer waits, and withdraw the question about it."""
         self._waiting.pop(waiting.request.call, None)
         if waiting in self._asked:
             self._withdraw()

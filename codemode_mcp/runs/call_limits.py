@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 BACKLOG_CHARACTERS = 32 * MIB
-"""Characters of undelivered results from which on the queued calls of a program wait.
+"""Characters of undelivered results above which no further calls of a program begin.
 
-This and the results of the calls in flight limit what is kept of one program, in memory and in a store."""
+This limits how much one program keeps in memory and in a store: so much, and the results of the calls in flight."""
 
 ARGUMENTS_CHARACTERS = 64 * MIB
-"""Characters of the arguments of all calls of a program that have not ended."""
+"""Maximum characters of the arguments of all calls of a program that have not ended."""
 
 SMALL_ARGUMENTS = 64 * 1024
-"""Characters of arguments that are not counted: no program has enough calls to exceed the limit with these."""
+"""Arguments with fewer characters are not counted. No program has enough calls to exceed the limit with these."""
 
 
 MAX_MESSAGE = 1000
-"""Characters of an error message of a tool."""
+"""Maximum characters of an error message of a tool."""
 
 
 def is_behind(run: Run) -> bool:
-    """Return True if a program that has not ended has too many results to take."""
+    """Return True if too many results wait to be delivered to a program that has not ended."""
     return run.state in ("running", "waiting") and run.settled.size > BACKLOG_CHARACTERS
 
 
@@ -47,12 +47,12 @@ def refused(run: Run, live: LiveCall, limits: CodeModeSettings, *, fits: bool) -
     """Return the end of a call for which there is no room.
 
     Args:
-        fits: its arguments are not too large.
+        fits: False if its arguments are too large.
     """
     why = f"{run.executing} are in flight and {len(run.queue)} are queued"
     if fits:
-        most = limits.max_pending_tool_calls + limits.max_queued_tool_calls
-        run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, most)
+        limit = limits.max_pending_tool_calls + limits.max_queued_tool_calls
+        run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, limit)
     else:
         run.exceeded = Exceeded("argumentsCharacters", _arguments_size(run, live.call), ARGUMENTS_CHARACTERS)
         why += f", and their arguments would have more than {ARGUMENTS_CHARACTERS} characters"
@@ -74,7 +74,7 @@ def cancelled(live: LiveCall) -> Completion:
 
 
 def late_failure(completion: Completion) -> str | None:
-    """Return why a call failed that its program did not await, after a colon; None if it did not fail."""
+    """Return why a call that outlived its program has failed, after a colon; None if it has not failed."""
     error = completion.error
     return error_of(completion.value) if error is None else f": {error.message}"
 

@@ -1,4 +1,4 @@
-"""The calls of a stored run as JSON text, and back: calls in flight, and completions that were not delivered.
+"""The calls of a stored run as JSON text, and back: calls in flight, and completions that are not delivered yet.
 
 Times are as in `records`. A text that does not have the exact form is rejected with `snapshot_restore_failed`.
 """
@@ -51,9 +51,9 @@ class CompletionForm(Form):
 
 
 def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
-    """Return every call whose end was not delivered to the program, with the ends that have come.
+    """Return every call whose end is not delivered to the program yet, with its end if it has ended.
 
-    Texts that the store already has are left out, since they may be large.
+    Texts that the store already has are left out, because they may be large.
     """
     ended = [
         StoredCall(
@@ -61,7 +61,7 @@ def calls_of(run: Run, *, now: float, wall: float) -> tuple[StoredCall, ...]:
             run.track.tool(each.id),
             "settled",
             repeatable=False,
-            result=None if each.id in run.ends_kept else completion_text(each),
+            result=None if each.id in run.stored_ends else completion_text(each),
         )
         for each in run.settled
         if each.of_call
@@ -75,7 +75,7 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     executor: Executor = live.executor
     if live.recorded:
         return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
-    # Nothing may send it again, so its request is not kept.
+    # A call that must not be sent again is stored without its request.
     sent = record.dispatched and not record.repeatable
     asked = call if call.through is None or call.through.asked is None else call.through.asked
     body = _PendingCall(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
@@ -89,7 +89,7 @@ def digest(call: ToolCall) -> str:
 
 
 def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
-    """Return the call to send. For a call that must not be sent, return one that is refused.
+    """Return the call to send. If it must not be sent, return a call that is refused.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
@@ -109,7 +109,7 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
 
 
 def began_of(stored: StoredCall, *, now: float, wall: float) -> float:
-    """Return the time of the call in monotonic seconds; `now` if it was not kept. Raise as `call_of`."""
+    """Return the time of the call in monotonic seconds; `now` if it is unknown. Raises as `call_of`."""
     body = _body(stored)
     return now if body is None else body.began - wall + now
 
@@ -121,8 +121,8 @@ def _body(stored: StoredCall) -> _PendingCall | None:
 def unknown_outcome(stored: StoredCall) -> Completion:
     """Return the end of a call that must not be sent again and whose executor is dead."""
     message = (
-        f"{escape_line(stored.tool)}: the process that had sent this call ended before its answer came; whether the "
-        "tool has acted is unknown. Check whether it has before making the call again"
+        f"{escape_line(stored.tool)}: the process that sent this call ended before the answer arrived, so it is "
+        "unknown whether the tool has acted. Find that out before you make the call again"
     )
     data = {"tool": stored.tool, "dispatched": True, "repeatable": stored.repeatable, "outcome": "unknown"}
     return Completion(stored.id, error=GuestError(message, name="ToolCallError", data=json_text(data)))
@@ -134,7 +134,7 @@ def completion_text(completion: Completion) -> str:
 
 
 def completion_of(text: str) -> Completion:
-    """Return the completion of `completion_text`. Raise `ProgramError`, `snapshot_restore_failed`."""
+    """Return the completion of a text of `completion_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
     with rejecting(not_restorable):
         return completion_in(read_stored(text, CompletionForm))
 
@@ -146,8 +146,8 @@ def completion_form(completion: Completion) -> CompletionForm:
 
 
 def completion_in(form: CompletionForm) -> Completion:
-    """Return the completion of a form. Raise `ValueError` if a part is not valid JSON."""
+    """Return the completion of a form. Raises `ValueError` if a part is not valid JSON."""
     error = None if form.error is None else GuestError(*form.error)
     for text in (form.value, *(() if error is None else (error.data,))):
-        parse_json(text)  # it becomes part of messages to the program, unparsed
+        parse_json(text)  # checked here, because it becomes part of messages to the program without being parsed
     return Completion(form.id, form.value, error, form.call)

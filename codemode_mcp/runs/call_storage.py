@@ -1,6 +1,7 @@
 """The calls of stored runs in their store: the permission to send a call, and its end.
 
-`runs.state.may_send` decides by the custody of the run and the state of the call. This module asks the store.
+`runs.state.may_send` decides by the custody of the run and the state of the call. If it needs the store, this module
+asks the store.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class CallStorage:
     """The recorder of calls of stored runs. It holds no state of any run.
 
     Args:
-        spawn: start a task that outlives the request.
+        spawn: starts a task that outlives the request.
         clock: monotonic seconds.
         on_late: called with the id of a run that another process has, after the end of a call that this process sent
             was stored.
@@ -57,17 +58,18 @@ class CallStorage:
         self._on_late = on_late
 
     def is_away(self, run: Run) -> bool:
-        """Return True if the store of a run does not answer, so that another process may have taken the run over."""
+        """Return True if the store of a run does not answer. Another process may have taken the run over then."""
         return run.is_durable and not self._store.claims_are_valid()
 
     def permission(self, run: Run, live: LiveCall) -> Permission:
-        """Return whether this process may send a call now."""
+        """Return the permission to send a call, for this process and now."""
         return may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
 
     async def permit(self, run: Run, live: LiveCall) -> None:
         """Get the permission to send a call, right before it is sent.
 
-        A call of a stored run is not sent while a crash would make its end unknown, nor if another process has the run.
+        A call of a stored run waits until the store has it, unless it is repeatable. It is not sent if another process
+        has the run.
 
         Raises:
             CodeModeError: the call must not be sent.
@@ -80,7 +82,7 @@ class CallStorage:
                 break
             await live.wait()
         if permission == "claim":
-            # From here on no other process sends the call, whichever process continues the run.
+            # If the store agrees, no other process sends the call from here on, whichever process continues the run.
             live.advance("claim")
             try:
                 ours = await self._store.dispatching(run.id, live.call.id)
@@ -96,9 +98,10 @@ class CallStorage:
                     return  # the run has ended
                 permission = "never"
         if permission == "never":
-            # Another process sends the call, or has sent it.
+            # Another process sends the call, or has sent it. So it has the run, too.
             run.advance_custody("lose")
             run.change()
+            # The checkpoint raises the cancellation in this task, so that nothing is sent.
             live.cancel()
             await anyio.lowlevel.checkpoint()
         elif self.is_away(run):
@@ -109,10 +112,11 @@ class CallStorage:
 
     async def record_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
         """Store the end of a call, for whichever process continues its program."""
+        # A write in progress stores the call as not ended. The end must be stored after it.
         async with run.writing:
-            pass  # a write in progress stores the call as not ended
+            pass
         if live.recorded and run.is_durable and not await self._try_record(run, live, completion):
-            # The program may continue meanwhile, but a process that restores it from the store needs this end.
+            # The program here can continue without the store. A process that restores the run needs this end.
             self._spawn(self._record_later, run, live, completion, not live.is_unsent)
 
     async def _try_record(self, run: Run, live: LiveCall, completion: Completion) -> bool:
@@ -129,7 +133,7 @@ class CallStorage:
         while self._clock() < until:
             await anyio.sleep(RETRY_SECONDS)
             if not run.is_durable or (run.fenced and not sent):
-                return  # nothing needs the end, or another process is to send the call
+                return  # the end is no longer needed, or another process sends the call
             if await self._try_record(run, live, completion):
                 return
-        log.error("the end of a call of run %s is lost: the store does not answer", run.id[:12])
+        log.error("the end of a call of run %s was not stored: the store does not answer", run.id[:12])

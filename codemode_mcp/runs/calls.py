@@ -4,33 +4,33 @@ The module is long because both ways to send a call share the queue, the slots a
 
 A call goes through the states of `runs.state.CALL_TRANSITIONS`. There are two ways to send it:
 
-- Without a task (`_send_without_task`), for the common call: policy has decided, no person or hook has to be awaited,
-  no store has to be asked, and the server takes the call now. Its bytes leave in the round of the event loop that made
-  it.
-- In a task (`_execute`), for every other call. The dispatcher awaits what it has to, then `CallStorage.permit`, right
-  before it sends.
+- Without a task (`_send_without_task`), for a common call: policy has decided, no person or hook has to be awaited, no
+  store has to be asked, and the server can take the call now. Its bytes leave in the round of the event loop in which
+  the program made it.
+- In a task (`_execute`), for every other call. The dispatcher awaits whatever it must, and right before it sends the
+  call it awaits `CallStorage.permit`.
 
-Every call once had a task. The first way was added because a task costs more than a common call. Both ways take the
-same transitions and end in `_end`, and `may_send` decides for both.
+In an earlier design, every call had a task. The first way was added because a task costs more than a common call. Both
+ways use the same transitions and end in `_end`, and `may_send` decides for both.
 
 Invariants:
 
-- `_end` runs once for each call. A call of the first way ends in `_end_direct`, whose mark is `on_cancel`: the first
-  of answer, cancellation and `close` clears it.
-- A call that has a slot counts in `Run.executing`. It gives the slot to the next one at its end, or while it waits for
-  a person. A call that was approved gets a slot before one that has not begun.
-- Nothing is awaited between the last permission and the sending, so no suspension can come in between (`sent` in
-  `_execute` checks that).
-- The end of a call that a durable store has is stored before its slot is free and before its program gets it. If the
-  store does not answer, the program gets it and the store is told later.
+- `_end` runs once for each call. A call without a task ends in `_end_direct`. Its answer, its cancellation and `close`
+  race: the first one clears `on_cancel`, and the others do nothing.
+- A call that has a slot counts in `Run.executing`. It gives the slot to the next call when it ends, or while it waits
+  for a person. Approved calls get a slot before calls that have not begun.
+- Nothing is awaited between the last permission and the sending, so no suspension can come in between. `sent` in
+  `_execute` checks that.
+- If a durable store has a call, the end of the call is stored before its slot is free and before its program gets it.
+  If the store does not answer, the program gets the end, and it is stored later.
 - A call of the last turn begins only after the verdict on the turn. In a stored run, a call that is not repeatable is
-  then sent only after the end of the run is stored. Until then another process could continue the run from before that
+  then sent only after the end of the run is stored. Until then, another process could continue the run from before that
   turn, and would send the call again.
 
-Work for one run is bounded in each round of the event loop: calls begin for at most `BEGIN_SLICE` seconds, and refused
-calls, which cost only this process, are slowed down by `REFUSED_PAUSE`. A program that takes its results slowly gets
-no further calls begun (`BACKLOG_CHARACTERS`). Ends never begin the next call directly from `try_call`, since a row of
-refused calls would recurse.
+Work for one run is bounded in each round of the event loop. Calls begin for at most `BEGIN_SLICE` seconds. Refused
+calls cost only this process, and are slowed down by `REFUSED_PAUSE`. If a program takes its results slowly, no further
+calls of it begin (`BACKLOG_CHARACTERS`). If `try_call` refuses a call, the end comes in the next round: an end begins
+the next call, and many refused calls in a row would exceed Python's recursion limit.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 MAX_PROGRESS = 1000
-"""Characters of a tool's progress message."""
+"""Maximum characters of a tool's progress message."""
 
 MANY_REFUSED = 100
 REFUSED_PAUSE = 0.002
-"""Seconds between two calls of a run that had more than `MANY_REFUSED` calls refused before anything was sent.
+"""Seconds between two calls of a run of which more than `MANY_REFUSED` calls ended before they were sent.
 
 Nothing else slows such a run down, because no tool has to answer a refused call."""
 
 BEGIN_SLICE = 0.002
-"""Seconds of one round of the event loop in which calls of one run may begin."""
+"""Seconds in one round of the event loop for which calls of one run may begin."""
 
 
 class Calls:
@@ -87,8 +87,9 @@ class Calls:
 
     Args:
         spawn: starts a task that outlives the request.
-        on_late: takes the id of a run that another process has, after this process has stored the end of a call of it.
-        on_late_failure: takes the owner and a sentence about a call that failed after its program had ended.
+        on_late: called with the id of a run that another process has, after this process has stored the end of one of
+            its calls.
+        on_late_failure: called with the owner and a sentence about a call that failed after its program had ended.
     """
 
     def __init__(
@@ -114,17 +115,19 @@ class Calls:
         """Begin a call, queue it, or refuse it if there is no room.
 
         Args:
-            begins: False for a call of the last turn, which may never have to be sent.
+            begins: False for a call of the last turn, which begins after the verdict on the turn.
 
         Raises:
-            InternalError: another call had the same number. A person approves calls by their numbers.
+            InternalError: another call had the same number.
         """
+        # A person approves calls by their numbers, so no guest may use a number twice.
         if call.id <= run.last_call:
             raise InternalError("the sandbox has given a number to two calls")
         run.last_call = call.id
         live = _live_call(run, call, now, self._auditor)
         run.track.add(call, live.record)
-        # Calls that wait for a person are neither in flight nor queued. The guest counts them too, but is not trusted.
+        # The guest has the same limit on all its calls, but it is not trusted. Calls that wait for a person are neither
+        # in flight nor queued, so all calls are counted.
         limits = self._settings()
         fits = arguments_fit(run, call)
         room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
@@ -136,14 +139,15 @@ class Calls:
         run.settled.append(refused(run, live, limits, fits=fits))
 
     def requeue(self, run: Run, call: ToolCall, began: float) -> None:
-        """Begin or queue a call of a run that was taken over. This process has to send it."""
+        """Begin or queue a call of a run that was taken over, and that this process has to send."""
         live = self._restored(run, call, began)
+        # The call was accepted before, so it is queued even if there is no room.
         if not self._begin_or_queue(run, live):
             run.calls[call.id] = live
             run.queue.append(live)
 
     def await_other_executor(self, run: Run, call: ToolCall, began: float) -> None:
-        """Wait for a call that another process has sent. Its end comes with `News`."""
+        """Wait for a call that another process has sent. Its end comes with `Restoring.accept_news`."""
         live = self._restored(run, call, began)
         live.executor = "elsewhere"
         live.admit()
@@ -190,11 +194,11 @@ class Calls:
         self._take_slot(run, live)
         now = time.perf_counter()
         if now > run.begin_until:
-            run.begin_until = now + BEGIN_SLICE
+            run.begin_until = now + BEGIN_SLICE  # the first call of this round
         if run.refused > MANY_REFUSED or not self._send_without_task(run, live):
             live.scope = anyio.CancelScope()
             if live.cancelled:
-                live.scope.cancel()
+                live.scope.cancel()  # in the queue, there was no scope to cancel
             self._spawn(self._execute, run, live)
         elif time.perf_counter() >= run.begin_until:
             run.begun_enough = True
@@ -232,14 +236,14 @@ class Calls:
         live.on_cancel = partial(self._cancel_direct, run)
         self._direct[live] = run
         if isinstance(found, Completion):
-            # In the next round: the end of a call gives its slot to the next one, which may be refused too.
+            # In the next round, so that refused calls do not recurse; see the top of the module.
             asyncio.get_running_loop().call_soon(on_end, found)
         else:
             live.sent = found
         return True
 
     def _spawn_rest(self, run: Run, live: LiveCall, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Start a task for the rest of a call that was sent without one."""
+        """Start a task for the rest of a call that was sent without a task."""
 
         async def rest() -> None:
             with scope:
@@ -267,7 +271,7 @@ class Calls:
 
     def _end_direct(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
         if live.on_cancel is None:
-            return  # it has ended or is ending
+            return  # another of answer, cancellation and `close` was first
         live.on_cancel = live.sent = None
         del self._direct[live]
         if run.is_durable and live.recorded:
@@ -280,7 +284,7 @@ class Calls:
         try:
             ended = completion
             if ended is None and not live.is_unsent:
-                ended = cancelled(live)  # another process that has the run by now waits for it
+                ended = cancelled(live)  # another process may have the run by now, and waits for this end
             if ended is not None and run.is_durable:
                 await self._storage.record_end(run, live, ended)
         finally:
@@ -291,7 +295,7 @@ class Calls:
         live.has_slot = True
 
     def _release_slot(self, run: Run, live: LiveCall) -> None:
-        """Give the slot of a call to the next one: an approved call before one that has not begun."""
+        """Give the slot of a call to the next one. Approved calls come before calls that have not begun."""
         if not live.has_slot:
             return
         live.has_slot = False
@@ -304,7 +308,7 @@ class Calls:
             self.begin_queued(run)
 
     def begin_queued(self, run: Run) -> None:
-        """Begin queued calls while there is room and the program takes its results."""
+        """Begin queued calls, as long as there is room and the program takes its results."""
         while run.queue and self._may_begin(run):
             self._begin(run, run.queue.popleft())
 
@@ -320,11 +324,11 @@ class Calls:
             self._notify(run.id)
         self._release_slot(run, live)
         verdict = await run.approvals.wait(request, self._clock())
-        if verdict.approved and run.is_past(self._clock()):
+        if verdict.approved and run.has_expired(self._clock()):
             verdict = Verdict(approved=False, why="its program was suspended for too long by then", by="nobody")
         live.events.decided(request, verdict)
         if verdict.approved:
-            # It may have been given up in the same moment. Then nothing is sent.
+            # The call may have been given up at the same moment. Then nothing may be sent.
             await anyio.lowlevel.checkpoint_if_cancelled()
             live.advance("approve")
             live.admit()
@@ -332,6 +336,7 @@ class Calls:
         return verdict
 
     async def _resume(self, run: Run, live: LiveCall) -> None:
+        """Wait until an approved call has a slot again."""
         if run.executing < self._settings().max_pending_tool_calls:
             self._take_slot(run, live)
             return
@@ -354,11 +359,12 @@ class Calls:
             live.events.started(live.record.tool, given, queued_ms=queued or None)
 
     async def _execute(self, run: Run, live: LiveCall) -> None:
-        """Send a call in a task, in which anything can be awaited before it is sent."""
+        """Send a call in a task. Anything can be awaited before the call is sent."""
         completion = None
 
         def sent() -> None:
             live.admit()
+            # If a suspension came in between after all, the call is stored as unsent. Then it must not be sent here.
             if live.state != "dispatched" and self._storage.permission(run, live) != "send":
                 raise StoreUnavailable(
                     f"{escape_line(live.record.tool)}: the call was not sent: its program was just being stored; "
@@ -370,12 +376,12 @@ class Calls:
         assert live.scope is not None
         try:
             with live.scope:
-                # One such call of a run begins in a round of the event loop, since checking its arguments takes time
-                # that others need too.
+                # Only one such call of a run begins in each round of the event loop. Checking its arguments takes time
+                # that other runs need, too.
                 await run.pace.acquire()
                 pause = REFUSED_PAUSE if run.refused > MANY_REFUSED else 0.0
                 asyncio.get_running_loop().call_later(pause, run.pace.release)
-                # It may have been given up before it began. Then nothing is sent.
+                # The call may have been given up before it began. Then nothing may be sent.
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 completion = await self._dispatcher.call(
                     live.call,
@@ -411,13 +417,13 @@ class Calls:
             live.record.ended = self._clock()
             completion = cancelled(live)
         code = None if completion.error is None else completion.error.code
-        why = late_failure(completion) if live.left else None
+        why = late_failure(completion) if live.unawaited else None
         if self._auditor.listening:
             is_error = why is not None and code is None
-            live.events.ended(live.record, code, self._clock(), late=live.left, is_error=is_error)
-        if why is not None and not run.fenced and run.state != "aborted":  # an aborted one was cancelled on purpose
+            live.events.ended(live.record, code, self._clock(), late=live.unawaited, is_error=is_error)
+        if why is not None and not run.fenced and run.state != "aborted":  # calls of an aborted run fail on purpose
             tool, run_id = escape_line(live.record.tool), run.id[:12]
-            note = f"{tool} failed after its program ({run_id}) was over, which did not await it{why[:300]}"
+            note = f"{tool} failed after its program ({run_id}) had ended without awaiting it{why[:300]}"
             self._on_late_failure(run.owner, note)
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)

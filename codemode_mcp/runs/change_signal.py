@@ -1,4 +1,4 @@
-"""The signal that something has happened to a run, on which its driver waits."""
+"""The signal that a run has changed. Its driver waits for it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ChangeSignal:
     """A signal that stays set until it is cleared.
 
     A program waits thousands of times, mostly until the same time. So the timer of an earlier wait is kept if it fires
-    soon enough, and a wait costs one future. `anyio.Event` with a timeout took a new timer for each wait.
+    soon enough, and a wait costs only one future. An `anyio.Event` with a timeout would take a new timer for each wait.
 
     Attributes:
-        is_set: the signal was set since it was last cleared.
+        is_set: True if the signal was set since it was last cleared. The waiter clears it.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class ChangeSignal:
         self._listener: anyio.Event | None = None
 
     def set(self) -> None:
-        """Set the signal, and wake those who wait for it."""
+        """Set the signal, and wake its waiters."""
         self.is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -39,7 +39,7 @@ class ChangeSignal:
             self._listener.set()
 
     async def wait(self, until: float, clock: Callable[[], float]) -> None:
-        """Return when the signal is set, or at `until`, or earlier. Only the driver of the run calls this."""
+        """Wait until the signal is set, or until a time. May return earlier. Only the driver of the run calls this."""
         if self.is_set:
             return
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class ChangeSignal:
             self._waiter = None
 
     async def listen(self) -> None:
-        """Return when the signal is set. For a run without a driver."""
+        """Wait until the signal is set, for a run without a driver."""
         if self.is_set:
             return
         if self._listener is None or self._listener.is_set():

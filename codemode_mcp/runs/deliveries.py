@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import Lookup
 
 LOOK_UP_SLICE = 0.002
-"""Seconds of look-ups in one batch. They are computed in the event loop, which other tasks need, too."""
+"""Maximum seconds of look-ups in one batch. They are computed in the event loop, which other tasks need, too."""
 
 LOOK_UP_SECONDS = 2.0
-"""Seconds of look-ups of one run."""
+"""Maximum seconds of all look-ups of one run."""
 
 BATCH_CHARACTERS = 8 * 1024 * 1024
-"""Characters of results in one turn. Further results wait for the next turn."""
+"""Characters of results after which further results wait for the next turn."""
 
 VALUES_PER_BATCH = 256
-"""Values that are stored and loaded in one transaction."""
+"""Maximum number of values that are stored and loaded in one transaction."""
 
 
 class Deliveries:
@@ -44,25 +44,26 @@ class Deliveries:
     def take(self, run: Run, now: float) -> list[Completion]:
         """Take the next batch from a run.
 
-        A timer comes alone, so that its callback's promises settle before the next callback runs. Timers and everything
-        else take turns, so that neither keeps the other waiting.
+        A timer is a batch of its own, so that the promises of its callback settle before the next callback runs. If a
+        timer and other completions are due, they take turns, so that neither keeps the other waiting.
         """
         due = run.next_timer
         if due is not None and due <= now and not run.timer_was_last:
             return _fire(run)
         batch: list[Completion] = []
         size = 0
+        # Requests are answered in order. A `store()` or `load()` at the front waits for `execute_values`.
         slice_ends = time.perf_counter() + LOOK_UP_SLICE
         while size < BATCH_CHARACTERS:
             if run.settled:
                 completion = run.settled.popleft()
             elif (
-                run.asked
-                and not isinstance(run.asked[0], messages.Store | messages.Load)
+                run.requests
+                and not isinstance(run.requests[0], messages.Store | messages.Load)
                 and (not batch or time.perf_counter() < slice_ends)
             ):
-                completion = self._look_up(run, run.asked[0])
-                run.asked.popleft()
+                completion = self._look_up(run, run.requests[0])
+                run.requests.popleft()
             else:
                 break
             batch.append(completion)
@@ -72,34 +73,37 @@ class Deliveries:
         run.timer_was_last = False
         return batch
 
-    def _look_up(self, run: Run, asked: Lookup) -> Completion:
+    def _look_up(self, run: Run, lookup: Lookup) -> Completion:
         if run.looking_up > LOOK_UP_SECONDS:
             message = f"this program has used {LOOK_UP_SECONDS:g} s for look-ups in API and $api; make fewer"
-            return Completion(asked.id, error=GuestError(message))
+            return Completion(lookup.id, error=GuestError(message))
         began = time.perf_counter()
-        completion = self._dispatcher.answer(asked, run.context)
+        completion = self._dispatcher.answer(lookup, run.context)
         run.looking_up += time.perf_counter() - began
         if completion.error is None:
-            run.results.add(_LOOK_UPS[type(asked)], completion.value)
+            run.results.add(_LOOK_UPS[type(lookup)], completion.value)
         return completion
 
     async def execute_values(self, run: Run) -> None:
-        """Execute the next `store()`s and `load()`s of a program, up to another request."""
-        asked: list[messages.Store | messages.Load] = []
-        for each in run.asked:
-            if not isinstance(each, messages.Store | messages.Load) or len(asked) == VALUES_PER_BATCH:
+        """Execute the next `store()`s and `load()`s of a program, up to the first request of another kind."""
+        requests: list[messages.Store | messages.Load] = []
+        for each in run.requests:
+            if not isinstance(each, messages.Store | messages.Load) or len(requests) == VALUES_PER_BATCH:
                 break
-            asked.append(each)
-        room = BATCH_CHARACTERS - run.settled.size if asked else 0
+            requests.append(each)
+        room = BATCH_CHARACTERS - run.settled.size if requests else 0
         if room > 0:
-            for completion in await self._execute(run, asked, room):
-                run.asked.popleft()
+            for completion in await self._execute(run, requests, room):
+                run.requests.popleft()
                 run.settled.append(completion)
 
     async def execute_last_stores(self, run: Run) -> tuple[str, ...]:
-        """Execute the `store()`s of the last turn, which no program awaits. Return the reasons of refusals."""
-        stores = [asked for asked in run.asked if isinstance(asked, messages.Store)]
-        run.asked.clear()
+        """Execute the `store()`s of the last turn. Return the reasons why some were refused.
+
+        Their program has ended, so it does not see the reasons itself.
+        """
+        stores = [each for each in run.requests if isinstance(each, messages.Store)]
+        run.requests.clear()
         refused: list[str] = []
         while stores:
             answers = await self._execute(run, stores[:VALUES_PER_BATCH], BATCH_CHARACTERS)
@@ -107,27 +111,31 @@ class Deliveries:
             refused += [answer.error.message for answer in answers if answer.error is not None]
         return tuple(dict.fromkeys(refused))
 
-    async def _execute(self, run: Run, asked: Sequence[messages.Store | messages.Load], room: int) -> list[Completion]:
+    async def _execute(
+        self, run: Run, requests: Sequence[messages.Store | messages.Load], room: int
+    ) -> list[Completion]:
         """Execute the first of these requests, at least one; see `Values.execute`."""
         run.check_fence()
         if is_bearer(run.owner):
-            message = "store() and load() keep values for a known owner, and this one is unknown; return the value"
-            return [Completion(each.id, error=GuestError(message), of_call=False) for each in asked]
-        orders = [
+            message = (
+                "store() and load() need a client with a login or a session, and this one has none; return the value"
+            )
+            return [Completion(each.id, error=GuestError(message), of_call=False) for each in requests]
+        puts_and_gets = [
             Put(each.key, whole_characters(each.value)) if isinstance(each, messages.Store) else Get(each.key)
-            for each in asked
+            for each in requests
         ]
         try:
-            answers = await self._values.execute(run.owner, orders, room)
+            answers = await self._values.execute(run.owner, puts_and_gets, room)
         except CodeModeError as error:
-            answers = [error] * len(asked)
+            answers = [error] * len(requests)
         completions = []
-        for each, answer in zip(asked, answers, strict=False):
+        for each, answer in zip(requests, answers, strict=False):
             if isinstance(answer, CodeModeError):
                 completions.append(Completion(each.id, error=GuestError.of(answer), of_call=False))
             elif isinstance(each, messages.Load):
                 if answer is None:
-                    run.not_stored = each.key
+                    run.absent_key = each.key
                 completions.append(Completion(each.id, "[]" if answer is None else f"[{answer}]", of_call=False))
             else:
                 completions.append(Completion(each.id, of_call=False))
@@ -150,4 +158,4 @@ _LOOK_UPS: Final = {
     messages.ToolSearch: "tools.search",
     messages.Describe: "tools.describe",
 }
-"""The expressions by which a program makes look-ups."""
+"""The expressions of a program that make look-ups."""

@@ -1,6 +1,6 @@
 """The driver of a run: it computes a turn of the guest, accepts its requests, delivers completions, and repeats.
 
-The module is long because suspending, ending and resuming share the one loop and its order.
+The module is long because suspending, ending and resuming share one loop, whose order matters.
 
 A run has one driver at a time, in a task of the manager's group. Requests of clients never touch the guest: an `exec`
 or `wait` opens an `Observation` and waits for its outcome. The driver ends when the program has ended, or when the run
@@ -10,28 +10,31 @@ Invariants:
 
 - The guest is touched only between turns, by its driver. `Guests.on_thread` cannot be cancelled, so a guest is at rest
   before anything else is done with it.
-- Suspending always goes through the snapshot, also if the next `wait` comes soon. A suspended run has no guest.
+- A suspension always makes a snapshot and frees the guest, even if the next `wait` comes soon.
 - Before each turn and each write, `Run.check_fence` stops a driver whose run another process has taken over. A driver
   whose durable store does not answer delivers nothing to the guest, because it may have lost the run without notice.
-- A turn that made a call which must not be sent twice is followed by a checkpoint (custody `needs_checkpoint`). The
-  call is sent only after the store has it. See `runs.state.may_send`.
+- If a turn of a stored run makes a call that must not be sent twice, a checkpoint follows the turn (custody
+  `needs_checkpoint`). The call is sent only after the store has it. See `runs.state.may_send`.
 - The end of a run is decided by the table in `runs.state`. Finishing, failing, cancelling and expiring race, and the
   first one counts.
-- A `CodeModeError` becomes the end of the run, except where a store has the run and another process may continue it:
-  then the driver raises it, and the stored run stays.
+- A `CodeModeError` becomes the end of the run. There is one exception: if a durable store has the run and another
+  process may continue it, the driver raises the error, and the stored run stays.
 
-The order in one round of the loop matters. The results of a turn are accepted before anything can end the run, so that
-no output is lost. Completions that are there at the deadline are still delivered, within `DEADLINE_GRACE`. Values are
-stored and loaded before the run waits for a turn, because a database may be slow and other runs wait for the turn. One
-turn takes all completions that are there, but a timer comes alone (`Deliveries.take`).
+The order in one round of the loop matters:
 
-A turn is computed in the event loop for a few milliseconds and then moves to a thread. So most turns need no change of
-threads; each turn once had a thread from its beginning. Because turns now hold the event loop, the driver lets other
-tasks run between two of them (`asyncio.sleep(0)`).
+1. The results of a turn are accepted before anything can end the run, so that no output is lost.
+2. Completions that have arrived at the deadline are still delivered, within `DEADLINE_GRACE`.
+3. Values are stored and loaded before the run waits for its turn. A database may be slow, and a run that has the turn
+   keeps others waiting.
+4. One turn takes all completions that have arrived, but a timer comes alone (`Deliveries.take`).
 
-The driver has the sequence only. `verdicts` decides about a turn and `answers` makes the answer for a client: both
-return values and change nothing. `persisting` writes, `guests` computes, `deliveries` and `calls` answer the guest's
-requests.
+A turn is computed in the event loop for about 2 ms and then moves to a thread. So most turns need no change of threads.
+In an earlier design, each turn was computed in a thread from its beginning. Because turns now hold the event loop, the
+driver lets other tasks run between two of them (`asyncio.sleep(0)`).
+
+The driver contains only the sequence. `verdicts` decides about a turn, and `answers` makes the answer for a client:
+both return values and change nothing. `persisting` writes, `guests` computes, and `deliveries` and `calls` answer the
+guest's requests.
 """
 
 from __future__ import annotations
@@ -93,7 +96,7 @@ class Driver:
     """The driver of all runs. It holds no state of any run.
 
     Args:
-        fallback: the store of a run that is first suspended while `Services.store` does not answer.
+        fallback: the store for a run whose first suspension `Services.store` does not answer.
         spawn: starts a task that outlives the request.
         on_late, on_late_failure: see `Calls`.
     """
@@ -161,17 +164,18 @@ class Driver:
             run.advance("resume")
             run.settled.extend(Completion(yielded, of_call=False) for yielded in run.yields)
             run.yields.clear()
+            # Without a guest: it is restored only when there is something to deliver.
             while observation.aborted or (not run.ready(self._clock()) and run.can_settle):
                 run.check_fence()
                 if observation.aborted:
                     return await self._abort(run)
                 self._ask(run, observation)
                 now = self._clock()
-                deadline = observation.extended_deadline(now, held=run.questions.being_asked)
+                deadline = observation.extended_deadline(now, person_is_asked=run.questions.being_asked)
                 answered = now >= questions_due(run, observation)
                 if run.questions.calls:
-                    # Another client may answer a server's question after this request. An approval may also come from
-                    # a terminal during it.
+                    # This client cannot answer the questions of servers, but the client of a later request may. So this
+                    # request need not wait. For an approval it waits, because the approval may come from a terminal.
                     answered = answered or is_unanswerable(run, observation.client)
                 if observation.released or now >= deadline or answered:
                     return await self._suspend_unchanged(run, suspended)
@@ -220,17 +224,17 @@ class Driver:
                 return await self._fail(run, stuck(self._settings(), full=turn is not None and turn.full))
             self._ask(run, observation)
             now = self._clock()
-            deadline = observation.extended_deadline(now, held=run.questions.being_asked)
-            # Completions that are there at the deadline are still delivered, within the grace that a turn has anyway.
-            late = now >= deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
-            if late or observation.released:
+            deadline = observation.extended_deadline(now, person_is_asked=run.questions.being_asked)
+            # Completions that have arrived are still delivered, within the grace that a turn has anyway.
+            overdue = now >= deadline + (DEADLINE_GRACE if run.ready(now) else 0.0)
+            if overdue or observation.released:
                 return await self._suspend(engine, run, "pending_tools")
             if run.ready(now):
                 if turn is not None:
                     # Turns are computed in the event loop, so other tasks must run between two of them.
                     await asyncio.sleep(0)
                 turn = None
-                # A database may be slow, so this comes before the turn, for which other runs wait.
+                # Before the turn: a database may be slow, and other runs wait for the turn.
                 await self._deliveries.execute_values(run)
                 if await self._guests.get_turn(run, observation, deadline + DEADLINE_GRACE):
                     try:
@@ -276,7 +280,7 @@ class Driver:
                 run.cancel_unsent()
                 return await self._fail(run, over)
             if report.state != "syntax" and over is None:
-                self._accept(run, report.requests, over=report.state != "pending")
+                self._accept(run, report.requests, last_turn=report.state != "pending")
         if turn.stopped is None and report is not None and report.state == "pending":
             return None
         if turn.stopped is not None and observation.aborted:
@@ -296,7 +300,7 @@ class Driver:
             namespaces=run.namespaces,
             results=run.results.of(catalog) if failed else (),
             exceeded=run.exceeded,
-            late=max(0.0, self._clock() - observation.deadline),
+            overdue_seconds=max(0.0, self._clock() - observation.deadline),
         )
         if failed and about.takes_long:
             found = await anyio.to_thread.run_sync(verdict, turn, report, about)
@@ -309,19 +313,19 @@ class Driver:
                 return await self._fail(run, found)
         return found
 
-    def _accept(self, run: Run, requests: Iterable[Request], *, over: bool) -> None:
+    def _accept(self, run: Run, requests: Iterable[Request], *, last_turn: bool) -> None:
         """Accept the requests of a turn.
 
         Args:
-            over: it was the last turn. Its calls begin after the verdict.
+            last_turn: True if the program has ended in this turn. Its calls begin after the verdict on the turn.
         """
         now = self._clock()
         for request in requests:
             match request:
                 case messages.ToolCall():
-                    self.calls.accept(run, request, now, begins=not over)
+                    self.calls.accept(run, request, now, begins=not last_turn)
                 case messages.NamespaceCall():
-                    self.calls.accept(run, run.namespaces.tool_call(request), now, begins=not over)
+                    self.calls.accept(run, run.namespaces.tool_call(request), now, begins=not last_turn)
                 case messages.Timer(id=timer, ms=ms):
                     run.timers[timer] = now + ms / 1000
                     run.timers_began[timer] = now
@@ -334,10 +338,10 @@ class Driver:
                     run.yields.append(yielded)
                     run.yield_reason = reason
                 case _:
-                    run.asked.append(request)
+                    run.requests.append(request)
 
     def _ask(self, run: Run, observation: Observation) -> None:
-        """Ask the client of the open request the open questions, if it can be asked during a request."""
+        """Put the open questions to the client of the open request, if it can be asked during a request."""
         if run.approvals.gathers:
             run.approvals.gather(self._clock(), more_may_come=run.has_undecided_calls)
         for opened in run.questions.to_ask(observation.client):
@@ -373,12 +377,13 @@ class Driver:
     async def _end(self, run: Run, status: Literal["completed", "failed"], **parts: Any) -> Outcome:
         """Store the end of a run, and return its outcome. `parts`: further fields of the outcome."""
         outcome = Outcome(run.id, run.owner, status, answers.usage(run, self._clock()), **parts)
+        # The stores first: reasons why some were refused are notes in the outcome.
         outcome = run.with_outputs(outcome, await self._deliveries.execute_last_stores(run))
         await self._persisting.end(run, outcome)
         return outcome
 
     async def _fault(self, run: Run, error: CodeModeError) -> Outcome:
-        """Fail a run because of an error outside its program, unless another process may continue it from a store."""
+        """Fail a run because of an error outside its program. Raise if another process may continue the run."""
         if isinstance(error, Fenced) or (isinstance(error, StoreUnavailable) and run.is_durable):
             raise error
         return await self._fail(run, Failed(error.code, error.message, exceeded=error.exceeded))
@@ -399,7 +404,7 @@ class Driver:
 
     async def _suspend(self, engine: Engine, run: Run, reason: WaitingReason) -> Outcome:
         data = await self._guests.snapshot(engine, run)
-        # Counted first, because the counts are stored, too.
+        # Before the write, because the counts are written, too.
         run.snapshots += 1
         run.snapshot_size = len(data)
         try:
@@ -417,7 +422,7 @@ class Driver:
         return self._waiting(run, "pending_tools")
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
-        outcome = answers.waiting(run, reason, self._clock(), self._services.program)
+        outcome = answers.waiting(run, reason, self._clock(), self._services.terminal_command)
         # An answer with questions has no room for output, which comes with the next answer.
         return outcome if outcome.questions else run.with_outputs(outcome)
 
@@ -431,7 +436,7 @@ class Driver:
 
 
 def _next_event(run: Run, observation: Observation, deadline: float) -> float:
-    """Return the next time at which the driver has something to do without a change of the run."""
+    """Return the next time at which the driver has something to do, even if the run does not change."""
     due = run.next_timer
     asked = run.approvals.due(more_may_come=run.has_undecided_calls) if run.approvals.gathers else math.inf
     return min(deadline, math.inf if due is None else due, questions_due(run, observation), asked)

@@ -1,4 +1,4 @@
-"""The end of a run and its view for the operator, as JSON text, and back.
+"""The end of a run, and its view for the operator, as JSON text, and back.
 
 A text that does not have the exact form is rejected with `snapshot_restore_failed`.
 """
@@ -35,7 +35,7 @@ from codemode_mcp.runs.state import RunState
 from codemode_mcp.runs.views import RunView
 from codemode_mcp.strict_json import Form, Integer, fill, rejecting
 
-# The fields of a form have the names of the attributes that they are made of.
+# A field of a form has the name of the attribute from which it is filled.
 
 
 class _SnapshotUse(Form, rename=None):
@@ -95,8 +95,9 @@ class _Answered(Form):
     """The last answer: either a whole outcome, or its differences from the outcome of the run.
 
     Attributes:
-        told: the number of the outputs that earlier answers had.
+        told: the number of outputs in earlier answers.
         dropped: the characters of output that the last answer reports as discarded.
+        whole: the last answer, if it differs in more than these.
     """
 
     told: Integer | UnsetType = UNSET
@@ -128,15 +129,15 @@ class _View(Form, rename={"age_ms": "age", "ended_ms": "ended", "expires_ms": "e
 
 
 def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> str:
-    """Return the outcomes of a run that has ended as text: the last answer, and all of it from the start.
+    """Return the two outcomes of an ended run as text: the last answer, and an answer with all output since the start.
 
     Args:
-        now: monotonic seconds at which calls that continue are counted as ended; None to count them as ended when they
+        now: monotonic seconds. Calls that continue are stored as ended at this time; None for the time at which they
             began.
     """
     since, whole = pair
     told = len(whole.outputs) - len(since.outputs)
-    # The last answer has the last outputs of the whole, so that no large text is written twice.
+    # The outputs of the last answer are the end of all outputs. So they are not written twice, as they may be large.
     same = replace(whole, outputs=since.outputs, dropped=since.dropped) == since
     short = same and told >= 0 and whole.outputs[told:] == since.outputs
     answered = _Answered(told, since.dropped) if short else _Answered(whole=_outcome_form(since, now))
@@ -144,7 +145,7 @@ def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> 
 
 
 def outcome_of(text: str) -> tuple[Outcome, Outcome]:
-    """Return the outcomes of `outcome_text`. Raise `ProgramError`, `snapshot_restore_failed`."""
+    """Return the outcomes of a text of `outcome_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
     end = read_stored(text, _End)
     with rejecting(not_restorable):
         whole, answered = _outcome(end.whole), end.answered
@@ -160,7 +161,7 @@ def _outcome_form(outcome: Outcome, now: float | None) -> _Outcome:
     usage = fill(
         _Usage,
         used,
-        # Only their durations are kept: they begin at 0.
+        # Monotonic seconds mean nothing in another process. Only the durations are kept, from the time 0.
         calls=[call_form(_ended(record, now), record.began) for record in used.calls],
         snapshot=UNSET if used.snapshot is None else fill(_SnapshotUse, used.snapshot),
         exceeded=UNSET if used.exceeded is None else fill(_Exceeded, used.exceeded),
@@ -169,7 +170,7 @@ def _outcome_form(outcome: Outcome, now: float | None) -> _Outcome:
 
 
 def _ended(record: CallRecord, now: float | None) -> CallRecord:
-    """Return a record as ended: the duration of a call that continues cannot be known later."""
+    """Return the record of an ended call. A call that continues ends at `now`, because its end will not be recorded."""
     return record if record.ended is not None else replace(record, ended=record.began if now is None else now)
 
 
@@ -194,5 +195,5 @@ def view_text(view: RunView) -> str:
 
 
 def view_of(text: str) -> RunView:
-    """Return the view of `view_text`. Raise `ProgramError`, `snapshot_restore_failed`."""
+    """Return the view of a text of `view_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
     return RunView(**asdict(read_stored(text, _View)))

@@ -1,4 +1,8 @@
-"""The guests of runs: room in memory, turns in the event loop or on a thread, snapshots and restoring."""
+"""The guests of runs: room in memory, turns in the event loop or on a thread, snapshots and restoring.
+
+There are two queues, both fair between owners (`Slots`). A run waits for room once, before it has a guest, and keeps
+the room until it ends or is suspended. It waits for a turn before each turn. Both limits follow from `maxRunningRuns`.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +30,15 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 SHORT_TURN = 0.002
-"""Approximate seconds that a turn may compute in the event loop. A longer turn moves to a thread."""
+"""Approximate seconds that a turn may compute in the event loop. A longer turn is continued in a thread."""
 
 THREADED_TURNS = 16
-"""Short turns in a row after which a program that had a long turn returns from threads to the event loop.
+"""Number of consecutive short turns after which a program that had a long turn returns to the event loop.
 
-This limits how often such a program holds the event loop for `SHORT_TURN`."""
+This limits how often such a program blocks the event loop for `SHORT_TURN`."""
 
 LONG_MESSAGE = 100_000
-"""Characters of a message to a guest from which on its turn is computed in a thread."""
+"""A turn with a message of more characters is computed in a thread from its beginning."""
 
 
 class Guests:
@@ -61,7 +65,7 @@ class Guests:
         """Wait for room in memory and for the first turn. This time does not count as the program's.
 
         Returns:
-            False if the request has to be answered, or was given up, before that.
+            False if the request was given up, or has to be answered, before there is room and a turn.
         """
         if not await self.find_room(run, observation):
             return False
@@ -72,18 +76,18 @@ class Guests:
         return True
 
     async def find_room(self, run: Run, observation: Observation) -> bool:
-        """Wait for room in memory. Return False as `admit` does."""
+        """Wait for room in memory. Returns as `admit`."""
         began = self._clock()
         run.has_room = await self._get(self._rooms, run, observation, observation.latest)
         observation.deadline = min(observation.deadline + self._clock() - began, observation.latest)
         return run.has_room
 
     async def get_turn(self, run: Run, observation: Observation, until: float) -> bool:
-        """Wait for a turn, at most until a time by the clock. Return False as `admit` does."""
+        """Wait for a turn, at most until a time by the clock. Returns as `admit`."""
         return await self._get(self._turns, run, observation, until)
 
     def end_turn(self, run: Run) -> None:
-        """Give the turn of a run to the next one."""
+        """End the turn of a run, so that the next run in the queue gets one."""
         self._turns.release(run.share, run.owner)
 
     async def _get(self, slots: Slots, run: Run, observation: Observation, until: float) -> bool:
@@ -91,6 +95,7 @@ class Guests:
             return False
         if slots.try_acquire(run.share, run.owner):
             return True
+        # `stop` and `release` in `live` cancel this scope, so that a request need not wait for its place in the queue.
         with anyio.move_on_after(max(0.0, until - self._clock())) as observation.queueing:
             await slots.acquire(run.share, run.owner)
             return True
@@ -108,6 +113,7 @@ class Guests:
         if image is None:
             image = await self.on_thread(engine, engine.image, run.manifest)
         run.guest = self._spare.take(engine, image, run.memory_limit)
+        # The run may have been aborted while the image was made. There was no guest to interrupt then.
         if observation.aborted:
             run.guest.interrupt()
         return await self._compute(engine, run, run.guest.start_steps, message, budget)
@@ -122,8 +128,8 @@ class Guests:
     ) -> Turn:
         """Compute a turn in the event loop, or in a thread if it takes longer than `SHORT_TURN`.
 
-        A short turn thereby needs no change of threads. A program that had a long turn is computed in threads until
-        `THREADED_TURNS` turns in a row were short.
+        So a short turn needs no change of threads. A program that had a long turn is computed in threads, until
+        `THREADED_TURNS` consecutive turns were short.
         """
         if run.threaded_turns or len(message) > LONG_MESSAGE:
             steps = begin(message, budget, None)
@@ -134,6 +140,7 @@ class Guests:
             except StopIteration as ended:
                 short: Turn = ended.value
                 return short
+            # The guest has paused with frames on its stack. The same steps continue on a thread.
             run.threaded_turns = THREADED_TURNS + 1
         turn: Turn
         turn, seconds = await self.on_thread(engine, _finish_timed, steps)
@@ -148,13 +155,13 @@ class Guests:
         """
         assert run.guest is not None
         data: bytes = await self.on_thread(engine, run.guest.snapshot)
-        most = self._settings().max_snapshot_bytes
-        if len(data) > most:
+        limit = self._settings().max_snapshot_bytes
+        if len(data) > limit:
             raise ProgramError(
                 "snapshot_limit_exceeded",
-                f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes ({most}); keep less data "
-                "while waiting",
-                Exceeded("maxSnapshotBytes", len(data), most),
+                f"suspending the program takes {len(data)} bytes, more than maxSnapshotBytes ({limit}); keep less data "
+                "in variables while the program waits",
+                Exceeded("maxSnapshotBytes", len(data), limit),
             )
         return data
 
@@ -168,6 +175,7 @@ class Guests:
 
     def _restore(self, engine: Engine, run: Run, suspended: SuspendedRun) -> None:
         image = engine.image(suspended.manifest)
+        # The limits may be lower than when the program was suspended. The program keeps the lower memory limit.
         limit = self._settings().memory_limit_bytes
         snapshot.check_limits(
             suspended.snapshot,
@@ -184,6 +192,7 @@ class Guests:
         """Free the guest of a run and its room in memory."""
         guest, run.guest = run.guest, None
         if guest is not None:
+            # A suspended program is most likely resumed next, and then needs no fresh guest.
             self._spare.give_back(guest, make_next=run.state != "waiting")
         run.results.clear()
         run.signal.cancel_alarm()
@@ -192,8 +201,9 @@ class Guests:
             self._rooms.release(run.share, run.owner)
 
     async def on_thread(self, engine: Engine, work: Callable[..., Any], *args: Any) -> Any:
-        """Work on a guest in a thread of the engine, and return the result. This cannot be cancelled."""
-        # Nothing else may touch a guest that computes, and everything that it computes has a time limit.
+        """Call a function that works on a guest in a thread of the engine. Return its result. Cannot be cancelled."""
+        # Nothing else may touch a guest that computes, so a cancelled caller waits as well. The wait is short, because
+        # all work on a guest has a time limit.
         with anyio.CancelScope(shield=True):
             return await asyncio.wrap_future(engine.threads.submit(work, *args))
 

@@ -1,4 +1,4 @@
-"""The calls that are unsettled when their program ends."""
+"""The calls that have not ended when their program ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:
-    """Cancel the calls that only read or that wait for an approval, and let the others finish.
+    """Cancel the calls that only read or that need an approval, and let the others finish.
+
+    A call that may change something is not cancelled: it may have acted already, and its failure is reported later.
 
     Returns:
         Notes about these calls for the reader of the run's result.
@@ -33,7 +35,7 @@ def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:
             live.cancel()
         else:
             left.append(live.record.tool)
-            live.left = True
+            live.unawaited = True
     notes = []
     if left:
         notes.append(f"Not waited for, still in flight: {counted(left)}")
@@ -42,7 +44,7 @@ def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:
     if dropped:
         notes.append(f"Not waited for, never sent: {counted(dropped)}; {how_to_await(run)}")
     if unasked:
-        notes.append(f"Not waited for, given up before anyone approved: {counted(unasked)}; await such calls")
+        notes.append(f"Not waited for, cancelled before a person approved: {counted(unasked)}; await such calls")
     return tuple(notes)
 
 

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.views import RunView, Track
 
 SHOWN_ENDED = 200
-"""Recently ended runs that are listed."""
+"""Maximum number of recently ended runs that are listed."""
 
 MAX_LATE = 5
-"""Notes for one owner about calls that failed after their program had ended."""
+"""Maximum number of notes for one owner about calls that failed after their program had ended."""
 
 MAX_LATE_OWNERS = 200
+"""Maximum number of owners with such notes. The owner whose last note is the oldest is dropped first."""
 
 _OUTCOMES = {"completed": "ok", "expired": "aborted"}
-"""Outcomes in events, by status; other statuses are outcomes, too. A completed program without a result is `empty`."""
+"""Outcomes in events, by status. Other statuses are outcomes themselves. A completed program without a result has the
+outcome `empty`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A run that has ended, for listings. Only the records of its calls are kept."""
+    """A run that has ended, for listings. Of its calls, only the records are kept."""
 
     last: RunView
     track: Track
@@ -45,14 +47,14 @@ class _Ended:
 
 
 class LiveRuns:
-    """The runs of this process by their ids.
+    """The runs of this process by their ids, and the runs that ended recently.
 
     Args:
         fallback: the store of runs that are suspended in this process alone.
         clock: monotonic seconds.
 
     Attributes:
-        closing: the process accepts no more requests.
+        closing: True if the process accepts no more requests.
     """
 
     def __init__(self, store: RunStore, fallback: RunStore, auditor: Auditor, clock: Callable[[], float]) -> None:
@@ -67,15 +69,15 @@ class LiveRuns:
         self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
         self._ended_in_fallback: deque[str] = deque(maxlen=SHOWN_ENDED)
 
-    def home_of(self, run_id: str) -> RunStore:
-        """Return the store of a suspended run or of its end."""
+    def store_of(self, run_id: str) -> RunStore:
+        """Return the store that has a suspended run, or its end."""
         run = self.runs.get(run_id)
-        if run is not None and run.home is not None:
-            return run.home
+        if run is not None and run.store is not None:
+            return run.store
         return self._fallback if run_id in self._ended_in_fallback else self._store
 
-    def set_aside(self, run: Run) -> None:
-        """Forget a run that another process has. Calls that were sent continue."""
+    def forget(self, run: Run) -> None:
+        """Forget a run that another process has. Calls that were sent from here continue."""
         if self.runs.get(run.id) is run:
             del self.runs[run.id]
             self._auditor.emit("left", run.id, pending=len(run.calls))
@@ -86,14 +88,14 @@ class LiveRuns:
         """Move a run that has ended to the recently ended runs."""
         if self.runs.pop(run.id, None) is None:
             return
-        if run.home is self._fallback is not self._store:
+        if run.store is self._fallback is not self._store:
             self._ended_in_fallback.append(run.id)
         self._report_end(run, code)
         last = run.view(self._clock())
-        if last.state == "running":  # nothing of it has run
+        if last.state == "running":  # no driver has ended it, for example because the program was refused
             last = replace(last, state="failed")
         last = replace(last, code=code, observed=False, timers=0)
-        # Calls that no program waits for may continue.
+        # Calls in flight may continue without their program. Their records still change, so these are not packed.
         run.track.pack(run.calls)
         if len(self._ended) == self._ended.maxlen:
             self._ended[0].track.forget()
@@ -117,7 +119,7 @@ class LiveRuns:
 
     @property
     def listed(self) -> set[str]:
-        """The ids of the runs in `views`."""
+        """The ids of all runs that `views` returns."""
         return {each.last.id for each in self._ended} | self.runs.keys()
 
     def views(self) -> list[RunView]:
@@ -128,7 +130,7 @@ class LiveRuns:
         return [each.view(now) for each in found]
 
     def view(self, run_id: str) -> RunView | None:
-        """Return the view of one of these runs, with its calls. None: it is unknown or was forgotten."""
+        """Return the view of one of these runs, with its calls; None if the run is unknown or was forgotten."""
         now = self._clock()
         run = self.runs.get(run_id)
         if run is not None:
@@ -141,7 +143,7 @@ class LiveRuns:
     # calls that failed after the end of their program
 
     def note_late_failure(self, owner: str, note: str) -> None:
-        """Keep a note about such a call for the next answer to its owner."""
+        """Keep a note about a call for the next answer to its owner."""
         notes = self._late.pop(owner, [])
         if len(notes) < MAX_LATE:
             notes.append(note)
@@ -155,7 +157,7 @@ class LiveRuns:
 
 
 def stop(run: Run, observation: Observation) -> None:
-    """Make the driver of a run abort the run."""
+    """Make the driver of a run abort the run, and stop its turn."""
     observation.aborted = True
     _wake(run, observation)
     if run.guest is not None:

@@ -24,16 +24,16 @@ class LiveCall:
     """One call that has not ended.
 
     Attributes:
-        state: changed by `advance` only.
-        has_slot: the call counts in `Run.executing`. A call that waits for a person does not.
-        recorded: a durable store has the call, or the call need not wait for a store.
-        executor: the process that sends the call or has sent it: this one, or another one that stores its end.
-        left: the program has ended without awaiting the call.
-        cancelled: the call was given up.
-        start_reported: the start of the call was reported to the auditor.
+        state: the state by the table in `runs.state`. Only `advance` changes it.
+        has_slot: True if the call counts in `Run.executing`. A call that waits for a person does not.
+        recorded: True if a durable store has the call, or if the call need not wait for a store.
+        executor: the process that sends the call or has sent it. If it is another process, that one stores its end.
+        unawaited: True if the program has ended without awaiting the call.
+        cancelled: True if the call was given up.
+        start_reported: True if the start of the call was reported to the auditor.
         sent: the call in flight, if it was sent without a task.
         scope: the scope of the task that executes the call.
-        on_cancel: called when a call that was sent without a task is given up.
+        on_cancel: called when a call that was sent without a task is given up. None after the end of the call.
     """
 
     call: ToolCall
@@ -43,28 +43,28 @@ class LiveCall:
     has_slot: bool = False
     recorded: bool = False
     executor: Literal["here", "elsewhere"] = "here"
-    left: bool = False
+    unawaited: bool = False
     cancelled: bool = False
     start_reported: bool = False
     sent: SentCall | None = None
     scope: anyio.CancelScope | None = None
     on_cancel: Callable[[LiveCall], None] | None = None
     _news: anyio.Event | None = None
-    """Wakes the task that waits until the call is recorded or has a slot again."""
+    """Set by `wake`. A call waits until it is recorded, or has a slot again."""
 
     def advance(self, event: CallEvent) -> None:
         """Change the state by the table of `runs.state`. Raises `IllegalTransition`."""
         self.state = advance_call(self.state, event)
 
     def admit(self) -> None:
-        """Note that policy, arguments, hooks and people have let the call pass."""
+        """Record that policy, arguments, hooks and people admit the call."""
         if self.state == "queued":
             self.advance("admit")
         if self.state == "ready" and self.recorded:
             self.advance("record")
 
     def note_recorded(self) -> None:
-        """Note that a durable store has the call, or that it need not wait for one."""
+        """Record that a durable store has the call, or that the call need not wait for a store."""
         self.recorded = True
         if self.state == "ready":
             self.advance("record")
@@ -76,13 +76,13 @@ class LiveCall:
             self._news.set()
 
     async def wait(self) -> None:
-        """Return after the next `wake`."""
+        """Wait for the next `wake`."""
         self._news = anyio.Event()
         await self._news.wait()
 
     @property
     def is_unsent(self) -> bool:
-        """True if no tool has got the call, and none is about to."""
+        """True if no tool has received the call, and none is about to receive it."""
         return self.state in UNSENT
 
     def cancel(self) -> None:

@@ -1,4 +1,9 @@
-"""The runs as the server sees them: `execute`, `observe`, and the task group of the drivers, which outlive requests."""
+"""The runs as the server sees them: `execute`, `observe`, and the task group of the drivers, which outlive requests.
+
+A request never drives its run. It makes an `Observation`, starts a driver in the task group, and waits for the outcome.
+So a request can be cancelled at any time: for an `exec` the driver is told to abort the run, for a `wait` it is told to
+suspend it. The driver does so as soon as its guest is at rest.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +97,7 @@ class RunManager:
         return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
 
     def late_notes(self, owner: str | None) -> tuple[str, ...]:
-        """Return the notes about calls that failed after programs of an owner had ended, and forget them."""
+        """Return notes about calls that failed after the programs of an owner had ended, and forget them."""
         return self._live.take_late_notes(owner)
 
     def settings(self) -> CodeModeSettings:
@@ -100,7 +105,7 @@ class RunManager:
         return self._settings
 
     def apply(self, settings: CodeModeSettings) -> None:
-        """Use these settings from now on, except for the number of runs that compute at a time."""
+        """Use these settings from now on. The number of runs that compute at the same time does not change."""
         self._settings = settings
         for each in (self._preparer, self._store, self._fallback):
             each.apply(settings)
@@ -109,7 +114,7 @@ class RunManager:
         """Run a program. Cancelling this aborts the run and cancels its calls.
 
         Args:
-            on_output: takes the output of the program, during this request and those that continue the run.
+            on_output: called with the output of the program, during this request and later requests for the run.
 
         Raises:
             CodeModeError: the program was refused, and nothing of it has run.
@@ -129,7 +134,7 @@ class RunManager:
         hook = partial(dispatcher.admit_program, run_id, owner, cell.caller) if dispatcher.admits_programs else None
         prepared = await self._preparer.prepare(cell, hook=hook, members=members, note=notes.append, deadline=latest)
         assert catalog is not None
-        # Compiling the engine does not count as the program's time.
+        # Before the deadline is set: compiling the engine does not count as the program's time.
         await self._services.engine()
         run = await self._new_run(run_id, owner, prepared.cell, catalog, on_output)
         for note in notes:
@@ -137,7 +142,8 @@ class RunManager:
         observation = self._observation(client, latest)
         if self._live.closing:
             raise ProgramError("aborted", "the server is shutting down")
-        # Set here and not in the task, so that closing or cancelling in between finds the run.
+        # Set here and not in the task. If this request is cancelled or the manager closes before the task begins, the
+        # run must be found.
         run.observation = observation
         self._live.runs[run.id] = run
         self._group.start_soon(self._drive_cell, run, prepared, hook, observation)
@@ -148,14 +154,14 @@ class RunManager:
             raise
 
     def _latest(self) -> float:
-        """Return the latest time at which a request that comes now has to be answered."""
+        """Return the latest time at which a request that arrives now has to be answered."""
         return self._clock() + self._settings.max_request_ms / 1000
 
     def _observation(self, client: Client | None, latest: float) -> Observation:
         return Observation(min(self._clock() + self._settings.timeout_ms / 1000, latest), client, latest=latest)
 
     async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
-        """Return the catalog, after giving the servers that the program names time to start."""
+        """Return the catalog. First wait, within a limit, until the servers that the program names have started."""
         upstreams = self._services.upstreams
         if found.servers is None or found.servers:
             names = upstreams.servers_for(caller, found.servers)
@@ -189,15 +195,15 @@ class RunManager:
         answers: Mapping[str, JsonObject] | None = None,
         caller: Caller | None = None,
     ) -> Outcome:
-        """Resume a suspended run, or return the end of one again. Cancelling this suspends the run.
+        """Resume a suspended run, or return the outcome of an ended run again. Cancelling this suspends the run.
 
         Args:
             owner: None for a caller that is known only by the id of the run.
             cancel: abort the run.
             from_start: include the output of earlier answers.
-            answers: the answers to the questions of an earlier answer, by key.
-            caller: the owner as known now, who may be in other groups than when the run began. It decides what the
-                program may call from now on.
+            answers: the client's answers to questions that it got as an earlier answer, by key.
+            caller: the owner as known now. The owner's groups may have changed since the run began. They decide what
+                the program may call from now on.
 
         Raises:
             CodeModeError: there is no such run, it has expired, or it is observed already.
@@ -205,7 +211,7 @@ class RunManager:
         owner = owner or bearer_of(run_id)
         live = self._live.runs.get(run_id)
         if cancel and live is not None and live.owner == owner and live.observation is not None:
-            # Another request waits for the run. Both requests get the same end.
+            # Another request waits for the run. Both requests get the same outcome.
             observation = live.observation
             stop(live, observation)
             return self._with_late_notes(await observation.outcome())
@@ -218,11 +224,12 @@ class RunManager:
         run, suspended = found
         observation = self._observation(client, self._latest())
         observation.aborted = cancel
+        # The manager may have begun to close during the claim. The driver then suspends the run immediately.
         observation.released = self._live.closing
         run.observation = observation
         self._takeover.note_observed()
         if caller is not None:
-            # The run counts for the share in which it began, whichever client waits for it.
+            # The run counts in the share in which it began, whichever client waits for it.
             caller = replace(caller, share=run.context.caller.share)
             run.context = replace(run.context, caller=caller)
         run.questions.accept_answers(answers or {})
@@ -237,7 +244,7 @@ class RunManager:
         return self._with_late_notes(outcome)
 
     async def retire(self) -> None:
-        """Accept no more requests, and suspend the programs of the open ones in a durable store."""
+        """Accept no more requests, and suspend the programs of open requests. Do nothing without a durable store."""
         if not self._store.durable:
             return
         self._live.closing = True
@@ -246,14 +253,14 @@ class RunManager:
                 release(run, run.observation)
         for run in list(self._live.runs.values()):
             async with run.driving:
-                pass
+                pass  # wait for the driver, which suspends the run
 
     def give_up_calls(self) -> None:
-        """Give up all calls in flight. Otherwise the closing connections would end them with a misleading error."""
+        """Give up all calls in flight. Otherwise they would fail with a misleading error when connections close."""
         self._driver.calls.close()
 
     def close(self) -> None:
-        """Abort the runs. Those in a durable store are left to the next process that claims them."""
+        """Abort the runs, except for runs in a durable store. Any other process may claim those."""
         self._live.closing = True
         for run in list(self._live.runs.values()):
             if run.is_durable:
@@ -298,6 +305,7 @@ class RunManager:
             ended = await self._driver.start(run, prepared.program, observation)
             if not isinstance(ended, SyntaxFault):
                 return ended
+            # The engine refuses the text as JavaScript. It may be TypeScript that was sent without `language`.
             seconds = observation.deadline - self._clock()
             second = await self._preparer.as_typescript(prepared, hook, run.note, seconds)
             if isinstance(second, Program):
@@ -319,7 +327,8 @@ class RunManager:
             async with run.driving:
                 outcome = await drive()
             if observation.aborted and run.state == "waiting":
-                # The run was cancelled during its suspension. Another request or process may have it already.
+                # The run was cancelled while it was being suspended. Another request or process may have claimed it
+                # already, so it is cancelled like any suspended run.
                 outcome = await self.observe(run.id, run.owner, cancel=True)
         except CodeModeError as error:
             outcome = error
@@ -327,7 +336,7 @@ class RunManager:
             log.exception("run %s failed in an unexpected way", run.id[:12])
             outcome = InternalError("the program failed inside codemode-mcp; see its log")
         except BaseException:
-            # The task group is being cancelled. Open requests get an answer before it ends.
+            # The task group is being cancelled. An open request must still get an answer.
             observation.settle(ProgramError("aborted", "the server is shutting down"))
             if not run.is_durable:
                 self._live.end(run, "aborted")
@@ -344,7 +353,7 @@ class RunManager:
         observation.settle(outcome)
 
     async def sweep_forever(self) -> None:
-        """Drop expired runs, every `SWEEP_SECONDS`."""
+        """Drop expired runs every `SWEEP_SECONDS`, until cancelled."""
         auditor = self._services.auditor
         while True:
             await anyio.sleep(SWEEP_SECONDS)
@@ -373,11 +382,12 @@ class RunManager:
 
 @asynccontextmanager
 async def open_manager(services: Services, settings: CodeModeSettings) -> AsyncIterator[RunManager]:
-    """Open a manager with its task group. Leaving aborts the runs."""
+    """Open a manager with its task group. Leaving the context aborts the runs; see `RunManager.close`."""
     with ExitStack() as stack:
         async with anyio.create_task_group() as group:
             manager = RunManager(services, settings, group)
-            stack.callback(manager._driver.close)  # after programs have given their guests back
+            # The stack is left after the group, when all drivers have given their guests back.
+            stack.callback(manager._driver.close)
             group.start_soon(manager.sweep_forever)
             if services.store.durable:
                 group.start_soon(manager._takeover.listen_forever)

@@ -35,7 +35,9 @@ class MemoryStore(RunStore):
     name = "memory"
     MAX_ENDED = 256
     MAX_ENDED_BYTES = 32 * 1024 * 1024
+    """Limits of the ends that are kept. The oldest are dropped first."""
     MAX_EXPIRED = 4096
+    """Maximum number of expired runs that are remembered, so that a `wait` is told that the run has expired."""
 
     def __init__(self, settings: CodeModeSettings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -54,7 +56,7 @@ class MemoryStore(RunStore):
 
     async def suspend(self, run: SuspendedRun) -> None:
         if run.id not in self._suspended:
-            # Runs past their time do not count. `sweep` drops them, and its caller cancels their calls.
+            # Expired runs do not count. They are dropped by `sweep`, whose caller cancels their calls.
             now = self._clock()
             alive = [other for other in self._suspended.values() if other.expires > now or other.id in self._claimed]
             own = sum(1 for other in alive if other.counts_for == run.counts_for)

@@ -1,7 +1,7 @@
-"""The namespaces of one run: their scopes, made when it begins, and the calls of their functions.
+"""The namespaces of one run: their scopes, which are made when the run begins, and the calls of their functions.
 
-The guest gets the data of a scope and the paths of its functions; the scope itself stays in this process. A function is
-called by its path in the scope, so no other text of a program decides what is called.
+The guest gets the data of a scope and the paths of its functions. The scope itself stays in this process. A function is
+called by its path, which is looked up in the scope. So a program can call nothing else.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 SCOPE_SECONDS = 2.0
-"""Timeout for all scopes of a run, which are made at the same time. The program waits for them."""
+"""Timeout for the scopes of a run, which are made at the same time. The program waits for them."""
 
 MAPPER_SECONDS = 2.0
 """Timeout for the input mapper of one call."""
 
 MAX_SCOPES_SHARE = 8
-"""All scopes of a program together may have as many characters as its memory has bytes, divided by this."""
+"""Divisor of a program's memory limit in bytes. The result is the maximum number of characters of all its scopes."""
 
 
 class Registered(Protocol):
     """The currently registered plugins and namespaces."""
 
     def namespace(self, namespace_id: str) -> Namespace | None:
-        """Return a namespace by its id."""
+        """Return a namespace by its id; None if it is not registered."""
         ...
 
     def find(self, name: str) -> Owner | None:
-        """Return a plugin. Its code runs in its own threads."""
+        """Return a plugin by its name; None if it is not registered."""
         ...
 
 
@@ -67,7 +67,7 @@ class OpenNamespace:
         plugin: the plugin that registered the namespace; None if the plugin was removed.
         functions: the functions by path; empty if there is a `refusal`.
         shape: the shape of the scope, for its declaration; None if there is a `refusal`.
-        refusal: the reason why the namespace cannot be used; empty if it can.
+        refusal: the reason why the namespace cannot be used; empty if it can be used.
     """
 
     offered: OfferedNamespace
@@ -84,7 +84,7 @@ class OpenNamespaces:
         registered: the plugins that are registered when a function is called.
 
     Attributes:
-        text: JSON of the scopes for the guest, until `forget_text`.
+        text: JSON of the scopes for the guest; `[]` after `forget_text`.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class OpenNamespaces:
         return {each.offered.id: each.shape for each in self._opened.values() if each.shape is not None}
 
     def nearest_function(self, expression: str) -> str | None:
-        """Return the path, without the global name, of the function that a program most likely meant.
+        """Return the path, without the global name, of the function that a program most likely meant, or None.
 
         Args:
-            expression: the expression that it called, such as `issues.lsit` or `namespaces.issues.lsit`.
+            expression: the expression in the program, such as `issues.lsit` or `namespaces.issues.lsit`.
         """
         name, _, path = expression.removeprefix("namespaces.").partition(SEPARATOR)
         for each in self._opened.values():
@@ -123,7 +123,7 @@ class OpenNamespaces:
         self.text = "[]"
 
     def tool_call(self, call: NamespaceCall) -> ToolCall:
-        """Return the tool call for a call of a function, or a refused call."""
+        """Return the tool call for a call of a function. If that is impossible, return a call that is refused."""
         opened = self._opened.get(call.namespace)
         if opened is None:
             return _refused(call, call.namespace, f"there is no namespace {_shown(call.namespace)}")
@@ -146,14 +146,14 @@ class OpenNamespaces:
         return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
 
     def _gone(self, opened: OpenNamespace, function: NamespaceTool, path: str) -> str:
-        """Return why a function cannot be called: its plugin was removed or changed. Empty if it can be called."""
+        """Return why a function can no longer be called: its plugin was removed or changed. Empty if it can."""
         if self._registered is None or opened.plugin is None:
             return ""
         name = opened.plugin.name
         plugin = self._registered.find(name)
         if plugin is None:
             return f"{path}: {removed(name)}"
-        # The mapper is code from before the plugin was loaded again.
+        # If the plugin was loaded again, the mapper is code of the previous plugin.
         if function.input_mapper is not None and plugin.threads is not opened.plugin.threads:
             return f"{path}: plugin {name!r} was loaded again while this program ran; run the program again"
         return ""
@@ -176,15 +176,16 @@ async def open_namespaces(
 
     Args:
         visible: the namespaces in the run's catalog.
+        registered: the registered plugins; None if there are no plugins.
         aborted: returns True if the run was given up.
         memory_limit: bytes that the program may use.
     """
     if not visible:
         return OpenNamespaces()
-    ends = False
+    cancelled = False
 
     def context_for(namespace: Namespace) -> NamespaceContext:
-        return NamespaceContext(owner, run_id, copy.deepcopy(dict(namespace.config)), lambda: ends or aborted())
+        return NamespaceContext(owner, run_id, copy.deepcopy(dict(namespace.config)), lambda: cancelled or aborted())
 
     made: dict[str, tuple[Owner | None, Scope | str]] = {}
 
@@ -196,7 +197,7 @@ async def open_namespaces(
             for offered in visible:
                 group.start_soon(make, offered)
     except anyio.get_cancelled_exc_class():
-        ends = True
+        cancelled = True  # seen by code of plugins that still runs in threads
         raise
     room = memory_limit // MAX_SCOPES_SHARE
     opened: list[OpenNamespace] = []
@@ -204,7 +205,7 @@ async def open_namespaces(
     for offered in visible:
         plugin, scope = made[offered.id]
         if isinstance(scope, Scope) and len(scope.text) > room:
-            scope = _unusable(offered, "there is no room for its data beside that of other namespaces")
+            scope = _unusable(offered, "there is no room for its data beside the data of other namespaces")
         if isinstance(scope, Scope):
             room -= len(scope.text)
             opened.append(OpenNamespace(offered, plugin, scope.functions, scope.shape))
@@ -230,7 +231,7 @@ async def _make(
     """Return the plugin of a namespace, and its scope or the reason why it cannot be used."""
     namespace = None if registered is None else registered.namespace(offered.id)
     plugin = None if registered is None else registered.find(offered.plugin)
-    # A namespace that was registered again after the catalog was made may require other tools.
+    # If the namespace was registered again after the catalog was made, it may require other tools.
     if namespace is None or plugin is None or namespace.offered != offered:
         return None, _unusable(offered, "the plugin was removed or loaded again; run the program again")
     context = context_for(namespace)
@@ -272,7 +273,7 @@ async def _map_input(
     given: tuple[str | None, ...],
     gone: Callable[[], str],
 ) -> str:
-    if gone():  # the plugin may have changed since the program made the call
+    if gone():  # the plugin may have changed while the call was queued
         raise ProgramError("nested_tool_failed", gone())
     arguments = [None if each is None else _read(each, path) for each in given]
     try:
@@ -280,7 +281,7 @@ async def _map_input(
     except TypeError as error:
         raise ProgramError("nested_tool_failed", f"{path} takes other arguments: {error}") from None
     except ValueError:
-        pass  # a built-in function without a signature
+        pass  # a built-in function may have no signature
 
     def map_and_read() -> str | ValueError:
         mapped = mapper(*arguments)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import Outcome, PendingCall
 
 NEXT_BYTES = 4 * 1024
-"""Bytes of the next step of a suspended program."""
+"""Maximum bytes of the next step of a suspended program."""
 
 PENDING_BYTES = 4 * 1024
-"""Bytes of the pending calls that are listed, the oldest first. `next` has the number of the others."""
+"""Maximum bytes of the list of pending calls, the oldest first. `next` has the number of the calls left out."""
 
 MAX_REASON = 300
-"""Characters of a program's reason for yielding that are shown."""
+"""Maximum characters that are shown of a program's reason for yielding."""
 
 
 def pending_json(calls: Iterable[PendingCall]) -> list[dict[str, Any]]:
@@ -58,7 +58,8 @@ def next_step(waiting: Outcome) -> str:
             f"to give up, call {cancel}."
         )
     suspended = f"The program is suspended: {shorten(why, NEXT_BYTES // 2)}."
-    # Spaces between the sentences are counted as well. The end of a sentence says what to do.
+    # One byte for the space between two sentences. Long sentences are cut in the middle, because their end says what to
+    # do.
     room = NEXT_BYTES - escaped_size(suspended) - escaped_size(step) - len(waiting.asked) - 1
     return " ".join([suspended, *fit_texts(waiting.asked, room, end=2), step])
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StoreKind
 
 TAKEOVER_SECONDS = 2.0
-"""Seconds for the calls of a run that was taken over to reach the wait for an approval."""
+"""Maximum seconds to wait until the calls of a run that was taken over wait for an approval."""
 
 
 class Operator:
@@ -62,7 +62,7 @@ class Operator:
         if not self._store.durable:
             return []
         if not self._store.claims_are_valid():
-            # A query may take longer than a person waits.
+            # Not queried: a query that fails may take longer than a person waits.
             raise StoreUnavailable(
                 "the store{at} does not answer: runs that only the store has are not shown", at=f" {self._store.name}"
             )
@@ -80,17 +80,18 @@ class Operator:
         """Decide about calls of a run that wait for an approval, and withdraw questions to a client about them.
 
         Args:
-            calls: the numbers of the calls; None for all that wait. Calls that do not wait are ignored.
+            calls: the numbers of the calls; None for all waiting calls. Calls that do not wait are ignored.
             by: the person or program that decided, in words.
 
         Returns:
             The calls that were decided.
 
         Raises:
-            ProgramError: `invalid_input`: there is no such run, or an approval cannot be remembered for ever.
+            ProgramError: `invalid_input`: there is no such run, or an approval cannot be remembered for later
+                programs.
         """
         run = self._live.runs.get(run_id)
-        if run is None or run.is_past(self._clock()):
+        if run is None or run.has_expired(self._clock()):
             raise unknown_run(run_id)
         verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", "terminal")
         try:
@@ -102,7 +103,7 @@ class Operator:
         """Take over a suspended run that no process drives, so that its calls can be decided here.
 
         Args:
-            serves: returns True if this process serves an owner. Calls of other owners are meant for other servers.
+            serves: returns True if this process serves an owner. Runs of other owners need other servers and rules.
 
         Returns:
             False if there is no such run.
@@ -118,7 +119,7 @@ class Operator:
         await self._store.release(run_id, owner)
         run = self._live.runs.get(run_id)
         with anyio.move_on_after(TAKEOVER_SECONDS):
-            # If the run has a driver by now, changes wake the driver instead.
+            # If a request has resumed the run meanwhile, its driver waits for changes instead.
             while run is not None and run.observation is None and run.has_undecided_calls and run.id in self._live.runs:
                 await run.wait_undriven()
         return True
@@ -136,7 +137,7 @@ class Operator:
         if run is not None:
             owner: str | None = run.owner
         else:
-            # The process that drives the run ends it. If there is none, this process ends it.
+            # The process that drives the run is asked to end it. If no process drives it, this process ends it.
             owner = await self._store.owner_of(run_id) if self._store.durable else None
         if owner is None:
             return False

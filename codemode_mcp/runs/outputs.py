@@ -17,46 +17,47 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LINE_BYTES = 2 * 1024
-"""Longer JSON has a line for each element of its arrays of objects, because clients cut or hide long lines."""
+"""Longer JSON is written on several lines, one for each element of an array of objects. Clients cut or hide long lines.
+"""
 
 _LINE_DEPTH = 4
-"""Levels of nesting that are searched for such arrays."""
+"""Levels of nesting that are written on several lines."""
 
 MAX_ITEMS = 1000
-"""Outputs in one answer."""
+"""Maximum number of outputs in one answer."""
 
 PICTURE_BYTES = 8 * 1024 * 1024
-"""Bytes of base64 in one answer."""
+"""Maximum bytes of base64 in one answer."""
 
 MAX_PICTURES = 100
-"""Pictures in one answer. Some models refuse a conversation with more."""
+"""Maximum number of pictures in one answer. Some models refuse a conversation with more pictures."""
 
 _FRAME = 20
-"""Approximate bytes around an output, which are not counted."""
+"""Approximate bytes of the JSON around an output, which are not counted."""
 
 _PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
 _PICTURE_ROOM = f"{PICTURE_BYTES * 3 // 4 // 1024 // 1024} MiB, {MAX_PICTURES} pictures"
 
-TOO_MANY_PICTURES = f"more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer, or smaller ones"
+TOO_MANY_PICTURES = f"there are more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer or smaller ones"
 
 
 def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
-    """Say why an answer cannot show all outputs; None if they fit."""
+    """Return why an answer cannot show all outputs; None if they fit."""
     _, left, crowded = fit_outputs(map(readable, outputs), cap)
     return too_much(cap) if left else TOO_MANY_PICTURES if crowded else None
 
 
 def too_much(cap: int) -> str:
-    """Return the error for a program whose value and output are larger than the answer may be."""
+    """Return the message for a program whose value and output do not fit into an answer."""
     return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
 
 
 def readable(item: dict[str, Any]) -> dict[str, Any]:
     """Return an output in a form that clients accept.
 
-    The base64 of an image is on one line, in the standard alphabet, and padded: otherwise clients refuse the whole
-    answer. The image gets its `bytes`. An image without valid data becomes a line that says so. Pictures inside texts
-    and JSON are replaced by words.
+    The base64 of an image is written on one line, in the standard alphabet, with padding. Otherwise clients refuse the
+    whole answer. The member `bytes` is added to an image. An image without valid data is replaced by a text that says
+    so. Pictures inside texts and JSON are replaced by words.
     """
     if item["type"] == "text":
         return {**item, "text": without_base64(item["text"])}
@@ -81,7 +82,7 @@ def structured(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def printed(item: Mapping[str, Any]) -> str:
-    """Return one output for a person, however large: text unchanged, JSON on one line, pictures in words."""
+    """Return one output for a person, of any size: text unchanged, JSON on one line, pictures in words."""
     shown = structured(readable(dict(item)))
     match shown["type"]:
         case "text":
@@ -95,9 +96,9 @@ def printed(item: Mapping[str, Any]) -> str:
 def fit_outputs(
     outputs: Iterable[dict[str, Any]], room: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-    """Return the readable outputs that fit into `room` bytes, the others, and whether pictures were left out.
+    """Return the readable outputs that fit into `room` bytes, the other outputs, and True if pictures were left out.
 
-    The data of pictures has its own limits, since it is not text. A picture beyond these is replaced by words.
+    The data of pictures is not text and has limits of its own. A picture beyond these limits is replaced by words.
     """
     outputs = list(outputs)
     pictures, count = PICTURE_BYTES, 0
@@ -118,7 +119,7 @@ def fit_outputs(
 
 
 def content(outputs: Iterable[dict[str, Any]], tail: Sequence[str], *, markdown: bool) -> list[dict[str, Any]]:
-    """Return MCP content blocks: the outputs, with consecutive texts joined, and then the lines of `tail`."""
+    """Return MCP content blocks: the outputs, followed by the lines of `tail`. Consecutive texts are joined."""
     blocks: list[dict[str, Any]] = []
     lines: list[str] = []
 

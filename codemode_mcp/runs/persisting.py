@@ -1,8 +1,19 @@
 """Suspensions, checkpoints and ends of runs, written to a store.
 
 A run has one writer at a time (`Run.writing`). A durable store gets the snapshot, the record, the pending calls and the
-output of the same moment. The order of a first suspension matters: the run counts as stored even before the write, so
-that no call is sent meanwhile without the store's knowledge.
+output of the same moment.
+
+The order of a first suspension matters. Calls continue during the write. A call that is sent during the write is stored
+as unsent, and another process that continues the run would send it again. So the run counts as stored before the write
+begins (`advance_custody("store")`), and calls wait for the store from then on.
+
+If the store does not answer to a suspension, there are three cases:
+
+- The run was never stored. It is suspended in the fallback store, and its calls no longer wait.
+- The run was stored before. The error is raised, and this process gives the run up. A later `wait` resumes it from its
+  earlier stored state, here or in another process.
+- It is unknown whether the run was stored (`StoreUnavailable.unsure`). The error is raised, too, because another
+  process may continue the run.
 """
 
 from __future__ import annotations
@@ -34,12 +45,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 LARGE_CATALOG = 200
-"""Tools of a catalog that is hashed in a thread."""
+"""A catalog with more tools is hashed in a thread."""
 
 MIN_RECORD_LIMIT = 8 * 1024 * 1024
-"""Least limit, in bytes, of the record of a suspended program: everything except its memory and its calls.
-
-Where `maxSnapshotBytes` is larger, it is the limit."""
+"""Limit in bytes of the record of a suspended program, if `maxSnapshotBytes` is smaller. The record has everything
+except the memory and the calls of the program."""
 
 
 class Persisting:
@@ -73,20 +83,20 @@ class Persisting:
         Raises:
             CodeModeError: the run was not stored.
         """
-        home, first = run.home or self._store, run.home is None
-        # From now on, no call is sent without the store's knowledge.
-        if home.durable:
-            run.advance_custody("store")
+        store, first = run.store or self._store, run.store is None
+        if store.durable:
+            run.advance_custody("store")  # before the write; see the top of the module
         client = None if run.observation is None else run.observation.client
-        told = not run.questions.returned_to(client)
+        # An answer with questions has no room for output, so that the output stays for the next answer.
+        reports_output = not run.questions.returned_to(client)
         try:
-            run.expires = await self._write(run, data, manifest, reason, home, told=told)
+            run.expires = await self._write(run, data, manifest, reason, store, reports_output=reports_output)
         except CodeModeError as error:
             if isinstance(error, StoreUnavailable) and error.unsure:
-                raise  # another process may take it over, so this process must not continue it
+                raise  # another process may take the run over, so this process must not continue it
             if first:
                 # The run is not stored, so its calls need not be stored before they are sent.
-                if home.durable:
+                if store.durable:
                     run.advance_custody("unstore")
                 for live in run.calls.values():
                     live.note_recorded()
@@ -94,18 +104,19 @@ class Persisting:
                 raise
             log.error("run %s is suspended in this process alone: %s", run.id[:12], error.message)
             run.note(f"The program is suspended in this process alone, and would end with it: {error.message}")
-            home = self._fallback
-            run.expires = await self._write(run, data, manifest, reason, home, told=told)
-        run.home = home
+            store = self._fallback
+            run.expires = await self._write(run, data, manifest, reason, store, reports_output=reports_output)
+        run.store = store
         run.advance("suspend")
 
     async def checkpoint(self, run: Run, data: bytes) -> None:
         """Store a run that continues, before it sends calls that must not be sent twice."""
-        await self._write(run, data, run.manifest, "pending_tools", self._store, told=False, checkpoint=True)
+        # A checkpoint answers no request, so the output is not reported yet.
+        await self._write(run, data, run.manifest, "pending_tools", self._store, reports_output=False, checkpoint=True)
         run.advance_custody("checkpoint")
 
     async def end(self, run: Run, outcome: Outcome) -> None:
-        """Store the end of a run that was ever suspended. If the store does not answer, retry later.
+        """Store the end of a run, if it was ever suspended. If the store does not answer, retry later.
 
         Raises:
             Fenced: another process has the run.
@@ -121,15 +132,15 @@ class Persisting:
         async with run.writing:
             run.check_fence()
             try:
-                await (run.home or self._store).end(ended)
+                await (run.store or self._store).end(ended)
             except StoreUnavailable as error:
-                log.error("the end of run %s is not written down yet: %s", run.id[:12], error.message)
+                log.error("the end of run %s is not stored yet: %s", run.id[:12], error.message)
                 self._spawn(self._end_later, run, ended)
                 return
             _note_end(run)
 
     async def _end_later(self, run: Run, ended: EndedRun) -> None:
-        """Retry until the end is stored. Calls of the last turn wait for that."""
+        """Try again until the end is stored. Calls of the last turn wait for that."""
         while self._clock() < ended.expires:
             await anyio.sleep(RETRY_SECONDS)
             try:
@@ -151,67 +162,69 @@ class Persisting:
         data: bytes,
         manifest: str,
         reason: WaitingReason,
-        home: RunStore,
+        store: RunStore,
         *,
-        told: bool,
+        reports_output: bool,
         checkpoint: bool = False,
     ) -> float:
         """Write a run to a store.
 
         Args:
-            told: the answer to the open request contains the output.
+            reports_output: True if the answer to the open request contains the output.
 
         Returns:
             The time at which the stored run expires, by the clock.
         """
-        if home.durable and run.stored_catalog is None:
+        if store.durable and run.stored_catalog is None:
             run.stored_catalog = await _stored_catalog(run.context.catalog)
         async with run.writing:
             run.check_fence()
             now = self._clock()
             expires = now + self._settings().snapshot_ttl_seconds
             suspended = SuspendedRun(run.id, run.owner, data, manifest, reason, now, expires, share=run.share)
-            noted = list(run.calls.values())
-            if home.durable:
+            # Everything from here to the write is of one moment. During the write, calls end and begin: what is written
+            # is noted before, and only that is marked as stored afterwards.
+            written_calls = list(run.calls.values())
+            if store.durable:
                 wall = self._wall()
                 suspended = replace(
                     suspended,
-                    record=record_of(run, now=now, wall=wall, told=told),
+                    record=record_of(run, now=now, wall=wall, reports_output=reports_output),
                     calls=calls_of(run, now=now, wall=wall),
                     catalog=run.stored_catalog,
                     view=replace(run.view(now), state="waiting", observed=False),
                     printed=printed_of(run),
-                    printed_from=run.written,
+                    printed_from=run.stored_outputs,
                 )
                 self._check_size(suspended.record)
             printed, ends = len(run.history), frozenset(each.id for each in run.settled if each.of_call)
-            await (home.checkpoint(suspended) if checkpoint else home.suspend(suspended))
-            if home.durable:
-                run.written, run.ends_kept = printed, ends
-            for live in noted:
+            await (store.checkpoint(suspended) if checkpoint else store.suspend(suspended))
+            if store.durable:
+                run.stored_outputs, run.stored_ends = printed, ends
+            for live in written_calls:
                 live.note_recorded()
         return expires
 
     def _check_size(self, record: str) -> None:
-        most = max(self._settings().max_snapshot_bytes, MIN_RECORD_LIMIT)
-        if len(record) > most:
+        limit = max(self._settings().max_snapshot_bytes, MIN_RECORD_LIMIT)
+        if len(record) > limit:
             raise ProgramError(
                 "snapshot_limit_exceeded",
-                f"suspending the program takes {len(record)} bytes besides its memory, for its text, timers and "
-                "requests; use fewer of these while waiting",
-                Exceeded("maxSnapshotBytes", len(record), most),
+                f"to suspend the program, {len(record)} bytes besides its memory have to be stored, for its text, "
+                f"timers and requests; the limit is {limit}; use fewer timers and requests at the same time",
+                Exceeded("maxSnapshotBytes", len(record), limit),
             )
 
 
 def _note_end(run: Run) -> None:
-    # Now no process can continue the run from before its end, so calls of the last turn may be sent.
+    # No process can continue the run any more, so calls of the last turn may be sent.
     run.advance_custody("end")
     for live in run.calls.values():
         live.note_recorded()
 
 
 async def _stored_catalog(catalog: Catalog) -> StoredCatalog:
-    # The hash of a large catalog takes time when it is first computed.
+    # The hash of a large catalog takes time, when it is first computed.
     large = len(catalog) > LARGE_CATALOG
     found = await anyio.to_thread.run_sync(catalog_hash, catalog) if large else catalog_hash(catalog)
     return StoredCatalog(found, lambda: catalog_text(catalog))

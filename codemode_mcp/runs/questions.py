@@ -1,9 +1,12 @@
 """The open questions of one run: from upstream servers, and from this server for approvals (`approvals`).
 
-A server's question belongs to the call in which the server asked it. It stays open while the run is suspended, and is
-put to the next client that observes the run. Some clients can be asked while their request is open. Other clients get
-the questions as the answer to their request, and send their answers with the next request (revision 2026-07-28). Other
-clients can do neither.
+A server's question belongs to the call in which the server asked it. The question stays open while the run is
+suspended, and is put to the next client that observes the run. There are three kinds of clients:
+
+- Some can be asked while their request is open.
+- Some get the questions as the answer to their request, and send their answers with the next request (MCP revision
+  2026-07-28).
+- Some can do neither.
 """
 
 from __future__ import annotations
@@ -24,23 +27,24 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, Question, QuestionMethod
 
     OnAnswer = Callable[[JsonObject | QuestionRefused, float | None], None]
-    """Takes the answer to a question of `Questions.show`, and the seconds for which a client had it, if known."""
+    """Called with the answer to a question of `Questions.show`, and the seconds for which the client had the question.
+    The seconds are None if unknown."""
 
 log = logging.getLogger("codemode_mcp.runs")
 
 Way = Literal["ask", "return", "later", "none"]
 """The way in which a client gets a question.
 
-`ask`: by a request to the client. `return`: as the answer to the client's request. `later`: as the answer to its next
-request, because this one was answered with questions often enough. `none`: not at all."""
+`ask`: by a request to the client. `return`: as the answer to the client's request. `later`: as the answer to the
+client's next request, because the present one was answered with questions often enough. `none`: not at all."""
 
 WINDOW = 0.1
-"""Seconds that a request waits for the questions of other calls before it is answered with the open ones."""
+"""Seconds that a request waits for questions of other calls before it is answered with the open questions."""
 
 MAX_TURNED_DOWN = 5
-"""Questions of a program that a user can turn down in a row. After that, the program cannot ask.
+"""Number of consecutive questions of a program that a user can turn down before the program can ask no more.
 
-Otherwise a program in a loop would ask until the user gives in."""
+Otherwise a program in a loop could ask until the user gives in."""
 
 
 class Client(Protocol):
@@ -48,16 +52,16 @@ class Client(Protocol):
 
     @property
     def lasting(self) -> bool:
-        """True if a question to the client may outlive its request."""
+        """True if a question may stay open at the client after the client's request has ended."""
         ...
 
     @property
     def supported(self) -> frozenset[QuestionMethod]:
-        """The methods of the questions that the client declares to answer."""
+        """The methods of questions that the client can answer, by its declaration."""
         ...
 
     def progress(self, source: str, message: str) -> None:
-        """Report progress of the open request. A message replaces an unsent one of the same source."""
+        """Report progress of the open request. A message replaces an earlier unsent message of the same source."""
         ...
 
     def way(self, question: Question | ApprovalQuestion) -> Way:
@@ -65,7 +69,7 @@ class Client(Protocol):
         ...
 
     async def ask(self, question: Question | ApprovalQuestion) -> JsonObject:
-        """Ask a question of the way "ask", and return its MCP result.
+        """Ask a question whose way is "ask", and return the MCP result.
 
         Raises:
             QuestionRefused: the client does not answer.
@@ -80,11 +84,13 @@ class OpenQuestion:
     Attributes:
         call: the id of its call; None for an approval.
         began: monotonic seconds.
-        on_answer: takes the answer, once, to a question of `show`.
-        shown: monotonic seconds at which a client last got the question; None if none has got it.
-        asking: cancels the request to the client, while the client is being asked.
-        lasting: the client may answer after its own request has ended.
-        way: the client that last observed the run, and its way. So a large question is examined once a request.
+        on_answer: called once with the answer to a question of `show`.
+        shown: monotonic seconds at which a client last got the question; None if no client has got it.
+        asking: cancels the request to the client; None if no client is being asked.
+        lasting: True if the client may answer after its own request has ended.
+        way: the client that last observed the run, and its way. It is kept, because finding it out takes long for a
+            large question.
+        answered: set when there is an `answer`.
     """
 
     key: str
@@ -122,6 +128,7 @@ class Questions:
         self._clock = clock
         self._open: dict[str, OpenQuestion] = {}
         self._unclaimed: dict[str, JsonObject | QuestionRefused] = {}
+        """Answers in the open request to questions that are not open, by key."""
         self._count = 0
         self._turned_down = 0
         self._refuses = False
@@ -136,12 +143,12 @@ class Questions:
 
     @property
     def state(self) -> tuple[int, int]:
-        """The state that outlives a process: the number of questions so far, from which their keys are made, and the
-        number of questions turned down in a row."""
+        """The state that is stored with a run: the number of questions so far, from which their keys are made, and the
+        number of consecutive questions that were turned down."""
         return self._count, self._turned_down
 
     def restore(self, count: int, turned_down: int) -> None:
-        """Set the state to that of another process."""
+        """Set the state as it was in another process; see `state`."""
         self._count, self._turned_down = count, turned_down
 
     @property
@@ -156,17 +163,17 @@ class Questions:
 
     @property
     def has_answer(self) -> bool:
-        """True if a question has an answer. Its call takes the answer in the next round of the event loop."""
+        """True if a question was answered, but its call has not taken the answer yet."""
         return any(each.answer is not None for each in self._open.values())
 
     def returned_to(self, client: Client | None) -> list[OpenQuestion]:
-        """Return the questions that the client gets as the answer to its request."""
+        """Return the open questions that the client gets as the answer to its request."""
         if client is None or not self._open:
             return []
         return [each for each in self._open.values() if _way(each, client) == "return"]
 
     def hand_out(self, client: Client | None) -> tuple[tuple[str, Question | ApprovalQuestion], ...]:
-        """Return the questions that the client gets with the next answer, by key."""
+        """Return the questions for the answer to the client's request, by key, and mark them as shown."""
         found = self.returned_to(client)
         for each in found:
             each.shown = self._clock()
@@ -180,13 +187,13 @@ class Questions:
         """Put a question and wait for its answer. Cancelling withdraws the question.
 
         Raises:
-            QuestionRefused: the client does not answer, or the program has asked its user too often.
+            QuestionRefused: the client does not answer, or the program has asked the user too often.
         """
         if self._refuses:
             raise QuestionRefused(_TAKEN_OVER)
         if _to_user_by_program(question) and self._turned_down >= MAX_TURNED_DOWN:
             raise QuestionRefused(
-                f"the user has turned down {MAX_TURNED_DOWN} questions of this program in a row, and is asked no more"
+                f"the user has turned down {MAX_TURNED_DOWN} questions of this program in a row, and is not asked again"
             )
         self._count += 1
         opened = OpenQuestion(f"question-{self._count}", question, call, now)
@@ -223,7 +230,7 @@ class Questions:
         self._on_change()
 
     def take_unclaimed(self, key: str) -> JsonObject | QuestionRefused | None:
-        """Take the answer in the open request to a question that another process has put. None: there is none."""
+        """Take the answer to a question that another process has put, if the open request has one; None otherwise."""
         return self._unclaimed.pop(key, None)
 
     def withdraw(self, key: str) -> None:
@@ -239,7 +246,7 @@ class Questions:
         for key, answer in answers:
             opened = self._open.get(key)
             if opened is not None and opened.answer is None:
-                opened.answer = answer or {}  # an answer may be null, since it was not validated
+                opened.answer = answer or {}  # a client may send null, which was not validated
                 opened.answered.set()
                 if opened.on_answer is not None:
                     self.withdraw(key)
@@ -249,8 +256,8 @@ class Questions:
     def accept_answers(self, answers: Mapping[str, JsonObject]) -> None:
         """Accept the answers in a request.
 
-        Answers to questions that are not open are kept during the request: a process that has just taken the run over
-        may still put these questions.
+        Answers to questions that are not open are kept during the request. This process may have just taken the run
+        over, and may still put these questions.
         """
         self._unclaimed = {key: answer or {} for key, answer in answers.items() if key not in self._open}
         self.answer(answers.items())
@@ -262,7 +269,7 @@ class Questions:
         self.answer((key, QuestionRefused(_TAKEN_OVER)) for key in servers)
 
     def to_ask(self, client: Client | None) -> list[OpenQuestion]:
-        """Return the questions to put to the client now, each once until `end_request`."""
+        """Return the questions to put to the client now, and mark them as being asked."""
         if client is None or not self._open:
             return []
         found = [
@@ -285,7 +292,7 @@ class Questions:
             except QuestionRefused as refusal:
                 answer = refusal
             except Exception:
-                # An error that leaves this task would cancel all other tasks of its group.
+                # An exception of this task would cancel all other tasks of its group.
                 log.exception("%s could not be put", opened.title)
                 answer = QuestionRefused("the question could not be put to the client")
         opened.asking = None
@@ -294,7 +301,7 @@ class Questions:
         self._on_change()
 
     def end_request(self) -> None:
-        """Withdraw the questions that are bound to the open request, which ends. They can be put again."""
+        """Withdraw the questions that are bound to the open request, because it ends. They can be put again."""
         self._unclaimed = {}
         for each in self._open.values():
             if each.asking is not None and not each.lasting:

@@ -1,6 +1,6 @@
-"""The latest results of a run, as JSON text, to explain an error of its program.
+"""The latest results of a run, as JSON text, with which an error of its program is explained.
 
-They are kept by reference while the run is in memory, up to a limit. They are never stored.
+They are kept only while the run is in memory, up to a limit. They are never stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_RESULTS: Final = 32
 
 
 class RecentResults:
-    """The latest results, of at most `MAX_CHARACTERS` together."""
+    """The latest results, at most `MAX_RESULTS` with at most `MAX_CHARACTERS` together."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[str, str]] = deque()

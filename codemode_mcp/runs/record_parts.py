@@ -1,4 +1,4 @@
-"""Stored texts of runs: their format, their errors, and the forms that several of them share."""
+"""The common parts of the stored texts of runs: the format, the errors, and shared forms."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CallForm(Form, rename={"ended": "took", "read_only": "readOnly"}):
     """The stored form of a `CallRecord`.
 
     Attributes:
-        began: seconds from the beginning of its run.
-        ended: seconds from `began`; None if it has not ended.
+        began: seconds from the beginning of the run to the call.
+        ended: seconds from `began`; None if the call has not ended.
     """
 
     id: Integer
@@ -50,7 +50,7 @@ def read_stored(text: str, form: type[AnyForm], parse: Callable[[str], Any] = pa
     """Return the content of a stored text.
 
     Args:
-        parse: returns the JSON object in the text.
+        parse: returns the JSON object that the text contains.
 
     Raises:
         ProgramError: `snapshot_restore_failed`: the text is damaged, or of another version.
@@ -60,20 +60,20 @@ def read_stored(text: str, form: type[AnyForm], parse: Callable[[str], Any] = pa
 
 
 def call_form(record: CallRecord, zero: float) -> CallForm:
-    """Return the form of a record. `zero`: the time at which its run began, as in the record."""
+    """Return the form of a record. `zero`: the time at which the run began, on the clock of the record."""
     ended = None if record.ended is None else record.ended - record.began
     return fill(CallForm, record, began=record.began - zero, ended=ended)
 
 
 def call_record_of(form: CallForm, zero: float) -> CallRecord:
-    """Return the record of a form. `zero`: the time at which its run began, as in the record."""
+    """Return the record of a form. `zero`: the time at which the run began, on the clock of the record."""
     began = zero + form.began
     ended = None if form.ended is None else began + form.ended
     return CallRecord(**msgspec.structs.asdict(form) | {"began": began, "ended": ended})
 
 
 def check_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return outputs of a program. Raise `TypeError` if one has no type."""
+    """Return the outputs of a program unchanged. Raises `TypeError` if an output has no type."""
     if not all(isinstance(output.get("type"), str) for output in outputs):
         raise TypeError
     return outputs

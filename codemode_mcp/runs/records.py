@@ -1,8 +1,9 @@
-"""The record of a suspended run as JSON text, and back. Its calls are in `call_records`; the snapshot is apart.
+"""The record of a suspended run as JSON text, and back. `call_records` has its calls. The snapshot is stored
+separately.
 
-Times are seconds since the epoch in a text and monotonic seconds in a run. Functions that convert them take the
-current time on both clocks: `now` on the monotonic one, `wall` on the other. A text that does not have the exact form
-is rejected with `snapshot_restore_failed`.
+Times are seconds since the epoch in a text, and monotonic seconds in a run. Functions that convert them take the
+current time on both clocks: `now` in monotonic seconds, `wall` in seconds since the epoch. A text that does not have
+the exact form is rejected with `snapshot_restore_failed`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class _Caller(Form):
 
 
 class _Head(Form):
-    """The part of a record that is needed before the run can be made."""
+    """The part of a record that is needed before the `Run` can be made."""
 
     run: str
     caller: _Caller
@@ -96,11 +97,11 @@ class _Rest(Form):
     """The other part of a record.
 
     Attributes:
-        printed: the number of all outputs, whose texts are apart.
+        printed: the number of all outputs. The outputs themselves are stored separately.
         untold: the number of outputs that no answer has contained yet.
-        timers: for each its id, the time at which it is due, and the time at which it was set.
+        timers: for each timer its id, the time at which it is due, and the time at which it was set.
         notes: notes that no answer has contained yet.
-        noted: all notes, none of which is given twice.
+        noted: all notes so far, so that none is given twice.
     """
 
     began: Number
@@ -134,16 +135,16 @@ _SAME_IN_RUN = (
     *("dropped", "timer_was_last", "yields", "yield_reason", "last_call", "refused", "looking_up", "waits"),
     "snapshots",
 )
-"""Fields of `_Rest` that have the names and values of attributes of `Run`."""
+"""Fields of `_Rest` whose names and values are those of attributes of `Run`."""
 
 
-def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
-    """Return all that a later process needs of a run, apart from its snapshot, catalog, calls and outputs.
+def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False) -> str:
+    """Return everything that a later process needs of a run, except its snapshot, catalog, calls and outputs.
 
-    `call_records.calls_of` has its calls and `printed_of` its outputs; the record has the number of outputs.
+    For its calls, see `call_records.calls_of`; for its outputs, see `printed_of`.
 
     Args:
-        told: the answer to be given now contains the latest outputs and notes.
+        reports_output: True if the answer to the open request contains the latest outputs and notes.
     """
     caller = run.context.caller
     approved, denied, secret = run.approvals.state
@@ -162,16 +163,16 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
         began=run.began - now + wall,
         positions=None if run.positions is None else _positions_form(run.positions),
         printed=len(run.history),
-        untold=0 if told else len(run.outputs),
+        untold=0 if reports_output else len(run.outputs),
         timers=[
             (timer, due - now + wall, run.timers_began.get(timer, now) - now + wall)
             for timer, due in run.timers.items()
         ],
-        asked=[message_of(asked) for asked in run.asked],
+        asked=[message_of(each) for each in run.requests],
         settled=[completion_form(each) for each in run.settled if not each.of_call],
         recent=[call_form(record, run.began) for record in run.recent],
         total=run.track.total,
-        notes=[] if told else list(notes),
+        notes=[] if reports_output else list(notes),
         noted=sorted(noted),
         approved=sorted(approved),
         denied=denied,
@@ -183,17 +184,17 @@ def record_of(run: Run, *, now: float, wall: float, told: bool = False) -> str:
 
 
 def printed_of(run: Run) -> str:
-    """Return the outputs of a run since `Run.written` as text; empty if there are none.
+    """Return the outputs of a run that a store does not have yet, as text; empty if there are none.
 
     Raises:
-        ProgramError: `snapshot_limit_exceeded`, an output is nested too deep.
+        ProgramError: `snapshot_limit_exceeded`: an output is nested too deep.
     """
-    new = run.history[run.written :]
+    new = run.history[run.stored_outputs :]
     return ascii_json(new) if new else ""
 
 
 def caller_in(record: str, owner: str) -> Caller:
-    """Return the caller of a run, as of the beginning of the run.
+    """Return the caller of a run, as it was known when the run began.
 
     Args:
         owner: the owner of the run.
@@ -206,12 +207,12 @@ def caller_in(record: str, owner: str) -> Caller:
 
 
 def counts_in(record: str) -> Counts:
-    """Return the counts of a run's requests. Raise as `caller_in`."""
+    """Return the counts of a run's requests. Raises as `caller_in`."""
     return Counts(*_head(record).counts)
 
 
 def memory_limit_in(record: str) -> int:
-    """Return the memory limit of a run so far, in bytes. Raise as `caller_in`."""
+    """Return the memory limit of a run so far, in bytes. Raises as `caller_in`."""
     return _head(record).memory_limit
 
 
@@ -242,8 +243,8 @@ def restore(
         first, second = parse_json(record)
         head, rest = versioned(first, _Head, FORMAT, not_restorable), msgspec.convert(second, _Rest)
         if head.run != context.run_id:
-            raise not_restorable("it is another one")
-        # Nothing begins later than now, even if the clock was put back since.
+            raise not_restorable("its record is that of another program")
+        # The run began before now, even if the clock was set back since.
         began = min(rest.began - wall, 0.0) + now
         run = Run(context, manifest, began, ledger, remember, memory_limit=head.memory_limit)
         run.advance("suspend")
@@ -252,18 +253,19 @@ def restore(
         run.positions = None if rest.positions is None else _positions(rest.positions)
         for each in printed:
             run.history += check_outputs(msgspec.convert(parse_json(each), list[dict[str, Any]]))
-        run.written = rest.printed
-        if run.written != len(run.history):
-            raise not_restorable("some of what it has printed is missing")
+        run.stored_outputs = rest.printed
+        if run.stored_outputs != len(run.history):
+            raise not_restorable("some of its output is missing")
         if not 0 <= rest.untold <= len(run.history):
             raise ValueError
         run.outputs = run.history[len(run.history) - rest.untold :]
         for timer, due, since in rest.timers:
+            # A timer was set before now, too. If the clock was set back, its due time moves with it.
             back = max(0.0, since - wall)
             run.timers[timer], run.timers_began[timer] = due - back - wall + now, since - back - wall + now
         run.timer_heap = [(due, timer) for timer, due in run.timers.items()]
         heapq.heapify(run.timer_heap)
-        run.asked = deque(map(_asked, rest.asked))
+        run.requests = deque(map(_request, rest.asked))
         run.settled = SettledQueue(map(completion_in, rest.settled))
         recent = [call_record_of(each, run.began) for each in rest.recent]
         run.recent = deque(recent, maxlen=RECENT_CALLS)
@@ -301,7 +303,7 @@ def _positions(form: _Positions) -> Positions:
     )
 
 
-def _asked(message: RequestMessage) -> Lookup | Store | Load:
+def _request(message: RequestMessage) -> Lookup | Store | Load:
     if not isinstance(message, Lookup | Store | Load):
         raise TypeError
     return message

@@ -1,12 +1,12 @@
 """The answer to an `exec` or `wait`: structured result, readable content, limits and telemetry.
 
-Some clients show a model the structured result, others show the content. Both contain everything that guides the
-model: notes, and the next step of a suspended program. Telemetry is for programs that read results. It is in neither
-of them unless the configuration says so. docs/runs.md has the contract.
+Some clients show a model the structured result, others show the content. So both contain everything that guides the
+model: notes, and the next step of a suspended program. Telemetry is for programs that read results. By default it is in
+`_meta`, which models do not see. docs/runs.md has the contract.
 
 The value or error and the output share `maxOutputBytes`, in this order. Notes have another quarter of it. `next` and
-`pendingToolCalls` have limits that no setting changes. The values are plain dicts in the shape of the protocol;
-`server` converts them into the SDK's types.
+`pendingToolCalls` have fixed limits. The values are plain dicts in the shape of the protocol. `server` converts them
+into the SDK's types.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import ToolSettings
 
 MIN_PREVIEW = 400
-"""Least bytes that are shown of a value that is too long. If nothing else is shown, an eighth of the limit is shown."""
+"""Minimum bytes that are shown of a value that is too long. If nothing else is shown, it is an eighth of the limit, if
+that is more."""
 
 
 class Offload(Protocol):
-    """Store a JSON text for an owner, and return its ref, or None if there is no room.
+    """Store a JSON text for an owner. Return its ref, or None if there is no room.
 
     Raises:
         CodeModeError: the text cannot be stored now.
@@ -60,7 +61,7 @@ class Rendered:
     Attributes:
         structured: a `CodeModeResult`.
         content: MCP content blocks: text, images, audio, embedded resources.
-        is_error: the run failed.
+        is_error: True if the run failed.
         meta: `_meta` of the tool result.
     """
 
@@ -76,8 +77,8 @@ async def render(
     """Render the answer to one `exec` or `wait`. An answer that is too large is cut, even if the rest cannot be stored.
 
     Args:
-        now: on the clock of the call records.
-        max_bytes: the longest answer that the client shows; None if that is unknown.
+        now: the time, on the clock of the call records.
+        max_bytes: the size of the longest answer that the client shows; None if unknown.
     """
     failures: list[str] = []
 
@@ -85,7 +86,7 @@ async def render(
         try:
             return await offload(ended.owner, text)
         except CodeModeError as error:
-            failures.append(f"What was cut from this answer could not be kept for later: {error.message}")
+            failures.append(f"The part that was cut from this answer could not be stored: {error.message}")
             return None
 
     answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now)
@@ -94,7 +95,7 @@ async def render(
     value, value_size = ended.value, 0
     error = ""
     if ended.status == "failed":
-        # Where there is output too, some of it is shown beside a long error.
+        # If there is output too, a long error leaves half of the room to it.
         error = shorten(ended.error, cap // 2 if ended.outputs else cap)
         value_size = escaped_size(error)
     over = False
@@ -116,8 +117,8 @@ async def render(
         answer = answer.over(value_size + size(compact_json(list(map(structured, outputs)))) + size(text))
         cut = _truncated(text, await store(text), MIN_PREVIEW if outputs else preview)
         outputs.append({"type": "json", "value": cut})
-    # The driver fails a program whose output is over the cap before it suspends it. What is over the smaller cap of a
-    # client is offloaded: the program is not over, and its runId must not be lost.
+    # An answer of a waiting program never fails here, because the runId must not be lost. The driver has failed
+    # programs with too much output already. Output that only exceeds the client's own limit is stored instead.
     failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
@@ -125,7 +126,7 @@ async def render(
         return answer.failed(message, "output_limit_exceeded", outputs, ended.notes)
     notes = (*ended.notes, *dict.fromkeys(failures))
     if ended.dropped:
-        notes = (*notes, f"{ended.dropped} characters of output were discarded, because there was far too much output")
+        notes = (*notes, f"{ended.dropped} characters of output were discarded: the program printed too much")
     match ended.status:
         case "failed":
             return answer.failed(error, ended.code, outputs, notes)
@@ -154,11 +155,11 @@ def render_error(
     notes: tuple[str, ...] = (),
     usage: Usage = _NOTHING,
 ) -> Rendered:
-    """Render the answer for a program of which nothing has run.
+    """Render the answer to a request that was refused, so that nothing of its program has run.
 
     Args:
         max_bytes: see `render`.
-        usage: the refused request, and the catalog of its caller.
+        usage: the telemetry of the refused request.
     """
     answer = _Answer(settings, _cap(settings, max_bytes), replace(usage, exceeded=error.exceeded), 0.0)
     return answer.failed(shorten(error.message, answer.cap), error.code, [], notes)
@@ -171,11 +172,11 @@ def _cap(settings: ToolSettings, max_bytes: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The parts that answers of every status share.
+    """The common parts of answers of every status.
 
     Attributes:
-        cap: bytes of value or error and output.
-        now: on the clock of the call records.
+        cap: maximum bytes of the value or error and the output together.
+        now: the time, on the clock of the call records.
     """
 
     settings: ToolSettings

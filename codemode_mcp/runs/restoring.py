@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 KEPT_CATALOGS = 16
-"""Catalogs of restored runs that are kept in memory."""
+"""Maximum number of catalogs of restored runs that are kept in memory."""
 
 
 class Restoring:
-    """Restores runs from a store. It keeps no state of runs except their catalogs.
+    """The restorer of runs from a store. It holds no state of any run, except their catalogs.
 
     Args:
         remember: see `Run`.
@@ -66,14 +66,15 @@ class Restoring:
         """Return the suspended run of a claim, with its calls in flight.
 
         Args:
-            caller: the owner as known now; None: as when the run was stored.
+            caller: the owner as known now; None to use the owner as known when the run was stored.
             settings: the current limits.
 
         Raises:
             CodeModeError: `snapshot_restore_failed`, or this process cannot continue the run now.
         """
         suspended = claimed.run
-        # Checked before the calls of the run begin, which would be lost if the run could not continue.
+        # The snapshot is checked before the calls of the run begin. Their results would be lost if the run could not
+        # continue.
         base = (await self._engine()).base
         made = snapshot.check(suspended.snapshot, prelude=base.prelude)
         limit = settings.memory_limit_bytes
@@ -101,7 +102,7 @@ class Restoring:
             remember=self._remember,
         )
         run.memory_limit = min(run.memory_limit, limit)
-        run.home = self._store
+        run.store = self._store
         run.advance_custody("store")
         run.snapshot_size, run.taken_over = len(suspended.snapshot), True
         run.stored_catalog, run.expires = suspended.catalog, suspended.expires
@@ -117,30 +118,35 @@ class Restoring:
         run.declare_scopes()
         try:
             for stored in suspended.calls:
-                self._put_back(run, stored)
+                self._restore_call(run, stored)
         except ProgramError:
             run.cancel_calls()
             raise
         return run
 
-    def take_in(self, run: Run, calls: Iterable[StoredCall]) -> None:
-        """Accept news of calls that other processes execute and for which this process waits."""
+    def accept_news(self, run: Run, calls: Iterable[StoredCall]) -> None:
+        """Accept news of calls for which this process waits and which other processes execute."""
         for stored in calls:
             waiting = run.calls.get(stored.id)
+            # The same news may come twice, and a call of this process ends without news.
             if waiting is None or waiting.executor != "elsewhere" or stored.executor == "elsewhere":
                 continue
             del run.calls[stored.id]
             if stored.result is not None or stored.executor == "nobody":
                 waiting.record.status, waiting.record.ended = "completed", self._clock()
             try:
-                self._put_back(run, stored)
+                self._restore_call(run, stored)
             except ProgramError as error:
-                # A later version has stored the call. The program can continue, with an error for this call.
+                # A later version of codemode-mcp has stored the call. The program continues, with an error for it.
                 run.settled.append(Completion(stored.id, error=GuestError.of(error)))
             run.change()
 
-    def _put_back(self, run: Run, stored: StoredCall) -> None:
-        """Continue a call from its stored state. Raises `ProgramError`, `snapshot_restore_failed`."""
+    def _restore_call(self, run: Run, stored: StoredCall) -> None:
+        """Continue a call from its stored state. Raises `ProgramError`, `snapshot_restore_failed`.
+
+        A call with a result is delivered. A call that was sent by a dead process, and must not be sent again, fails
+        with an unknown outcome. An unsent call is queued here. For all other calls, wait for their executors.
+        """
         if stored.result is not None:
             run.settled.append(call_records.completion_of(stored.result))
         elif stored.executor == "nobody":
@@ -154,7 +160,7 @@ class Restoring:
                 self._calls.await_other_executor(run, call, began)
 
     def end_of(self, suspended: SuspendedRun, error: CodeModeError, seconds: float) -> EndedRun:
-        """Return the end of a run that cannot be restored. `seconds`: the time for which it is kept."""
+        """Return the end of a run that cannot be restored. `seconds`: the time for which the end is kept."""
         pending = [each.tool for each in suspended.calls if each.result is None]
         note = f"Pending when it was suspended: {counted(pending)}" if pending else ""
         outcome = Outcome(

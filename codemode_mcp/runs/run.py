@@ -1,4 +1,7 @@
-"""The state of one run in this process."""
+"""The state of one run in this process.
+
+The module is long because it declares each part of this state with its meaning.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Question
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
-    """Takes the outputs of each turn of a program, in order and once, in the form of `Outcome.outputs`.
+    """Called with the outputs of each turn of a program, in order and once, in the form of `Outcome.outputs`.
 
     It is called in the event loop and must not wait."""
 
@@ -49,14 +52,14 @@ RECENT_CALLS = 8
 """Number of latest calls that an answer lists."""
 
 MAX_NOTES = 20
-"""Notes of hooks and others in all answers of one run."""
+"""Maximum number of notes in all answers of one run together."""
 
 
 class SettledQueue(deque["Completion"]):
-    """The completions that were not delivered yet. Only the methods below change it.
+    """The completions that were not delivered yet. Use only the methods below to change the queue.
 
     Attributes:
-        size: approximate characters of all of them.
+        size: approximate characters of all completions.
     """
 
     def __init__(self, completions: Iterable[Completion] = ()) -> None:
@@ -82,16 +85,13 @@ class SettledQueue(deque["Completion"]):
 
 
 class Run:
-    """The state of one run in this process.
-
-    It has the guest while the run is not suspended, the unsettled calls and timers, and the completions that were not
-    delivered yet.
+    """The state of one run in this process: its guest, its calls and timers, and the completions to be delivered.
 
     Args:
         manifest: the source of the guest's warm image.
         began: monotonic seconds.
         remember: stores approvals of tools for later programs; None if they cannot be stored.
-        on_output: takes the output of the program.
+        on_output: called with the output of the program.
         memory_limit: bytes that the program may use.
     """
 
@@ -108,12 +108,12 @@ class Run:
         self.id = context.run_id
         self.signal = ChangeSignal()
         self.change = self.signal.set
-        """Wakes the driver, because something has happened that it may be waiting for."""
+        """Wakes the driver. Called after anything has happened for which it may wait."""
         self.context = context
         self.manifest = manifest
         self.began = began
         self.memory_limit = memory_limit
-        self.home: RunStore | None = None
+        self.store: RunStore | None = None
         """The store that has the run; None before the first suspension."""
         self.custody: Custody = "local"
         """The process and the store that have the run. Only `advance_custody` changes it."""
@@ -124,30 +124,46 @@ class Run:
         """Held by the driver."""
         self.state: RunState = "running"
         self.guest: Guest | None = None
+        """None while the run is suspended."""
         self.threaded_turns = 0
         """Turns that are still to be computed in a thread, after a turn that was too long for the event loop."""
         self.has_room = False
+        """True if the run has one of the places for guests in memory; see `Guests.find_room`."""
         self.positions: Positions | None = None
         self.observation: Observation | None = None
+        """The open request for the run; None if there is none."""
         self.last_observation: Observation | None = None
         """The latest observation, also after its end."""
+        # Calls that have not ended, by number: all of them, then those that wait to begin, and those that were approved
+        # and wait for a slot again.
         self.calls: dict[int, LiveCall] = {}
-        self.last_call = 0
-        self.executing = 0
-        self.refused = 0
-        self.pace = anyio.Semaphore(1, fast_acquire=True)
-        self.begun_enough = self.begins_soon = False
-        """The calls that begin have used up their time in this round of the event loop. Others begin in the next."""
-        self.begin_until = 0.0
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
+        self.last_call = 0
+        """The number of the latest call. Numbers only grow."""
+        self.executing = 0
+        """The number of calls that have a slot; see `LiveCall.has_slot`."""
+        self.refused = 0
+        """The number of calls that ended before they were sent."""
+        self.pace = anyio.Semaphore(1, fast_acquire=True)
+        """Lets calls with a task begin one after the other; see `Calls._execute`."""
+        self.begin_until = 0.0
+        """The end of the time in which calls may begin in this round of the event loop."""
+        self.begun_enough = False
+        """True if calls have used up this time. The others begin in the next round."""
+        self.begins_soon = False
+        """True if the next round is scheduled to begin calls."""
+        # The input of the next turns: completions, requests to be answered here, timers by id and by due time.
         self.settled = SettledQueue()
-        self.asked: deque[Lookup | messages.Store | messages.Load] = deque()
+        self.requests: deque[Lookup | messages.Store | messages.Load] = deque()
         self.timers: dict[int, float] = {}
         self.timers_began: dict[int, float] = {}
         self.timer_heap: list[tuple[float, int]] = []
+        """Due times and ids of timers. Cleared timers stay in it until `next_timer` or `tidy_timers` removes them."""
         self.timer_was_last = False
+        """True if the latest batch was a timer; see `Deliveries.take`."""
         self.yields: list[int] = []
+        """The ids of calls of `yield_control()` that were not completed yet."""
         self.yield_reason: str | None = None
         self.questions = Questions(self.change)
         self.namespaces = OpenNamespaces()
@@ -161,22 +177,27 @@ class Run:
             via=context.approval_via,
         )
         self.outputs: list[dict[str, Any]] = []
+        """The outputs since the latest answer."""
         self.history: list[dict[str, Any]] = []
-        self.written = 0
+        """All outputs since the start."""
+        self.stored_outputs = 0
         """The number of outputs in `history` that a durable store has."""
-        self.ends_kept: frozenset[int] = frozenset()
+        self.stored_ends: frozenset[int] = frozenset()
         """The calls in `settled` whose ends a durable store has."""
         self.on_output = on_output
         self.dropped = 0
+        """Characters of output that the guest has discarded."""
         self.empty = False
-        """The run has completed, with neither a value nor output."""
-        self.not_stored: str | None = None
-        """The last key that the program loaded and that has no value."""
+        """True if the run has completed with neither a value nor output."""
+        self.absent_key: str | None = None
+        """The latest key that the program has loaded without finding a value."""
         self.results = RecentResults()
         self.looking_up = 0.0
+        """Seconds that look-ups of the program have taken."""
         self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)
         self.track = Track(ledger or Ledger(), began)
         self.expires: float | None = None
+        """The time at which the suspended run is dropped, monotonic seconds."""
         self.waits = 0
         self.snapshots = 0
         self.snapshot_size = 0
@@ -184,7 +205,7 @@ class Run:
         self.restored = 0
         """The number of times that this process has restored the run."""
         self.taken_over = False
-        """Another process had the run before this one."""
+        """True if another process had the run before this one."""
         self.exceeded: Exceeded | None = None
         """The latest limit that the run exceeded."""
         self._notes: list[str] = []
@@ -202,7 +223,7 @@ class Run:
         return self.context.share
 
     def declare_scopes(self) -> None:
-        """Add the members of the open namespaces to declarations."""
+        """Add the members of the open namespaces to the declarations that the program can read."""
         shapes = self.namespaces.shapes
         if shapes:
             self.context = replace(self.context, catalog=self.context.catalog.with_scopes(shapes))
@@ -214,16 +235,16 @@ class Run:
     def can_answer(self, question: Question) -> bool:
         """Return True if the client of the open or the latest request is able to answer a question."""
         if self.last_observation is None:
-            return True  # taken over from another process: its client may still send a request
+            return True  # taken over from another process; a client that can answer may still send a request
         client = self.last_observation.client
         return client is not None and client.way(question) != "none"
 
     @property
     def given_up(self) -> bool:
-        """True if the run was aborted or has expired, so that no client waits for its end."""
+        """True if the run was aborted or has expired, or is about to be aborted."""
         return self.state in ("aborted", "expired") or (self.observation is not None and self.observation.aborted)
 
-    def is_past(self, now: float) -> bool:
+    def has_expired(self, now: float) -> bool:
         """Return True if the run was suspended for too long and is about to be dropped. `now`: monotonic seconds."""
         suspended = self.state == "waiting" and self.observation is None
         return suspended and self.expires is not None and self.expires <= now
@@ -268,7 +289,7 @@ class Run:
             log.exception("the output of run %s could not be shown while it ran", self.id[:12])
 
     def with_outputs(self, outcome: Outcome, notes: tuple[str, ...] = ()) -> Outcome:
-        """Return an outcome with the output and the notes since the last one, and with further notes."""
+        """Return an outcome with the output and the notes since the previous outcome, and with further notes."""
         notes = (*outcome.notes, *notes, *self.take_notes())
         outputs = tuple(self.outputs)
         self.outputs.clear()
@@ -285,14 +306,14 @@ class Run:
         return tuple(self._notes), frozenset(self._noted)
 
     def restore_notes(self, notes: Iterable[str], noted: Iterable[str]) -> None:
-        """Set the notes to those of another process; see `notes`."""
+        """Set the notes as they were in another process; see `notes`."""
         self._notes, self._noted = list(notes), set(noted)
 
     async def wait_for_change(self, until: float, clock: Callable[[], float]) -> None:
         """Return after the next `change`, or at `until`, or earlier. Only the driver calls this."""
         await self.signal.wait(until, clock)
         if self.calls and self.signal.is_set:
-            # Calls that end in this round of the event loop belong to the same batch.
+            # Other calls may end in the same round of the event loop. One turn for all of them is cheaper.
             await anyio.lowlevel.checkpoint()
         self.signal.is_set = False
 
@@ -313,14 +334,14 @@ class Run:
         return None
 
     def tidy_timers(self) -> None:
-        """Remove cleared timers from the heap if there are many. They would stay there until they are due."""
+        """Remove cleared timers from the heap if there are many. Otherwise they would stay there until they are due."""
         if len(self.timer_heap) > 2 * len(self.timers) + 1000:
             self.timer_heap = [(due, timer) for timer, due in self.timers.items()]
             heapq.heapify(self.timer_heap)
 
     def ready(self, now: float) -> bool:
-        """Return True if there is anything to deliver."""
-        if self.settled or self.asked or self.yields:
+        """Return True if there is anything to deliver to the guest."""
+        if self.settled or self.requests or self.yields:
             return True
         due = self.next_timer
         return due is not None and due <= now
@@ -328,7 +349,7 @@ class Run:
     @property
     def can_settle(self) -> bool:
         """True if anything can still settle a promise of the guest."""
-        return bool(self.calls or self.timers or self.settled or self.asked or self.yields)
+        return bool(self.calls or self.timers or self.settled or self.requests or self.yields)
 
     @property
     def has_undecided_calls(self) -> bool:
@@ -341,11 +362,11 @@ class Run:
 
     @property
     def awaits_other_executor(self) -> bool:
-        """True if the run waits for calls that another process has sent."""
+        """True if the run waits for a call that another process has sent."""
         return any(live.executor == "elsewhere" for live in self.calls.values())
 
     def give_up(self) -> None:
-        """Leave the run to another process. Calls that were sent continue here, since their ends are still needed."""
+        """Leave the run to another process. Calls that were sent continue here, because their ends are still needed."""
         self.advance_custody("lose")
         self.questions.refuse()
         self._drop_queue()

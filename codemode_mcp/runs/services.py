@@ -1,4 +1,4 @@
-"""Everything outside of this package that runs need."""
+"""Everything that runs need from outside of this package."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Upstreams(Protocol):
     """The upstream servers, as runs see them."""
 
     def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
-        """Return the configured names of the servers that a program of this caller calls by these names.
+        """Return the configured names of the servers that a program names.
 
         Args:
-            names: None for all servers that it can see.
+            names: the names in the program; None for all servers that its caller can see.
 
         Returns:
-            None for all servers that there are.
+            None for all configured servers.
         """
         ...
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
-        """Return the catalog of a program of this caller that begins now, with the tools that its client offers."""
+        """Return the catalog for a program of this caller that begins now, including the tools of its client."""
         ...
 
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
-        """Wait until servers are up or known to be down, or the time is over.
+        """Wait until servers are up or known to be down, for at most `seconds`.
 
         Args:
             names: configured names; None for all servers.
@@ -56,15 +56,17 @@ class Services:
     """The services that all runs share.
 
     Attributes:
-        store: of suspended runs.
-        values: of programs, under keys.
+        engine: returns the compiled engine, after loading it.
+        store: the store of suspended runs.
+        values: the stored values of programs.
+        transform: compiles TypeScript.
         clock: monotonic seconds.
         wall: seconds since the epoch.
-        registered: the namespaces of plugins.
-        remember: keeps an approval for later programs; None if approvals cannot be kept.
-        meaning: ranks tools by meaning; None without the extra.
-        program: the command that runs this program in a terminal, quoted for a shell.
-        notify: takes the id of a run with calls that begin to wait for a person.
+        registered: the plugins and their namespaces.
+        remember: stores an approval for later programs; None if approvals cannot be stored.
+        meaning: ranks tools by meaning; None without the extra `semantic`.
+        terminal_command: the command that runs codemode-mcp in a terminal, quoted for a shell.
+        notify: called with the id of a run when its calls begin to wait for a person.
     """
 
     engine: Callable[[], Awaitable[Engine]]
@@ -79,5 +81,5 @@ class Services:
     registered: Registered | None = None
     remember: RememberFn | None = None
     meaning: Meaning | None = None
-    program: str = "codemode-mcp"
+    terminal_command: str = "codemode-mcp"
     notify: Callable[[str], None] = lambda _: None

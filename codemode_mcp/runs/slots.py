@@ -1,7 +1,7 @@
 """A bounded number of slots, given fairly to shares of the server, and within a share to owners.
 
-A share is an authenticated owner, or an address with all owners behind it. With the two levels, an address cannot take
-the turns of others by using many owners, and programs behind one address do not wait for each other.
+A share is an authenticated owner, or an address with all owners behind it. Because of the two levels, an address cannot
+take the turns of others by using many owners, and owners behind one address take turns, too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from upstream_clients.fair_queue import FairQueue
 class Slots:
     """A bounded number of slots. Waiting shares take turns, and so do the owners of a share.
 
-    If there was ever more than one share, no share gets the last free slot in addition to others. So a share without a
-    slot need not wait until the endless loop of another one is stopped. The same holds for owners.
+    If there was ever more than one share, the last free slot is only for a share that has none. Otherwise a share whose
+    programs loop endlessly could have all slots, and others would have to wait until these programs are stopped. The
+    same holds for owners.
     """
 
     def __init__(self, count: int) -> None:
@@ -27,7 +28,7 @@ class Slots:
         self._queue = FairQueue()
         self._first: tuple[str, str] | None = None
         self._many_shares = self._many_owners = False
-        """True if there was ever more than one."""
+        """True if there was ever more than one share, or owner. Until then, one user can have all slots."""
 
     def __repr__(self) -> str:
         return f"<Slots: {self._free} of {self._count} free, {len(self._queue.groups)} shares waiting>"
@@ -44,12 +45,12 @@ class Slots:
         return True
 
     async def acquire(self, share: str, owner: str) -> None:
-        """Take a slot, after waiting for it. Cancelling leaves the queue."""
+        """Wait for a slot and take it. Cancelling leaves the queue."""
         if not self.try_acquire(share, owner):
             await self._queue.wait(share, owner, partial(self.release, share, owner))
 
     def release(self, share: str, owner: str) -> None:
-        """Give a slot back, to those who wait first."""
+        """Give a slot back, and pass it on to the next one in the queue."""
         self._free += 1
         self._held[share] -= 1
         if not self._held[share]:

@@ -1,4 +1,4 @@
-"""A guest that is made in advance, while the process is idle, so that the next program does not wait for it."""
+"""A guest that is made in advance, while the process is idle, so that the next program does not wait for one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.runs")
 
 ROUNDS: Final = 6
-"""Rounds of the event loop between the end of a program and the freeing of its guest. By then the client has the
-answer, which this work would delay."""
+"""Rounds of the event loop between the end of a program and the freeing of its guest. The client has the answer by
+then. Earlier, this work would delay the answer."""
 
 MAX_OVER: Final = 2
-"""Guests of ended programs that are not freed yet."""
+"""Maximum number of guests of ended programs that are not freed yet."""
 
 
 class SpareGuest:
-    """Provides guests, and takes back those of ended programs.
+    """A provider of guests, which takes back the guests of ended programs.
 
-    Most programs have the catalog and the memory limit of the previous program, and so the same image.
+    It makes the next guest for the catalog and the memory limit of the previous program, because most programs have the
+    same.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class SpareGuest:
         self._next: asyncio.Handle | None = None
 
     def take(self, engine: Engine, image: Image, memory_limit: int) -> Guest:
-        """Return a fresh guest, the spare one if it has this image. Raises the errors of `Guest`."""
+        """Return a fresh guest. It is the spare one if that has this image. Raises the errors of `Guest`."""
         form = engine, image, memory_limit
         guest, self._guest = self._guest, None
         if self._next_form == form and guest is not None:
@@ -52,7 +53,7 @@ class SpareGuest:
         """Free a guest and make the next one, later, when the process is idle.
 
         Args:
-            make_next: False for a guest whose program is suspended. Most likely that program is resumed next.
+            make_next: False to make no next guest, for a program that is suspended. It is most likely resumed next.
         """
         self._over.append(guest)
         self._makes_next = make_next
@@ -82,9 +83,9 @@ class SpareGuest:
         if self._makes_next:
             self._make()
 
-    def _free(self, most: int) -> None:
-        """Free guests of ended programs, the oldest first, until `most` are left."""
-        while len(self._over) > most:
+    def _free(self, max_left: int) -> None:
+        """Free guests of ended programs, the oldest first, until at most `max_left` are left."""
+        while len(self._over) > max_left:
             self._over.popleft().close()
 
     def _make(self) -> None:

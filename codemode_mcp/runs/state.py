@@ -1,8 +1,8 @@
 """The states of a run, of a nested call and of the custody of a run, as tables. Pure.
 
 Every change of these states is decided here. Finishing, failing, cancelling and expiring race: the first one counts,
-and the others get `IllegalTransition`. `may_send` decides the question on which several processes must agree: may this
-process send this call now?
+and the others get `IllegalTransition`. `may_send` decides whether this process may send a call now. That is the
+question on which several processes must agree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRANSITIONS: dict[RunState, dict[RunEvent, RunState]] = {
     "expired": {},
     "aborted": {},
 }
-"""The next state for each state and event. Events that are missing are illegal."""
+"""The next state for each state and event. Missing events are illegal."""
 
 ENDED: frozenset[RunState] = frozenset(state for state, events in TRANSITIONS.items() if not events)
 
@@ -35,7 +35,7 @@ class IllegalTransition(Exception):
     """An event that is illegal in a state.
 
     Attributes:
-        ended: the run has already ended, so the event came too late.
+        ended: True if a run had already ended, so that the event came too late.
     """
 
     def __init__(self, state: str, event: str, of: str = "run") -> None:
@@ -67,9 +67,9 @@ CallState = Literal["queued", "awaiting_approval", "ready", "recorded", "sending
 """The state of a nested call in this process.
 
 `queued`: nothing is decided yet. `awaiting_approval`: a person is asked. `ready`: policy, arguments, hooks and people
-have let the call pass. `recorded`: it is ready, and a durable store has it. `sending`: this process is telling the
+admit the call. `recorded`: the call is ready, and a durable store has it. `sending`: this process is recording in the
 store that it sends the call. `dispatched`: the tool may have received the call, from this process or another one.
-`settled`: the call has ended. `abandoned`: it was given up.
+`settled`: the call has ended. `abandoned`: the call was given up.
 """
 
 CallEvent = Literal["ask", "approve", "admit", "record", "claim", "retract", "send", "settle", "abandon"]
@@ -80,15 +80,15 @@ CALL_TRANSITIONS: dict[CallState, dict[CallEvent, CallState]] = {
     "ready": {"record": "recorded", "send": "dispatched", "settle": "settled", "abandon": "abandoned"},
     "recorded": {"claim": "sending", "send": "dispatched", "settle": "settled", "abandon": "abandoned"},
     "sending": {"retract": "recorded", "send": "dispatched", "settle": "settled", "abandon": "abandoned"},
-    # A server that answers "not yet" is sent the same call again.
+    # A server that needs answers first is sent the same call again, with the answers.
     "dispatched": {"send": "dispatched", "settle": "settled", "abandon": "abandoned"},
     "settled": {},
     "abandoned": {},
 }
-"""The next state of a call for each state and event. Events that are missing are illegal.
+"""The next state of a call for each state and event. Missing events are illegal.
 
-`record`: a durable store has the call. `claim`: the store is told that this process sends the call. `retract`: the
-store has refused the claim, so nothing is sent.
+`record`: a durable store has the call. `claim`: this process asks the store for the permission to send the call.
+`retract`: the store has refused it or does not answer, so nothing is sent.
 """
 
 UNSENT: frozenset[CallState] = frozenset(("queued", "awaiting_approval", "ready", "recorded"))
@@ -107,12 +107,12 @@ def advance_call(state: CallState, event: CallEvent) -> CallState:
 # the custody of a run
 
 Custody = Literal["local", "stored", "needs_checkpoint", "fallback", "lost", "over"]
-"""The process and the store that have a run, as this process knows.
+"""The knowledge of this process about which process and which store have a run.
 
-`local`: only this process has the run. `stored`: a durable store has its current state. `needs_checkpoint`: a durable
-store has the run, but not its latest calls that must not be sent twice. `fallback`: the run is suspended in this
-process only, because the durable store did not answer. `lost`: another process has the run, or will have it. `over`:
-the end of the run is stored.
+`local`: only this process has the run. `stored`: a durable store has the run, with all calls that must not be sent
+twice. `needs_checkpoint`: a durable store has the run, but some calls that must not be sent twice were made since.
+`fallback`: the run is suspended in this process only, because the durable store did not answer. `lost`: another process
+has the run, or will have it. `over`: the end of the run is stored.
 """
 
 CustodyEvent = Literal["store", "unstore", "call", "checkpoint", "lose", "end"]
@@ -128,6 +128,7 @@ CUSTODY_TRANSITIONS: dict[Custody, dict[CustodyEvent, Custody]] = {
         "end": "over",
     },
     "needs_checkpoint": {
+        # This event comes before the write of the suspension, which may fail. So it does not count as a checkpoint.
         "store": "needs_checkpoint",
         "unstore": "fallback",
         "call": "needs_checkpoint",
@@ -139,10 +140,10 @@ CUSTODY_TRANSITIONS: dict[Custody, dict[CustodyEvent, Custody]] = {
     "lost": {"call": "lost", "checkpoint": "lost", "lose": "lost", "end": "lost"},
     "over": {"call": "over", "lose": "over", "end": "over"},
 }
-"""The next custody for each custody and event. Events that are missing are illegal.
+"""The next custody for each custody and event. Missing events are illegal.
 
-`store`: the run is being stored for a suspension, and calls wait for the store from now on. `unstore`: the run could
-not be stored. `call`: the run has made a call that must not be sent twice.
+`store`: the run is about to be stored for a suspension, and calls wait for the store from now on. `unstore`: the run
+could not be stored. `call`: the run has made a call that must not be sent twice.
 """
 
 DURABLE: frozenset[Custody] = frozenset(("stored", "needs_checkpoint", "lost"))
@@ -161,8 +162,8 @@ def advance_custody(custody: Custody, event: CustodyEvent) -> Custody:
 Permission = Literal["send", "claim", "wait", "never"]
 """Permission to send a call, for this process and now.
 
-`send`: now. `claim`: after the store knows that this process sends the call. `wait`: after the store has the call.
-`never`: another process may send it.
+`send`: now. `claim`: after the store has recorded that this process sends the call. `wait`: after the store has the
+call. `never`: another process may send it.
 """
 
 
@@ -170,8 +171,8 @@ def may_send(custody: Custody, state: CallState, *, recorded: bool, repeatable: 
     """Decide whether this process may send a call now.
 
     Args:
-        recorded: a durable store has the call.
-        repeatable: sending it twice does no harm.
+        recorded: True if a durable store has the call.
+        repeatable: True if the call may be sent twice without harm.
 
     Raises:
         IllegalTransition: the call is in a state in which it cannot be sent.
@@ -179,11 +180,13 @@ def may_send(custody: Custody, state: CallState, *, recorded: bool, repeatable: 
     if "send" not in CALL_TRANSITIONS[state]:
         raise IllegalTransition(state, "send", "call")
     if state in ("sending", "dispatched"):
-        return "send"  # no other process sends it from the claim on
+        return "send"  # the store has recorded that this process sends it, or it was sent already
     if custody == "lost":
         return "never"
     if custody not in DURABLE:
-        return "send"
+        return "send"  # no other process can have the run
     if recorded:
         return "claim"
+    # The store does not have the call. If this process died, another one would continue the run from before the call,
+    # and would make the call again.
     return "send" if repeatable else "wait"

@@ -1,31 +1,32 @@
 """Runs that several processes share through a durable store: claims, and news of what other processes have done.
 
-Any process that serves an owner can continue the owner's suspended runs. For that, it claims the run. The store then
-increases the run's fencing token, and no other process can claim the run until this one has suspended, released or
-ended it, or is dead. Every write contains the token of its process. So a process that lost a run without notice cannot
+Any process that serves an owner can continue the owner's suspended runs. To do so, it claims the run. The store then
+increases the run's fencing token. No other process can claim the run until this one has suspended, released or ended
+it, or is dead. Every write contains the token of its process. So a process that has lost a run without notice cannot
 change the run: it is `Fenced`.
 
 Invariants:
 
-- A claim is not cancelled half-way. A claim without a task would keep all other processes from the run as long as this
-  process lives.
-- A run that was claimed and cannot be restored is released, or its end (`snapshot_restore_failed`) is stored.
-  Otherwise the next `wait` would find it claimed.
-- The state of a run in this process is valid only while the store says `current`: no other process has continued the
-  run since. Otherwise this process forgets its state and restores the run from the store.
-- A run that this process has given away keeps its calls in flight. Their executor stores their ends (`call_storage`),
+- A claim cannot be cancelled before it is complete. Otherwise a run could be claimed without a task that drives it, and
+  no other process could claim it as long as this process lives.
+- If a claimed run cannot be restored, it is released, or its end (`snapshot_restore_failed`) is stored. Otherwise the
+  next `wait` would find it claimed.
+- The state of a run in this process is valid only if the claim is `current`: no other process has continued the run
+  since. Otherwise this process forgets its state and restores the run from the store.
+- Calls in flight stay with this process, even if it has given away their run. It stores their ends (`call_storage`),
   whichever process has the run by then.
 - To cancel a run that another process drives, this process asks the other one through the store. Then it tries to claim
   the run or its end every `CANCEL_SECONDS`.
 
-News says only that something has happened to a run; `look` asks the store for details. News can be lost. Then every run
-is looked up, at most `MAX_LOOKS` at a time. Executors can die without notice. While a client waits for a run with calls
-of other executors, the run is looked up every `WATCH_SECONDS`, and the store says which of its executors are dead.
-Without a waiting client, the process listens only from time to time, because each look wakes the machine.
+A notification says only that something has happened to a run. `look_up` asks the store for details. Notifications can
+be lost. Then every run is looked up, at most `MAX_LOOKS` at a time. Executors can die without notice. While a client
+waits for a run with calls of other executors, the run is looked up every `WATCH_SECONDS`, and the store finds out which
+of its executors are dead. Without a waiting client, the process listens only from time to time, because each poll wakes
+the machine.
 
-The first suspension is a special case: to a store that does not have the run yet, the run seems to be dropped. So
-`_look` waits for the driver of such a run. Without that, news at this moment once ended the calls in flight of a run
-that was being stored.
+The first suspension is a special case. A store that does not have the run yet answers as for a run that was dropped. So
+`_look_up` waits for the driver of such a run. Before it did so, a notification at this moment could end the calls in
+flight of a run that was being stored.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ CANCEL_SECONDS = 0.05
 """Poll interval for the end, or the suspension, of a run that another process was asked to cancel."""
 
 MAX_LOOKS = 4
-"""Runs that are looked up in the store at the same time after news."""
+"""Maximum number of runs that are looked up in the store at the same time."""
 
 
 class Takeover:
@@ -86,12 +87,13 @@ class Takeover:
         self._live = live
         self._restoring = restoring
         self._spawn = spawn
-        self._looking = anyio.CapacityLimiter(MAX_LOOKS)
+        self._looks = anyio.CapacityLimiter(MAX_LOOKS)
         self._observed = anyio.Event()
-        self._trouble: str | None = None
+        self._failure: str | None = None
+        """The latest message about a failure of the store; None while the store works."""
 
     def note_observed(self) -> None:
-        """Listen to news without pauses, because a request waits for a run now."""
+        """Listen to notifications without pauses, because a request waits for a run now."""
         self._observed.set()
 
     # claims
@@ -102,8 +104,8 @@ class Takeover:
         """Claim a run, so that no other process continues it.
 
         Args:
-            caller: the owner as known now; None: as when the run was stored.
-            cancel: abort the run. If another process drives it, that process is asked to abort it.
+            caller: the owner as known now; None to use the owner as known when the run was stored.
+            cancel: abort the run. If another process drives it, ask that process to abort it.
 
         Returns:
             The run in this process with its stored form, or the end of the run.
@@ -112,7 +114,7 @@ class Takeover:
             CodeModeError: there is no such run, it has expired, or it is observed already.
         """
         found: tuple[Run, SuspendedRun] | EndedRun | None = None
-        # A claim that is cancelled half-way would keep all other processes from the run.
+        # See the invariants at the top of the module.
         with anyio.CancelScope(shield=True):
             claimed = await self._claim(run_id, owner, cancel=cancel)
             if isinstance(claimed, EndedRun):
@@ -134,14 +136,15 @@ class Takeover:
         asked = cancel
         while True:
             try:
-                return await self._live.home_of(run_id).claim(run_id, owner)
+                return await self._live.store_of(run_id).claim(run_id, owner)
             except ProgramError:
-                # Another process may drive the run, and ends it then. If none does, the run was released just now.
+                # To be cancelled, the run must be ended by the process that drives it, which is asked below. If no
+                # process drives it, it was released just now, and the next claim succeeds or raises.
                 if not asked or self._live.closing or self._clock() > until:
                     raise
             run = self._live.runs.get(run_id)
             if run is not None and run.owner == owner and run.observation is not None:
-                stop(run, run.observation)  # another request of this process was faster
+                stop(run, run.observation)  # another request of this process has claimed the run first
             else:
                 asked = await self._store.cancel(run_id, owner)
             await anyio.sleep(CANCEL_SECONDS)
@@ -153,11 +156,11 @@ class Takeover:
         if run is not None and claimed.current:
             if self._store.durable:
                 async with run.driving:
-                    pass  # the request that suspended the run may not be over yet
-                self._restoring.take_in(run, suspended.calls)
+                    pass  # the driver that suspended the run may not have returned yet
+                self._restoring.accept_news(run, suspended.calls)
             return run
         if run is not None:
-            self._live.set_aside(run)
+            self._live.forget(run)  # outdated, because another process has continued the run
         if not self._store.durable:
             raise unknown_run(suspended.id)
         try:
@@ -173,29 +176,31 @@ class Takeover:
         return run
 
     def forget(self, run: Run) -> None:
-        """Forget a run that another process has, or whose state in an unreachable store may be newer."""
-        if self._live.runs.get(run.id) is run:  # otherwise this process may have claimed the run again since
+        """Forget a run that another process has, or that may be newer in a store which does not answer."""
+        # If this is another `Run`, this process has claimed the run again. Then the store's knowledge is of that claim.
+        if self._live.runs.get(run.id) is run:
             self._store.forget(run.id)
-        self._live.set_aside(run)
+        self._live.forget(run)
 
     # news
 
     def look_up(self, run_id: str) -> None:
-        """Ask the store soon what other processes have done to a run."""
+        """Start a task that asks the store what other processes have done to a run."""
         run = self._live.runs.get(run_id)
         if run is not None and run.is_durable:
-            self._spawn(self._look, run)
+            self._spawn(self._look_up, run)
 
-    async def _look(self, run: Run) -> None:
-        if run.home is None:
-            # The run is being stored for the first time. A store without it would say that it was dropped.
+    async def _look_up(self, run: Run) -> None:
+        if run.store is None:
+            # The run is being stored for the first time; see the top of the module.
             async with run.driving:
                 pass
             if not run.is_durable:
                 return
         try:
-            # After missed news, all runs are looked up, but other tasks need the store, too.
-            async with self._looking:
+            # After lost notifications, all runs are looked up, and other tasks need the store, too.
+            async with self._looks:
+                # The run may have been forgotten or claimed again while this waited. Checked after each wait.
                 if self._live.runs.get(run.id) is not run:
                     return
                 news = await self._store.news_of(run.id)
@@ -203,7 +208,7 @@ class Takeover:
             self.report_failure(error)
             return
         except CodeModeError as error:
-            log.warning("what other processes did to run %s is not known: %s", run.id[:12], error.message)
+            log.warning("cannot find out what other processes did to run %s: %s", run.id[:12], error.message)
             return
         if self._live.runs.get(run.id) is not run:
             return
@@ -211,6 +216,8 @@ class Takeover:
             self.forget(run)
             if run.guest is not None:
                 run.guest.interrupt()
+            # No program waits for the calls now. Those of a completed run that may change something continue, as in
+            # `left_calls`.
             if news.ended in ("aborted", "expired", "failed"):
                 run.cancel_calls()
             elif news.ended == "completed":
@@ -220,7 +227,8 @@ class Takeover:
             return
         if news.cancelled and run.observation is not None:
             stop(run, run.observation)
-        self._restoring.take_in(
+        # A call of a dead executor that must not be sent again has no executor from now on.
+        self._restoring.accept_news(
             run,
             [
                 replace(each, executor="nobody") if each.result is None and each.status == "dispatched" else each
@@ -229,9 +237,10 @@ class Takeover:
         )
 
     async def listen_forever(self) -> None:
-        """Act on news of other processes, until cancelled.
+        """Act on notifications of other processes, until cancelled.
 
-        While no request waits for a run, it looks only every `WATCH_SECONDS`, because each look wakes the machine.
+        While no request waits for a run, check for notifications only every `WATCH_SECONDS`, because each check wakes
+        the machine.
         """
         runs = self._live.runs
         while True:
@@ -252,7 +261,7 @@ class Takeover:
                 await anyio.sleep(WATCH_SECONDS)
 
     async def watch_executors_forever(self) -> None:
-        """Look for calls whose executors have died without notice, until cancelled."""
+        """Find calls whose executors have died without notice, until cancelled."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
             for run in list(self._live.runs.values()):
@@ -260,25 +269,25 @@ class Takeover:
                     self.look_up(run.id)
 
     def look_up_expired(self) -> None:
-        """Look up the runs that have expired in this process. Other processes may have continued them."""
+        """Look up the runs that have expired by the clock of this process. Others may have continued them."""
         now = self._clock()
         for run in list(self._live.runs.values()):
-            if run.is_past(now):
+            if run.has_expired(now):
                 self.look_up(run.id)
 
     # the health of the store
 
     def report_failure(self, error: StoreUnavailable) -> None:
-        """Log that the store fails. The message is logged once, although the store is asked every second."""
-        if error.message != self._trouble:
-            self._trouble = error.message
+        """Log that the store fails. The same message is logged once, although the store is asked every second."""
+        if error.message != self._failure:
+            self._failure = error.message
             log.warning(
-                "suspended runs are not dropped when their time is over, and what others do to them is not known: %s",
+                "expired runs are not dropped, and it is unknown what other processes do to suspended runs: %s",
                 error.detail,
             )
 
     def report_success(self) -> None:
         """Log that the store works again, if it had failed."""
-        if self._trouble is not None:
-            self._trouble = None
+        if self._failure is not None:
+            self._failure = None
             log.info("the store of suspended runs works again")

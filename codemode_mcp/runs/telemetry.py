@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 TELEMETRY_BYTES = 900
+"""Maximum bytes of the telemetry in one answer."""
+
 TELEMETRY_KEY = "codemode-mcp/telemetry"
 """Key of telemetry in the `_meta` of a tool result."""
 
@@ -24,7 +26,7 @@ def telemetry_json(usage: Usage, limits: CodeModeSettings, now: float) -> dict[s
     """Return the usage of a run as JSON of at most `TELEMETRY_BYTES`, with the latest calls that fit.
 
     Args:
-        now: on the clock of the call records.
+        now: the time, on the clock of the call records.
     """
     telemetry: dict[str, Any] = {
         "visibleTools": list(VISIBLE_TOOLS),

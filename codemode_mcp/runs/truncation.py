@@ -1,4 +1,4 @@
-"""Texts that fit into a number of bytes, as answers have limits. Texts are counted with their JSON escapes. Pure."""
+"""Texts cut to a number of bytes, for the limits of answers. The bytes of JSON escapes are counted. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MIN_NOTE = 60
-"""Bytes of a note that are worth showing."""
+"""Minimum bytes of a note. With less room, a note would say nothing."""
 
 
 def size(text: str) -> int:
-    """Return the bytes of a text in UTF-8."""
+    """Return the size of a text in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def escaped_size(text: str) -> int:
-    """Return the bytes of a text inside JSON, where a control character takes six and a quotation mark two."""
+    """Return the size in bytes of a text inside JSON. A control character takes six, and a quotation mark two."""
     return size(compact_json(text)) - 2
 
 
@@ -30,7 +30,7 @@ def shorten(text: str, limit: int, end: int = 4) -> str:
     The end is kept, because an error has its stack frames there.
 
     Args:
-        end: one part in `end` of the shown text is its end.
+        end: the fraction of the shown text that is its end: 4 for a quarter.
     """
     whole = escaped_size(text)
     if whole <= limit:
@@ -48,17 +48,17 @@ def _prefix(text: str, room: int) -> str:
     return text[:fitting]
 
 
-def fit_texts(texts: Sequence[str], room: int, *, end: int = 4, least: int = 0) -> list[str]:
-    """Fit texts into `room` bytes together. Each gets an equal share of the room that those before it have left.
+def fit_texts(texts: Sequence[str], room: int, *, end: int = 4, min_bytes: int = 0) -> list[str]:
+    """Fit texts into `room` bytes together. Each gets an equal share of the room that the texts before it have left.
 
     Args:
         end: see `shorten`.
-        least: bytes of a text that are worth showing. If there is less room, the other texts are only counted.
+        min_bytes: minimum bytes of a text. With less room, the remaining texts are only counted.
     """
     fitted: list[str] = []
     for number, text in enumerate(texts):
         share = room // (len(texts) - number)
-        if share < least:
+        if share < min_bytes:
             return [*fitted, f"{len(texts) - number} more notes were left out."]
         fitted.append(shorten(text, share, end))
         room -= escaped_size(fitted[-1])
@@ -66,5 +66,5 @@ def fit_texts(texts: Sequence[str], room: int, *, end: int = 4, least: int = 0) 
 
 
 def fit_notes(notes: Sequence[str], room: int) -> list[str]:
-    """Fit notes into `room` bytes together, as many as are worth showing."""
-    return fit_texts(notes, room, least=_MIN_NOTE)
+    """Fit notes into `room` bytes together. Notes that would be too short are only counted."""
+    return fit_texts(notes, room, min_bytes=_MIN_NOTE)

@@ -1,8 +1,8 @@
 """Values of an owner between programs: values that programs have stored, and results that were too large to show.
 
-An owner has room for `storeMaxBytes`. The oldest results are dropped to make room, but never values that a program has
-stored. If there are too many owners, the least recently used ones lose everything. `Values` is the interface;
-`MemoryValues` ends with the process.
+An owner has room for `storeMaxBytes`. To make room, the oldest results are dropped, but never values that a program has
+stored. If there are too many owners, those that were not active for the longest time lose everything. `Values` is the
+interface. `MemoryValues` keeps values until the process ends.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 REF_PREFIX = "result:"
 
 PREVIEW = 80
-"""Characters of an entry's JSON that a listing shows."""
+"""Maximum characters of an entry's JSON that a listing shows."""
 
 ENTRY = 256
-"""Characters that an entry counts for in addition to its text, so that many small entries are limited, too."""
+"""Characters counted for each entry in addition to its key and text, so that many small entries are limited, too."""
 
 MAX_OWNERS = 10_000
 
 FULL_OWNERS = 8
-"""Number of owners who can use all of their room at the same time. Many more owners can use less."""
+"""Maximum size of all values together, as a multiple of the limit of one owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A request to store a JSON text under a key, in place of an earlier one."""
+    """A request to store a JSON text under a key, in place of the text that is stored there."""
 
     key: str
     text: str
@@ -41,7 +41,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A request for the JSON text under a key or ref."""
+    """A request for the JSON text that is stored under a key or a ref."""
 
     key: str
 
@@ -73,13 +73,13 @@ class Page:
 
 
 class Values(Protocol):
-    """JSON texts by owner and key. If they cannot be reached, every method raises `StoreUnavailable`."""
+    """JSON texts by owner and key. If their database does not answer, every method raises `StoreUnavailable`."""
 
-    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
-        """Execute requests in order, at least the first one, until more than `room` characters are loaded.
+    async def execute(self, owner: str, requests: Sequence[Put | Get], room: int) -> list[Answer]:
+        """Execute requests in order, at least the first one, until `room` characters or more are loaded.
 
-        A `Put` that does not fit, or that has the key of a result, is refused. It changes nothing, and later requests
-        are executed.
+        A `Put` that does not fit, or whose key is that of a result, is refused. It changes nothing, and later requests
+        are still executed.
 
         Returns:
             The answers to the requests that were executed.
@@ -91,7 +91,7 @@ class Values(Protocol):
         ...
 
     async def load(self, owner: str, key: str) -> str | None:
-        """Return the JSON text under a key or ref, or None."""
+        """Return the JSON text under a key or a ref; None if there is none."""
         ...
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
@@ -99,12 +99,12 @@ class Values(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Drop some of the values that were not used for a long time."""
+        """Drop values that were not used for a long time, a limited number in each call."""
         ...
 
 
 def size_of(key: str, text: str) -> int:
-    """Return the size of an entry, for the limits."""
+    """Return the size of an entry, as the limits count it."""
     return len(key) + len(text) + ENTRY
 
 
@@ -124,10 +124,11 @@ def reserved_key() -> ProgramError:
 
 
 def full(put: Put, used: int, limit: int) -> ProgramError:
-    """Return the error for a value that does not fit. `used`: characters that are in use."""
+    """Return the error for a value that does not fit. `used`: the size of the owner's values."""
     return ProgramError(
         "nested_tool_failed",
-        f"store({put.key[:100]!r}): {len(put.text)} bytes do not fit; {used} of {limit} are in use",
+        f"store({put.key[:100]!r}): {len(put.text)} bytes do not fit; {used} of {limit} are in use; "
+        "store less, or replace a stored value by a smaller one",
     )
 
 
@@ -139,10 +140,10 @@ class _Owned:
 
 
 class MemoryValues:
-    """`Values` in this process.
+    """`Values` in the memory of this process.
 
     Args:
-        max_bytes: characters of keys and texts of one owner, with `ENTRY` for each.
+        max_bytes: maximum size of the values of one owner; see `size_of`.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -150,9 +151,9 @@ class MemoryValues:
         self._owners: OrderedDict[str, _Owned] = OrderedDict()
         self._size = 0
 
-    async def execute(self, owner: str, asked: Sequence[Put | Get], room: int) -> list[Answer]:
+    async def execute(self, owner: str, requests: Sequence[Put | Get], room: int) -> list[Answer]:
         answers: list[Answer] = []
-        for each in asked:
+        for each in requests:
             if answers and room <= 0:
                 break
             if isinstance(each, Put):
@@ -209,7 +210,7 @@ class MemoryValues:
         return owned
 
     def _grow(self, owned: _Owned, by: int) -> None:
-        """Add to the size of the latest owner's values. Drop the values of the oldest owners if all are too large."""
+        """Add to the size of an owner's values. Drop those of the least active owners if all are too large."""
         owned.size += by
         self._size += by
         while len(self._owners) > MAX_OWNERS or (self._size > FULL_OWNERS * self._max and len(self._owners) > 1):

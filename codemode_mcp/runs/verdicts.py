@@ -1,5 +1,9 @@
 """The verdict on a turn: the program continues, has completed or has failed. The functions only return values.
 
+The engine cannot always say why it stopped. Without memory it cannot make an error: it throws null, throws an error
+without a message, or silently drops the work that would have settled a promise. A program can throw null, too. So null
+counts as a lack of memory only if the memory is nearly used up (`full`).
+
 `verdict` may take long for a large program that threw an error, because it searches the program for the position of the
 error; see `Circumstances.takes_long`.
 """
@@ -31,9 +35,9 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
 
 SEARCHED_IN_LOOP = 1000
-"""Characters of a program that is searched for an error in the event loop. A longer program is searched in a thread."""
+"""A program of at most so many characters is searched in the event loop, a longer one in a thread."""
 
-KEEP_LESS: Final = "keep less in memory at a time"
+KEEP_LESS: Final = "keep less in memory at the same time"
 RETURN_LESS: Final = (
     "return a part or a summary of it; store(key, part) keeps what later programs need, in parts with an awaited call "
     "between them"
@@ -53,7 +57,8 @@ class Failed:
     """The program has failed.
 
     Attributes:
-        exceeded: the limit that the program exceeded. The caller sets that of the memory, since it knows the size.
+        exceeded: the limit that the program exceeded. If it is the memory, the caller sets it, because only the caller
+            knows the size.
     """
 
     code: ErrorCode
@@ -75,12 +80,12 @@ Verdict = Completed | Failed | SyntaxFault
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Everything, besides the turn, on which its verdict depends.
+    """Everything on which a verdict depends, besides the turn.
 
     Attributes:
         results: the latest results of the run, which help to explain an error.
         exceeded: the latest limit that the run exceeded.
-        late: seconds since the deadline of the request.
+        overdue_seconds: seconds since the deadline of the request.
     """
 
     settings: CodeModeSettings
@@ -89,7 +94,7 @@ class Circumstances:
     namespaces: OpenNamespaces
     results: Sequence[Result]
     exceeded: Exceeded | None
-    late: float
+    overdue_seconds: float
 
     @property
     def takes_long(self) -> bool:
@@ -121,25 +126,26 @@ def stuck(settings: CodeModeSettings, *, full: bool) -> Failed:
     """Return the verdict on a program that awaits a promise which nothing can settle.
 
     Args:
-        full: the memory of its guest is full.
+        full: True if the memory of its guest is nearly used up.
     """
     if full:
         # Without memory, the engine drops the work that would have settled a promise.
         return Failed("memory_limit_exceeded", _out_of_memory(settings, ""))
     return Failed(
         "internal_error",
-        "the program awaits something that nothing can settle: no call, timer or yield_control is pending",
+        "the program awaits a promise that nothing can settle: no call, timer or yield_control is pending; "
+        "await only promises of calls and timers, or settle the promise in the program",
     )
 
 
 def turned_away(*, released: bool) -> Failed:
-    """Return the verdict on a program for which there was no room before its request had to be answered.
+    """Return the verdict on a program that could not begin before its request had to be answered.
 
     Args:
-        released: the server is about to end.
+        released: True if the server is about to end.
     """
     if released:
-        return Failed("aborted", "the server is about to end, and nothing of the program has run; try again")
+        return Failed("aborted", "the server is shutting down, and nothing of the program has run; try again")
     return Failed(
         "timeout",
         "other programs kept the server busy until the request had to be answered; nothing of this one has run, "
@@ -148,7 +154,7 @@ def turned_away(*, released: bool) -> Failed:
 
 
 def over_output_limit(outputs: Sequence[dict[str, Any]], settings: CodeModeSettings) -> Failed | None:
-    """Return the verdict on a program that has printed too much. None: it has not, or it may continue."""
+    """Return the verdict on a program that has printed too much; None if the program may continue."""
     message = exceeds(outputs, settings.max_output_bytes) if settings.on_output_limit == "fail" else None
     if message is None:
         return None
@@ -170,14 +176,14 @@ def _stopped(turn: Turn, report: TurnReport | None, about: Circumstances) -> Fai
                 f"the program was still computing when its time of {seconds:g} s was over{_function(fault)}; "
                 "split the work into several programs, or let tools do it",
                 rejections,
-                exceeded=Exceeded("timeoutMs", round((seconds + about.late) * 1000), settings.timeout_ms),
+                exceeded=Exceeded("timeoutMs", round((seconds + about.overdue_seconds) * 1000), settings.timeout_ms),
             )
         case "memory":
             return Failed("memory_limit_exceeded", _out_of_memory(settings, where), rejections)
         case "size":
             return _too_large(turn.size, rejections, returned=turn.done)
         case _:
-            # The engine reports this if it has no memory for an error.
+            # "[uninitialized]" is the message of an error for which the engine had no memory.
             if fault is not None and (_is_out_of_memory(fault, full=turn.full) or fault.message == "[uninitialized]"):
                 return Failed("memory_limit_exceeded", _out_of_memory(settings, where), rejections)
             detail = turn.detail or (fault.message if fault is not None else "")
@@ -195,8 +201,9 @@ def _thrown(error: Thrown, report: TurnReport, about: Circumstances, *, full: bo
         case "too_many_pending_tool_calls" | "module_access_denied" as known:
             code = known
             if known == "too_many_pending_tool_calls" and exceeded is None:
-                most = settings.max_pending_tool_calls + settings.max_queued_tool_calls
-                exceeded = Exceeded("maxQueuedToolCalls", most + 1, most)
+                # The guest has refused the calls itself, so the host has recorded no limit.
+                limit = settings.max_pending_tool_calls + settings.max_queued_tool_calls
+                exceeded = Exceeded("maxQueuedToolCalls", limit + 1, limit)
         case str():
             code = "nested_tool_failed"
     message = about.positions.describe(error, results=about.results)
@@ -212,7 +219,8 @@ def _out_of_memory(settings: CodeModeSettings, where: str, advice: str = KEEP_LE
 def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
     """Return True if an error means that the memory is full.
 
-    If the engine has no memory for an error, it throws null. In a regular expression it throws a SyntaxError.
+    If the engine has no memory for an error, it throws null or an error without a message. In a regular expression it
+    throws a SyntaxError.
     """
     if full and (
         thrown.is_null or thrown.is_blank or (thrown.name, thrown.message) == ("SyntaxError", "out of memory")
@@ -223,21 +231,19 @@ def _is_out_of_memory(thrown: Thrown, *, full: bool) -> bool:
 
 def _too_large(size: int, rejections: tuple[Thrown, ...], *, returned: bool) -> Failed:
     """Return the verdict on a guest whose message is larger than the host accepts."""
-    taken, most = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
+    sent, limit = f"{math.ceil(10 * size / MIB) / 10:g} MiB", f"{MAX_TURN_BYTES // MIB} MiB"
     message = (
-        f"the program sent {taken} in one turn, in arguments of calls and values for store(), and at most {most} can "
-        "leave it in one turn; send less, or in parts with an await between them"
+        f"the program sent {sent} in one turn, in arguments of calls and values for store(); the limit is {limit}; "
+        "send less, or send it in parts with an await between them"
     )
     if returned:
-        message = (
-            f"the program returned a value of {taken} as JSON, and at most {most} can leave a program; {RETURN_LESS}"
-        )
+        message = f"the program returned a value of {sent} as JSON; the limit is {limit}; {RETURN_LESS}"
     exceeded = Exceeded("turnBytes", size, MAX_TURN_BYTES)
     return Failed("output_limit_exceeded", message, rejections, exceeded=exceeded)
 
 
 def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
-    """Add to the first line the right expression for a name that is not a tool or a server."""
+    """Add the right expression to the first line of a message about a name that is not a tool or a server."""
     first, newline, frames = message.partition("\n")
     expressions = list(filter(None, map(catalog.expression_for, mistaken_names(error, first))))
     if expressions:
@@ -246,13 +252,13 @@ def _with_expression(message: str, error: Thrown, catalog: Catalog) -> str:
 
 
 _NO_FUNCTION = re.compile(r"(?<![\w$.])([\w$]+(?:\.[\w$]+)+) is not a function")
-"""A name with dots that is not a function.
+"""The message about a name with dots that is not a function.
 
-It matches only at the start of a word. Otherwise it would take time quadratic in the length of the word."""
+It matches only at the start of a word. Otherwise its time would be quadratic in the length of the word."""
 
 
 def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespaces) -> str:
-    """Add to the first line the nearest function of a namespace, where a program called one that does not exist."""
+    """Add the nearest function to the first line of a message, if a function of a namespace does not exist."""
     first, newline, frames = message.partition("\n")
     match = _NO_FUNCTION.search(first) if error.name == "TypeError" else None
     found = None if match is None else namespaces.nearest_function(match[1])
@@ -260,7 +266,7 @@ def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespac
 
 
 def _function(fault: Thrown | None) -> str:
-    """Return the name of the interrupted function, after a comma. Its line is unknown in a loop without calls."""
+    """Return the name of the interrupted function, after a comma. The line is not known in a loop without calls."""
     match = None if fault is None else re.match(r"\s*at (\S+) \(<input>", fault.stack)
     return "" if match is None or match[1] == "anonymous" else f", in {match[1]}"
 

@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 CallState = Literal["queued", "executing", "needs_approval", "needs_input", "completed", "failed"]
 
 MAX_RUN_CALLS = 1000
-"""Latest calls of one run that are remembered."""
+"""Maximum number of calls of one run that are remembered, the latest ones."""
 
 MAX_CALLS = 50_000
-"""Calls that are remembered of all runs together."""
+"""Maximum number of calls of all runs together that are remembered."""
 
 MAX_INPUT = 1024
-"""Most characters of arguments that are remembered."""
+"""Arguments with more characters are not remembered."""
 
 _PACKED_FIELDS = 10
-"""Fields of a packed call: the first eight of its record, the arguments, and their length."""
+"""Number of fields of a packed call: the first eight of its record, the arguments, and their length."""
 
 _MIN_COMPACTED = 1000
-"""Least entries of a ledger that are compacted."""
+"""A ledger with fewer entries is not compacted."""
 
 SHOWN_CALLS = 2000
-"""Calls in the view of one run. Those that have not ended come first, then the latest ones."""
+"""Maximum number of calls in the view of one run. If there are more, calls that have not ended are shown first, then
+the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class CallView:
         at_ms: milliseconds from the start of the run to the call.
         ms: the duration of the call so far, including the time that it waited.
         size: bytes of the result's JSON.
-        dispatched: the request may have reached the tool.
-        repeatable: sending it twice does no harm.
+        dispatched: True if the request may have reached the tool.
+        repeatable: True if the call may be sent twice without harm.
         input: the arguments as JSON text; None if they are not remembered.
         input_size: characters of the arguments.
     """
@@ -68,18 +69,19 @@ class RunView:
     """One run.
 
     Attributes:
-        kind, principal: of its caller.
+        kind, principal: the kind and the principal of its caller.
         age_ms: milliseconds since the run began.
-        ended_ms: milliseconds since it ended; None before its end.
-        expires_ms: milliseconds until it is dropped, while it is suspended.
-        observed: an `exec` or `wait` is open for it.
+        ended_ms: milliseconds since the run ended; None before its end.
+        expires_ms: milliseconds until the suspended run is dropped; None if it is not suspended.
+        observed: True if an `exec` or `wait` is open for the run.
         code: the error code of a failed run.
-        approvals, questions: the number of calls that wait for a person's approval, or for an answer to a question of
-            their server.
+        approvals: the number of calls that wait for a person's approval.
+        questions: the number of calls that wait for an answer to a question of their server.
         timers: the number of timers that have not fired.
-        call_count: the number of all its calls.
+        call_count: the number of all calls of the run.
         calls: the remembered calls, oldest first; empty in a listing of runs.
-        owner: the owner of a stored run, which decides which process may take it over. It is never shown.
+        owner: the owner of a stored run, by which processes decide whether they may take the run over. It is never
+            shown.
     """
 
     id: str
@@ -109,17 +111,17 @@ class _Remembered:
 
 
 class Ledger:
-    """The limit of the calls that all `Track`s remember together. The oldest calls are forgotten first."""
+    """A limit on the calls that all `Track`s remember together. The oldest calls are forgotten first."""
 
     def __init__(self, most: int = MAX_CALLS) -> None:
         self._most = most
         self._order: deque[list[Any]] = deque()
-        """Tracks in the order of their calls, each with the number of its calls in a row."""
+        """Tracks in the order of their calls. Each entry is a track with the number of its consecutive calls."""
         self._total = 0
         self._compact_at = _MIN_COMPACTED
 
     def note(self, track: Track) -> None:
-        """Count one more call of a track. Forget the oldest call of all tracks if there are too many."""
+        """Count one more call of a track. If there are too many calls, forget the oldest one of all tracks."""
         if self._order and self._order[-1][0] is track:
             self._order[-1][1] += 1
         else:
@@ -136,7 +138,7 @@ class Ledger:
             oldest[0].forget_oldest()
 
     def _compact(self) -> None:
-        """Remove forgotten tracks."""
+        """Remove forgotten tracks, which would stay until their calls are the oldest."""
         self._order = deque(each for each in self._order if not each[0].forgotten)
         self._total = sum(count for _, count in self._order)
         self._compact_at = 2 * len(self._order) + _MIN_COMPACTED
@@ -145,7 +147,7 @@ class Ledger:
 class Track:
     """The calls of one run, also after its end. The records of calls in flight still change.
 
-    A call takes half a kB until its run ends, and a tenth of that afterwards.
+    A call takes half a kB until its run ends, and a tenth of that when it is packed.
     """
 
     __slots__ = ("_began", "_kept", "_ledger", "_lost", "_packed", "_packed_count", "forgotten", "total")
@@ -159,7 +161,7 @@ class Track:
         self._packed_count = 0
         """The number of the latest packed calls that are still remembered."""
         self._lost = 0
-        """Forgotten calls that the ledger still counts."""
+        """The number of forgotten calls that the ledger still counts."""
         self.total = 0
         self.forgotten = False
 
@@ -228,7 +230,7 @@ class Track:
         return "" if kept is None else kept.record.tool
 
     def restore(self, total: int, records: Iterable[CallRecord]) -> None:
-        """Continue the track of another process. `records`: the known records of calls that had ended."""
+        """Continue the track of another process. `records`: the known records of calls that have ended."""
         self.total = total
         for record in records:
             self._keep(record.id, _Remembered(record, None, 0))
@@ -250,7 +252,8 @@ class Track:
         Args:
             now: monotonic seconds.
             live: the calls that have not ended. Their arguments are known, however long they are.
-            approvals, questions: the numbers of the calls that wait for one.
+            approvals: the numbers of the calls that wait for an approval.
+            questions: the numbers of the calls that wait for an answer to a question.
         """
         found = self._unpacked() | self._kept
         alive: set[int] = set()
@@ -274,7 +277,7 @@ class Track:
 
     def _view(self, number: int, kept: _Remembered, now: float, waits_for: CallState | None) -> CallView:
         record = kept.record
-        # A call that was given up in the queue has no end time.
+        # A call that was given up in the queue has no end time, and so no duration.
         never_began = record.status == "failed" and record.ended is None
         return CallView(
             id=number,

@@ -61,7 +61,7 @@ def _told() -> None:
     """Repeat the outputs of an answer in the next one, if another process gives that."""
 
     def untold(run: Run, *, now: float, wall: float, told: bool = False) -> str:
-        return records.record_of(run, now=now, wall=wall, told=False)
+        return records.record_of(run, now=now, wall=wall, reports_output=False)
 
     setattr(persisting, "record_of", untold)  # noqa: B010 - it is imported there, and not of its own
 

@@ -278,7 +278,7 @@ IMITATIONS = {
     "stack overflow": "const e = await Promise.resolve().then(function f() { f() }).catch((e) => e);"
     "throw Object.setPrototypeOf(new Error('out of memory'), Object.getPrototypeOf(e))",
     "words of memory": "throw new Error("
-    "'the program used more than its memory of 16 MiB; keep less in memory at a time')",
+    "'the program used more than its memory of 16 MiB; keep less in memory at the same time')",
     "words of time": "throw new Error('the program was still computing when its time of 10 s was over')",
     "code timeout": "throw Object.assign(new Error('x'), { code: 'timeout' })",
     "code of a restore": "throw Object.assign(new RangeError('x'), { code: 'snapshot_restore_failed' })",

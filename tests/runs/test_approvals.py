@@ -713,11 +713,11 @@ async def test_calls_that_a_program_does_not_await_are_given_up_before_anyone_ap
     async with bench(engine, source, rules=RULES) as it:
         outcome = await it.execute("MCP.files.remove({}); return 1", client=client)
         assert outcome.value == 1
-        assert "given up before anyone approved: mcp:files:remove; await such calls" in outcome.notes[0]
+        assert "cancelled before a person approved: mcp:files:remove; await such calls" in outcome.notes[0]
         raced = "return Promise.race([MCP.files.remove({}), MCP.files.look({}).then(() => 2)])"
         outcome = await it.execute(raced, client=FakeClient("ask"))
         assert outcome.value == 2
-        assert "given up before anyone approved: mcp:files:remove" in outcome.notes[0]
+        assert "cancelled before a person approved: mcp:files:remove" in outcome.notes[0]
         with anyio.fail_after(20):
             await anyio.wait_all_tasks_blocked()
     assert ("remove", {}) not in source.calls

@@ -54,7 +54,7 @@ async def test_after_as_many_rounds_as_a_request_has_the_next_wait_continues(eng
         assert outcome.pending[0].status == "needs_input"
         rendered = await render(outcome, ToolSettings(), MemoryValues(0).offload, opened.clock())
         said = rendered.content[0]["text"]
-        assert "The program asks the client's model. The next wait asks the client." in said
+        assert "The program asks the client's model. The client is asked during the next wait." in said
         assert "Resume it with wait" in said
         outcome = await opened.observe(outcome.run_id, client=fresh)
         assert len(outcome.questions) == 1

@@ -112,7 +112,7 @@ async def test_a_value_that_is_too_large_is_named_as_that(engine: Engine, code: 
         outcome = await it.execute(f"const MiB = 1024 * 1024; {code}")
         assert (outcome.status, outcome.code) == ("failed", "output_limit_exceeded")
         assert outcome.error is not None
-        assert outcome.error.startswith(f"the program returned a value of {size} as JSON, and at most 24 MiB can leave")
+        assert outcome.error.startswith(f"the program returned a value of {size} as JSON; the limit is 24 MiB")
         assert "return a part or a summary of it; store(key, part) keeps" in outcome.error
         await works_again(it)
 
@@ -132,7 +132,7 @@ async def test_what_is_too_large_to_be_sent_is_named_as_that(engine: Engine, cal
         assert outcome.error.startswith(
             "the program sent 25.1 MiB in one turn, in arguments of calls and values for store()"
         )
-        assert outcome.error.endswith("send less, or in parts with an await between them")
+        assert outcome.error.endswith("send less, or send it in parts with an await between them")
         await works_again(it)
 
 

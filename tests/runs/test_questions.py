@@ -243,7 +243,7 @@ async def test_nothing_is_stored_for_an_unknown_caller(engine: Engine) -> None:
     code = "store('a', 1); return await load('a').catch((error) => error.message)"
     async with bench(engine, AskingSource()) as it:
         outcome = await it.manager.execute(Cell(code, "javascript", Caller(None)))
-        assert "this one is unknown" in outcome.value
+        assert "need a client with a login or a session" in outcome.value
 
 
 async def test_a_client_that_cannot_be_asked_for_any_reason_costs_that_call_alone(

@@ -83,7 +83,7 @@ def full_run() -> Run:
     run.timers_began = {4: NOW - 3, 3: NOW - 4}
     run.timer_was_last = True
     run.yields, run.yield_reason = [9, 11], "half done"
-    run.asked.extend(
+    run.requests.extend(
         [
             messages.ApiSearch(12, "q", 3, "server"),
             messages.Header(13, "s", None, schema=True),
@@ -151,7 +151,7 @@ def test_all_of_a_run_is_there_again() -> None:
     assert run.state == "waiting"
     for name in (
         *("id", "history", "outputs", "dropped", "timers", "timers_began", "timer_was_last", "yields", "yield_reason"),
-        *("asked", "last_call", "refused", "looking_up", "recent", "waits", "snapshots", "notes", "memory_limit"),
+        *("requests", "last_call", "refused", "looking_up", "recent", "waits", "snapshots", "notes", "memory_limit"),
         *("positions", "began"),
     ):
         assert getattr(run, name) == getattr(before, name), name
@@ -174,7 +174,7 @@ def test_the_caller_is_read_before_the_run() -> None:
 
 
 def test_what_goes_out_with_the_answer_is_not_told_again() -> None:
-    run = again(text_of(full_run(), told=True))
+    run = again(text_of(full_run(), reports_output=True))
     assert (run.outputs, run.take_notes()) == ([], ())
     assert len(run.history) == 2
     run.note("new")
@@ -185,15 +185,15 @@ def test_what_was_printed_is_written_once() -> None:
     run = full_run()
     assert records.printed_of(run) == "".join(PRINTED).replace("][", ",")
     assert "\\ud800" not in text_of(run)
-    run.written = 1
+    run.stored_outputs = 1
     assert records.printed_of(run) == PRINTED[1]
     run = again(text_of(full_run()))
-    assert (run.written, records.printed_of(run)) == (2, "")
+    assert (run.stored_outputs, records.printed_of(run)) == (2, "")
 
 
 @pytest.mark.parametrize("printed", [PRINTED[:1], PRINTED[1:], (), (*PRINTED, "[]", PRINTED[0])])
 def test_a_run_is_refused_when_some_of_what_it_has_printed_is_missing(printed: tuple[str, ...]) -> None:
-    with pytest.raises(ProgramError, match="some of what it has printed is missing") as raised:
+    with pytest.raises(ProgramError, match="some of its output is missing") as raised:
         again(text_of(full_run()), printed=printed)
     assert raised.value.code == "snapshot_restore_failed"
 
@@ -219,7 +219,7 @@ def test_times_go_by_the_wall_clock_from_one_process_to_another() -> None:
 
 
 def test_the_record_of_another_run_is_refused() -> None:
-    with pytest.raises(ProgramError, match="it is another one") as raised:
+    with pytest.raises(ProgramError, match="its record is that of another program") as raised:
         records.restore(
             text_of(full_run()), printed=PRINTED, context=context("run_2"), manifest="{}", now=NOW, wall=WALL
         )
@@ -251,7 +251,7 @@ def test_what_is_nested_too_deep_to_be_written_is_said() -> None:
 
 def test_what_a_store_has_of_a_call_is_not_written_again() -> None:
     run = with_calls()
-    run.ends_kept = frozenset((17,))
+    run.stored_ends = frozenset((17,))
     for each in (18, 20):
         run.calls[each].recorded = True
     stored = {each.id: each for each in call_records.calls_of(run, now=NOW, wall=WALL)}

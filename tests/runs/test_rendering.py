@@ -166,7 +166,7 @@ def test_where_the_whole_cannot_be_kept_the_answer_goes_out_and_says_why(status:
     markers = [rendered.structured["output"][-1]["value"], rendered.structured.get("value")]
     assert [each is None or (each["truncated"], "ref" in each) == (True, False) for each in markers] == [True, True]
     said = read(rendered)
-    assert said.count("What was cut from this answer could not be kept for later: the store is away") == 1
+    assert said.count("The part that was cut from this answer could not be stored: the store is away") == 1
     assert "first" in said
 
 

@@ -113,7 +113,7 @@ async def test_a_program_is_told_that_nothing_can_be_kept_and_continues(engine: 
         assert unawaited.notes == ("the store is away; try again later",)
         rendered = await render(unawaited, ToolSettings(), values.offload, it.clock())
         assert rendered.structured["value"]["truncated"]
-        assert "could not be kept for later: the store is away" in rendered.content[-1]["text"]
+        assert "could not be stored: the store is away" in rendered.content[-1]["text"]
         database.failing = None
         assert (await it.execute("store('k', 1); return (await load('k'))")).value == 1
         assert (await values.listed(OWNER, 0, 5)).total == 1

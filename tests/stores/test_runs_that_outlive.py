@@ -488,7 +488,7 @@ async def test_a_run_that_has_lost_some_of_what_it_printed_ends_by_name(engine: 
     async with replica(engine, tmp_path, fast()) as second:
         outcome = await second.observe(waiting.run_id)
         assert (outcome.status, outcome.code) == ("failed", "snapshot_restore_failed")
-        assert "printed is missing" in outcome.error
+        assert "some of its output is missing" in outcome.error
 
 
 async def test_a_question_ends_with_the_process_whose_server_has_asked_it(engine: Engine, tmp_path: Path) -> None:
@@ -655,7 +655,7 @@ async def test_a_store_that_fails_is_logged_once_however_many_runs_there_are(
         monkeypatch.setattr(it.store, "news_of", fails)
         for _ in range(3):
             for run in list(it.manager._live.runs.values()):
-                await it.manager._takeover._look(run)
+                await it.manager._takeover._look_up(run)
     assert [record.getMessage().endswith("the store in /there is away") for record in caplog.records] == [True]
 
 
