@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import ToolCall
 
 MAX_DEPTH = 100
-"""Levels of nesting that every MCP implementation between the program and the tool accepts."""
+"""Maximum levels of nesting. Every MCP implementation between the program and the tool accepts so many."""
 
 MAX_TIMEOUT_MS = 600_000
 """Longest timeout that a program may set for one call."""
@@ -32,26 +32,26 @@ MAX_TIMEOUT_MS = 600_000
 _MAX_PROBLEMS = 20
 _MAX_LINE = 640
 _MAX_BYTES = 3_800
-"""Bytes of all lines together. The message is a little longer, because it also has the signature."""
+"""Maximum bytes of all lines together. The message is a little longer, because it also has the signature."""
 
 _MAX_IGNORED = 120
-"""Characters of the list of undeclared names."""
+"""Maximum characters of the list of undeclared names."""
 
 _MAX_COMPARED = 500
-"""Pairs of an undeclared and a declared name that are compared to find misspelt names."""
+"""Maximum number of pairs of an undeclared and a declared name that are compared to find misspelt names."""
 
 _MAX_TRIED = 32
-"""Defaults that are tried one by one if they do not fit together."""
+"""Maximum number of defaults that are tried one by one, if the arguments are not valid with all of them."""
 
 _MAX_DECLARED = 2_000
-"""Declared names that an undeclared one is compared with."""
+"""Maximum number of declared names with which an undeclared name is compared."""
 
 _MAX_WEIGHT = 100_000
-"""Weight of the compiled schemas in memory: one, or about 1 kB, for a subschema or for `_CHARACTERS` of text."""
+"""Maximum weight of all compiled schemas in memory. A subschema weighs 1, as do `_CHARACTERS` of text: about 1 kB."""
 _CHARACTERS = 1_000
 
 _OPENING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"})
-"""Keywords that say which undeclared properties a schema accepts."""
+"""Keywords that determine which undeclared properties a schema accepts."""
 
 _COMBINING = frozenset(
     (
@@ -70,8 +70,8 @@ class ArgumentChecker:
     """
 
     def __init__(self) -> None:
-        # Checks by the id of the schema. The schema is kept with its check so that no other object gets the id. Tools
-        # come and go, so the least recently used check is dropped first.
+        # Checks by the `id()` of the schema. The schema is kept with its check, so that no other object gets the id.
+        # Tools come and go, so the least recently used check is dropped first.
         self._checks: OrderedDict[int, tuple[Mapping[str, Any], _Check]] = OrderedDict()
         self._weight_of_all = 0
 
@@ -156,13 +156,13 @@ class _Check:
         }
         if self._validator is not None:
             self._defaults = _fitting(self._defaults, schema)
-        # Declared names by their spelling, for schemas that accept other names, made for the first undeclared name.
+        # Declared names by their spelling. Made for the first undeclared name, and only if the schema accepts others.
         self._declared: dict[str, None] | None = None
         self._by_spelling: dict[str, str] = {}
         self._by_letter: dict[str, list[str]] = {}
 
     def __call__(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Return the object to send, and its problems, one a line."""
+        """Return the object to send, and its problems, each as one line."""
         filled = {name: value for name, value in self._defaults.items() if name not in given}
         arguments = {**given, **filled} if filled else given
         if self._validator is None:
@@ -196,7 +196,7 @@ class _Check:
         return _lines(problems, complete=complete) or ["input: does not fit the schema"]
 
     def _advised(self, problems: list[Problem], given: dict[str, Any]) -> list[Problem]:
-        """Add advice to problems with null for an optional argument: leave it out."""
+        """Add the advice to leave an argument out, if it is optional and null was given for it."""
         nulls = {(name,) for name, value in given.items() if value is None and name not in self._required}
         if self._is_combined:  # any argument may be needed
             return problems
@@ -218,7 +218,7 @@ class _Check:
         return [Problem((), f"not declared: {listed_names(names, _MAX_IGNORED)}; there are {there}")]
 
     def _slips(self, given: dict[str, Any]) -> list[Problem]:
-        """Return problems for undeclared arguments that look like misspelt ones, if the schema accepts others.
+        """Return problems for arguments that look like misspelt names, if the schema accepts undeclared arguments.
 
         The tool would ignore such an argument without an error, and the intended argument would be missing.
         """
@@ -259,7 +259,7 @@ class _Check:
 
 
 def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that fit their properties, and those that cannot be checked within a limit."""
+    """Return the defaults that fit their properties. A default that the library cannot check counts as fitting."""
     parts = SchemaParts(schema)
     return {
         name: value
@@ -269,7 +269,7 @@ def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
 
 
 def _weight(schema: Mapping[str, Any]) -> int:
-    """Return the approximate memory of a compiled schema, in units of a subschema."""
+    """Return the approximate memory of a compiled schema; see `_MAX_WEIGHT`."""
     weight, stack = 1.0, [schema]
     while stack:
         here: Any = stack.pop()
@@ -298,7 +298,7 @@ def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
 
 
 def _finite(text: str) -> float:
-    # A program can write any number with JSON.rawJSON.
+    # A program can write a number such as 1e999 with JSON.rawJSON. As infinity, it could not be sent.
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise ValueError(text)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Via
 
 MAX_NEAREST = 20
-"""Unknown ids of one run for which the error names the nearest ids. The search takes long among thousands of tools."""
+"""Maximum number of errors in one run that name the ids nearest to an unknown id. The search for these takes long in a
+catalog of thousands of tools."""
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class Counts:
     """The numbers of a run's look-ups and calls.
 
     Attributes:
-        by_id: look-ups and calls of an id that does not exist.
+        by_id: the number of look-ups and calls of ids that do not exist.
     """
 
     search: int = 0
@@ -34,7 +35,7 @@ class CallContext:
     """The run and the caller on whose behalf calls are made.
 
     Attributes:
-        owner: the owner of the run. A run of an unknown caller belongs to each holder of its id.
+        owner: the owner of the run. If the caller is unknown, the run belongs to everyone who has its id.
         approval_via: see `settings.ApprovalSettings`.
     """
 

@@ -6,34 +6,36 @@ Every call takes it, whatever its form: a function of `MCP`, `tools.call`, a fun
 call of pass-through mode. The steps are, in this order:
 
 1. `resolve`: the id becomes an entry of the run's catalog. Unknown ids are refused with the nearest ones.
-2. `policy`: the rules deny the call, allow it, or want a person to approve it.
+2. `policy`: the rules deny the call, allow it, or require the approval of a person.
 3. `arguments`: options and input are checked against the tool's own schema, and defaults are added.
 4. `hooks`: plugins may deny the call or replace its input, which is then checked as in step 3.
-5. `approval`: a person decides, where policy wants it. They see the arguments that will be sent.
-6. `send`: the source of the tool waits for a connection and its turn, and asks step 2 once more.
+5. `approval`: a person decides, if policy requires it. They see the arguments that will be sent.
+6. `send`: the source of the tool waits for a connection and its turn, and repeats step 2.
 7. `middleware`: plugins may replace the result. Its size is checked, and a type is learned from it.
 8. `record`: the end of the call is written into its record, from which events are made.
 
 These invariants hold:
 
 - A refused call was never sent. Steps 1 to 5 send nothing, so their errors have `dispatched: false`.
-- Policy decides before anything of the call is looked at, and again when it is sent. The rules may have changed while
-  the call waited for a connection or a person, and the server may have changed what it says of the tool. Only a call
-  that is sent in the same step of the event loop is decided once (`just_decided`).
+- Policy decides before the arguments of a call are read, and again when the call is sent. Meanwhile the call may have
+  waited for a connection or a person, and the rules or the annotations of the tool may have changed. Only a call that
+  is sent in the same step of the event loop is decided once (`just_decided`).
 - A person approves exact arguments. If these change between the question and the verdict, the call is refused.
 - `begin` is awaited once, right before the first request of a call, and `record.dispatched` is set only then. A call
   that was sent without a record of it could be sent again by another process.
-- Failures are completions, not exceptions. What is not an error of ours becomes `InternalError` and is logged.
+- Failures are completions, not exceptions. An exception that is not a `CodeModeError` becomes `InternalError` and is
+  logged.
 - Settings are read when they are needed. `apply` changes them for runs that have begun, but never their catalogs.
 
 There are two forms of the path. `call` is a coroutine and awaits whatever it must. `try_call` sends a call in the
 step of the event loop that made it, without a task. It is for calls that wait for nothing: no approval, no function of
-a namespace, no plugin that has to be awaited, and a source that can send immediately. Otherwise it returns None, having
-done nothing, and the caller awaits `call`.
+a namespace, no plugin that has to be awaited, and a source that can send immediately. For other calls it does nothing
+and returns None, and the caller awaits `call`.
 
-A program makes thousands of calls, so each step must stay cheap. Completed calls are logged at level debug, because at
-level info these lines took a tenth of the time of such programs; the trajectory has every call. The rules decide once
-for a call that is sent in the same step, and each result is copied and searched once. Both were once done twice.
+A program makes thousands of calls, so each step must stay cheap. Completed calls are logged at level debug: at level
+info, these lines took a tenth of the time of such programs, and the trajectory has every call. The rules decide once
+for a call that is sent in the same step, and each result is copied and searched once. In an earlier version, both were
+done twice.
 
 Look-ups in the catalog (`answer`) are not calls. They are answered immediately, because policy has already decided
 which tools the catalog shows.
@@ -101,8 +103,8 @@ class Dispatcher:
 
     Args:
         source: returns the source of a tool for the calls of a run. It raises `KeyError` if the source was removed.
-        observed: learns the types of results; None where they are not needed.
-        interception: None where there are no plugins.
+        observed: learns the types of results; None if they are not needed.
+        interception: the hooks and middleware of plugins; None if there are no plugins.
     """
 
     def __init__(
@@ -180,10 +182,10 @@ class Dispatcher:
                 other calls.
             ask: puts a question of the tool's server to the client; None if no client can be asked.
             approve: waits for a person's verdict; None if no person can be asked.
-            note: takes a note for the reader of the run's result.
+            note: called with a note for the reader of the run's result.
             begin: awaited once, right before the call is first sent. If it raises, the call fails and is not sent.
             can_answer: returns whether a client of the run is able to answer a question.
-            sent: called right before each time that the call is sent.
+            sent: called right before the call is sent, each time if that takes several requests.
         """
         context.counts.call += 1
         try:
@@ -213,7 +215,7 @@ class Dispatcher:
         else:
             record.status = "failed"
             record.seen = {"text_bytes": sizes.size(completion.error.message)}
-        # At debug, because a program makes thousands of calls. The trajectory has them all.
+        # At level debug, because a program makes thousands of calls; see the top of the module.
         level = logging.DEBUG if completion.error is None else logging.INFO
         if log.isEnabledFor(level):
             log.log(
@@ -258,7 +260,7 @@ class Dispatcher:
         try:
             catalog = context.catalog
             entry = entry_by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
-            source = self._direct(entry, context)
+            source = self._direct_source(entry, context)
             if source is None or self._is_watched(entry):
                 return None
             if self._rules.decide(entry, context, entry.effects) is not None:
@@ -298,7 +300,7 @@ class Dispatcher:
         except Exception as error:
             context.counts.call += 1
             return self._ended(context, record, self._failed(call, record, error))
-        if in_flight is not None:
+        if in_flight is not None:  # otherwise `call` makes the call, and counts it
             context.counts.call += 1
         return in_flight
 
@@ -311,7 +313,7 @@ class Dispatcher:
 
         return accept
 
-    def _direct(self, entry: Entry, context: CallContext) -> DirectSource | None:
+    def _direct_source(self, entry: Entry, context: CallContext) -> DirectSource | None:
         """Return the source of a tool if it can send a call immediately."""
         if entry.operation is not None:
             return None
@@ -390,6 +392,7 @@ class Dispatcher:
         catalog = context.catalog
         if call.through is not None and call.through.refusal:
             raise ProgramError("nested_tool_failed", call.through.refusal)
+        # If a program calls a function of a namespace, messages name that expression, with the signature of the tool.
         listed = entry = entry_by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
         if call.through is not None:
             entry = replace(listed, path=call.through.path)
@@ -411,15 +414,15 @@ class Dispatcher:
             event = event_of(entry, call.id, arguments, context)
             changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:
-                arguments, event = dict(changed), None
+                arguments, event = dict(changed), None  # the event has the earlier arguments
         if asked_for is not None:
             await self._rules.approve(entry, call, context, arguments, asked_for, approve)
-        result, printed = await self._sender.send(
+        result, source_text = await self._sender.send(
             entry, arguments, context, record, on_progress, asking, timeout, begin, sent, approved=asked_for is not None
         )
         if record.watched:
             record.seen = sizes.seen(result)
-        return await self._results.text(entry, call.id, arguments, context, event, result, printed)
+        return await self._results.text(entry, call.id, arguments, context, event, result, source_text)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
         """Return True if a call of this id needs a person's approval."""

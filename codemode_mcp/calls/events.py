@@ -54,8 +54,8 @@ class CallEvents:
         Args:
             code: the error code of a failed call; None for a completed one.
             now: the time on the clock of the record.
-            late: the program had ended before the call.
-            is_error: the call is late, and its result has `isError`.
+            late: True if the program had ended before the call.
+            is_error: True if the call is late and its result has `isError`.
         """
         self._emit(
             "call_ended",

@@ -28,7 +28,7 @@ async def admit_program(
     language: Language,
     note: Callable[[str], None],
 ) -> str:
-    """Return the program to run for an `exec`: the given code, or the code that a hook returns instead.
+    """Return the program to run for an `exec`: the given code, or the code with which a hook replaces it.
 
     Raises:
         ProgramError: `invalid_input`: a hook denies the program.
@@ -50,7 +50,7 @@ async def admit_program(
         principal=caller.principal,
     )
     try:
-        admitted: str = (await interception.before(event, "exec", note, _program))["code"]
+        admitted: str = (await interception.before(event, "exec", note, _replacement))["code"]
     except PolicyDenied as error:
         raise ProgramError("invalid_input", error.message) from None
     except PluginError as error:
@@ -58,8 +58,8 @@ async def admit_program(
     return admitted
 
 
-def _program(text: str) -> JsonObject:
-    """Return the program in the JSON that a hook returns instead."""
+def _replacement(text: str) -> JsonObject:
+    """Return the program from the JSON text of a hook. Raises `ProgramError`, `invalid_input`."""
     changed = json.loads(text)
     if changed.keys() != {"code"} or not isinstance(changed["code"], str):
         raise ProgramError("invalid_input", "expected {code}, a string")

@@ -44,5 +44,5 @@ def _look_up(lookup: Lookup, context: CallContext, settings: CodeModeSettings) -
             return catalog.toolset.describe(entry_by_id(target, context))
 
 
-def _limit(asked: int | None, settings: CodeModeSettings) -> int:
-    return min(settings.search_default_limit if asked is None else asked, settings.max_search_limit)
+def _limit(requested: int | None, settings: CodeModeSettings) -> int:
+    return min(settings.search_default_limit if requested is None else requested, settings.max_search_limit)

@@ -26,7 +26,7 @@ class CallRecord:
     Attributes:
         tool: the id that the program called.
         path: the expression that the program called, if it is a function of a namespace.
-        watched: True if `seen` is needed.
+        watched: True if an event will report `seen`.
         seen: the size of the result as a model would have read it; see `audit.sizes`.
         exceeded: the limit that failed the call.
         began, ended: monotonic seconds. `began` is when the program made the call.
@@ -80,7 +80,7 @@ class SnapshotUse:
         size: bytes of its stored form.
         store: the kind of the store that has it.
         restored: the number of times that this process has restored the run.
-        taken_over: another process had suspended the run, and this one took it over.
+        taken_over: True if another process had suspended the run, and this one took it over.
     """
 
     size: int
@@ -124,11 +124,12 @@ class Outcome:
         notes: lines for the reader that are neither output nor error, such as an unhandled rejection.
         dropped: characters of output that the guest discarded.
         value: the result as JSON data, if completed.
-        error, code: if failed.
-        reason, pending: if waiting. `pending_total` also counts calls that are not listed.
+        error, code: the message and the error code, if failed.
+        reason, pending: the reason and the pending calls, if waiting.
+        pending_total: the number of pending calls, including those that are not listed.
         yielded: the message with which the program yielded control.
         asked: if waiting for a person: sentences about the questions, and who can answer them.
-        unanswerable: the run waits only for answers that this client cannot give.
+        unanswerable: True if the run waits only for answers that this client cannot give.
         questions: the questions that this client gets as its answer, by key.
     """
 

@@ -17,13 +17,13 @@ Path = tuple[str | int, ...]
 """Member names and item numbers that lead from the whole input to a value in it."""
 
 LARGE = 40
-"""Values inside a value that is not yet large."""
+"""Maximum number of values inside a value that does not count as large."""
 
 MAX_EXPECTED = 100
-"""Characters of the words for an expected value."""
+"""Maximum characters of the words for an expected value."""
 
 MAX_OPTIONS = 160
-"""Characters of a list of choices."""
+"""Maximum characters of a list of choices."""
 
 _MAX_SEEN = 60
 _MAX_NAMES = 360
@@ -33,7 +33,7 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
 
 
 def path_text(path: Path) -> str:
-    """Return a path as `input.labels[0]["odd name"]`, without the middle of a very long one."""
+    """Return a path as `input.labels[0]["odd name"]`. The middle of a very long path is left out."""
     text = "input"
     for part in path:
         if isinstance(part, int):
@@ -100,7 +100,7 @@ def seen(value: Any) -> str:
 
 
 def bare(value: Any) -> str:
-    """Return a value without its type, unless the value is only described."""
+    """Return a value without its type. A long array or object is only described, as by `seen`."""
     if isinstance(value, str) and len(value) > _MAX_SEEN:
         return f"{literal(value)} ({len(value)} characters)"
     return literal(value) if not isinstance(value, list | dict) or _is_short(value) else seen(value)
@@ -124,7 +124,7 @@ def _json(value: Any) -> str:
         return "a long array" if isinstance(value, list) else "a large object"
     try:
         text = json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):  # a number among others that Python refuses to print
+    except (ValueError, RecursionError):  # it contains a number that Python refuses to print
         return "a large value"
     return text if text.isprintable() else json.dumps(value)
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 THERE_ARE = "; there are "
-"""Words before the names that are declared at a path, which are listed once."""
+"""The beginning of the list of declared names in a message. The list appears only once for each path."""
 
 _MAX_ALIKE = 3
-"""Problems of one kind among the items of an array that are listed. The others are counted."""
+"""Maximum number of listed problems of one kind among the items of an array. Further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Problem:
     """One problem of a value, at a path in it.
 
     Attributes:
-        kind: "missing" and "unknown" have the property's name at the end of the path. "kind" is a value of the wrong
-            type, and "choice" a value that is not listed.
+        kind: "missing" for a required property, and "unknown" for an undeclared one: their paths end with the name of
+            the property. "kind" for a value of the wrong type. "choice" for a value that is not among the choices.
         expected: a few words for a valid value, if known.
         near: the name that was probably meant, for "unknown".
     """
@@ -36,7 +36,7 @@ class Problem:
 
 
 def merged(found: Iterable[Problem]) -> list[Problem]:
-    """Return each problem once. The problem of a misspelt name replaces that of the missing name."""
+    """Return each problem once. The problem of a misspelt name replaces the problem of the missing name."""
     problems = list(dict.fromkeys(found))
     meant = {(*p.path[:-1], p.near): p for p in reversed(problems) if p.kind == "unknown" and p.near is not None}
     listed: list[Problem] = []
@@ -73,6 +73,7 @@ def _gathered(problems: Iterable[Problem]) -> list[Problem]:
         if inside is None:
             listed.append(problem)
             continue
+        # Paths that differ only in the numbers of items have the same form.
         form = tuple(-1 if isinstance(part, int) else part for part in problem.path)
         key = (form, problem.kind, problem.expected or problem.text.partition(", got ")[0])
         counts[key] = counts.get(key, 0) + 1
@@ -97,13 +98,16 @@ def did_you_mean(path: Path, near: str, about: str = "") -> str:
 
 
 def distance(problems: Sequence[Problem], path: Path) -> tuple[int, int, int]:
-    """Return the distance of a value from a branch: its type first, then the number of problems, then their depth."""
+    """Return the distance of a value from a branch, by the value's type, the number of problems, and their depth.
+
+    The program most likely meant the branch with the smallest distance.
+    """
     of_kind = any(p.path == path and p.kind in ("kind", "choice") for p in problems)
     return of_kind, len(problems), -min(len(p.path) for p in problems)
 
 
 def with_others(problems: list[Problem], others: Sequence[str], path: Path) -> list[Problem]:
-    """Return the problems of the branch that fits best, naming the other branches once."""
+    """Return the problems of the branch that fits best. The first one also names the other branches."""
     named = clip(either(others), MAX_EXPECTED)
     first = problems[0]
     if "(or " in first.text:  # it already names inner alternatives, which are more likely meant

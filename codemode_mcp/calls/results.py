@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 LARGE_RESULT = 100_000
-"""Most characters of a result from middleware from which a type is learned, because it has to be parsed."""
+"""Maximum characters of a result from middleware from which a type is learned. To learn it, the result is parsed."""
 
 
 class Results:
-    """Makes the text of results for programs."""
+    """The maker of the text that programs get for results."""
 
     def __init__(
         self,
@@ -47,16 +47,20 @@ class Results:
         context: CallContext,
         event: ToolCallEvent | None,
         result: Any,
-        printed: str | None,
+        source_text: str | None,
     ) -> str:
-        """Return a result as JSON text, after middleware. `printed`: the server's own text, if known."""
+        """Return a result as JSON text, after middleware.
+
+        Args:
+            source_text: the JSON text that the source itself has sent, which saves making it again; None if unknown.
+        """
         interception = self._interception
         replaced = interception is not None and interception.middleware(entry.id)
         if interception is not None and replaced:
             event = event or event_of(entry, number, arguments, context)
             text = await interception.after(event, entry.path, result, self._settings().max_tool_result_bytes)
         else:
-            text = json_text(result) if printed is None else printed
+            text = json_text(result) if source_text is None else source_text
         self.check_size(entry, text)
         if not replaced:
             self.learn(entry, context, result)
@@ -66,13 +70,13 @@ class Results:
 
     def check_size(self, entry: Entry, text: str) -> None:
         """Raise `UpstreamError` for a result that is too large."""
-        size, most = sizes.size(text), self._settings().max_tool_result_bytes
-        if size > most:
+        size, limit = sizes.size(text), self._settings().max_tool_result_bytes
+        if size > limit:
             raise UpstreamError(
                 f"{entry.path}: the result has {size} bytes, more than maxToolResultBytes "
-                f"({most}); ask the tool for less at a time",
+                f"({limit}); ask the tool for less at a time",
                 dispatched=True,
-                exceeded=Exceeded("maxToolResultBytes", size, most),
+                exceeded=Exceeded("maxToolResultBytes", size, limit),
             )
 
     def learn(self, entry: Entry, context: CallContext, result: Any) -> None:

@@ -41,7 +41,15 @@ class CallRules:
             return False
 
     def decide(self, entry: Entry, context: CallContext, declared: Effects, why: str = "") -> str | None:
-        """Return why a person has to approve the call; None if none has to. Raise `PolicyDenied` if it is denied."""
+        """Return why a person has to approve the call; None if no approval is needed.
+
+        Args:
+            declared: the effects by the annotations of the server.
+            why: the end of the message of a denial.
+
+        Raises:
+            PolicyDenied: the call is denied.
+        """
         # The rules may be newer than the run's catalog, and may no longer trust the server.
         policy = self._policies.of(context.caller)
         match policy.decide(entry.id, declared if _trusts(policy, entry) else Effects.of(None)):
@@ -70,18 +78,24 @@ class CallRules:
             raise PolicyDenied(
                 f"{entry.path} was not approved: {verdict.why}; do not try again unless the user asks for it"
             )
+        # The request has the same object, which any code between here and the person could have changed.
         if json_text(arguments) != shown:
-            raise PolicyDenied(f"{entry.path}: its arguments were changed after a person had approved others")
+            raise PolicyDenied(
+                f"{entry.path}: its arguments were changed after a person had approved the call; nothing was sent"
+            )
         # The rules may have changed while the person decided.
         self.decide(entry, context, entry.effects)
 
-    def _decide_present(
+    def _decide_on_sending(
         self, entry: Entry, context: CallContext, present: Tool | None, record: CallRecord, *, approved: bool
     ) -> None:
         """Decide again right before the call is sent, by the current rules and annotations.
 
         The catalog may be older than the connection to the server, and the rules may have changed while the call waited
         for the connection or for a person.
+
+        Args:
+            present: the tool as the server lists it now; None if the server no longer lists it.
         """
         self.decide_again(entry, context, approved=approved)
         policy = self._policies.of(context.caller)
@@ -114,10 +128,10 @@ class CallRules:
     def admission(
         self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool, just_decided: bool = False
     ) -> Admission:
-        """Return the decision for which the source asks right before it sends the call."""
+        """Return the decision that the source makes right before it sends the call."""
 
         def decide(present: Tool | None) -> None:
-            self._decide_present(entry, context, present, record, approved=approved)
+            self._decide_on_sending(entry, context, present, record, approved=approved)
 
         return Admission(decide, self._policies.of(context.caller).by_annotations, just_decided)
 

@@ -5,8 +5,8 @@ the library, because the library makes all of them before the first can be read,
 the seen value. For a hostile schema that takes seconds. The work of the search is limited (`MAX_STEPS`).
 
 The search understands the keywords that schemas of tools use: types, choices, limits, properties, items, references and
-alternatives. For every other keyword (`_VERDICT_ONLY`) it asks the library for the verdict and quotes the keyword. With
-compiled validators it also skips large parts of a value that fit.
+alternatives. For every other keyword (`_VERDICT_ONLY`), it asks the library for the verdict and quotes the keyword.
+Before it searches a large part of a value, it asks the library if that part fits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAX_PROBLEMS = 500
 _MAX_BRANCHES = 40
 
 _MAX_COMPARED = 2_000
-"""Names that one search compares to find the nearest ones."""
+"""Maximum number of names that one search compares to find the nearest ones."""
 
 _VERDICT_ONLY = frozenset(
     (
@@ -68,7 +68,7 @@ _VERDICT_ONLY = frozenset(
 """Keywords that only the library checks. Hardly any schema of a tool has one."""
 
 _BESIDE = frozenset({"then", "else", "minContains", "maxContains"})
-"""Keywords that are quoted with these, because they have a meaning only beside them."""
+"""Keywords that are quoted together with keywords of `_VERDICT_ONLY`, because they mean nothing without these."""
 
 
 class SchemaErrors:
@@ -78,7 +78,7 @@ class SchemaErrors:
         self._subschemas = Subschemas(schema)
 
     def problems(self, value: Any, given: Iterable[str] | None = None) -> tuple[list[Problem], bool]:
-        """Return the problems of a value, in the order of the schema, and True if these are all.
+        """Return the problems of a value in the order of the schema, and True if the list is complete.
 
         Args:
             given: the members that the program wrote, if defaults were added. An unknown member may be a misspelt
@@ -108,7 +108,7 @@ class _Search:
         return not self.exhausted
 
     def _may_hint(self, names: int) -> bool:
-        """Return True if there is work left to compare a name with so many others."""
+        """Return True if the limit allows to compare a name with so many others, and count that work."""
         self._compared -= names + 80
         return self._compared >= 0
 
@@ -241,7 +241,7 @@ class _Search:
                 if self.exhausted or len(found) > _MAX_PROBLEMS:
                     break
                 found += self._visit_part(rest, item, (*path, n), depth, many=many)
-                self._steps -= many and n % 10 == 0
+                self._steps -= many and n % 10 == 0  # an item that is skipped costs a tenth of a step
         return found
 
     def _members(self, sub: Subschema, value: dict[str, Any], path: Path, depth: int) -> list[Problem]:
@@ -262,7 +262,7 @@ class _Search:
     def _misspelt(
         self, missing: list[str], properties: Mapping[str, Any], value: Mapping[str, Any], path: Path
     ) -> Iterator[Problem]:
-        """Yield undeclared members of an open object that are probably misspelt missing ones."""
+        """Yield problems for undeclared members that are probably missing members with a misspelt name."""
         for name in value:
             if name not in properties and missing and self._compared > 0:
                 near = self._near(missing, name, path, value)
@@ -323,27 +323,27 @@ class _Search:
 
     def _alternatives(self, sub: Subschema, keyword: str, value: Any, path: Path, depth: int) -> list[Problem]:
         branches = [self._under(sub, keyword, n) for n in range(len(sub.schema[keyword]))]
-        looked_at = branches[:_MAX_BRANCHES]
-        tried = [self.visit(branch, value, path, depth) for branch in looked_at]
+        searched = branches[:_MAX_BRANCHES]
+        tried = [self.visit(branch, value, path, depth) for branch in searched]
         fitting = [n for n, problems in enumerate(tried) if not problems]
-        if self.exhausted or (not fitting and len(branches) > len(looked_at)):
+        if self.exhausted or (not fitting and len(branches) > len(searched)):
             fits = self._subschemas.verdict(sub, value)
             return [self._unlike(sub, value, path)] if fits is False else []
         if fitting:
             if keyword == "anyOf" or len(fitting) == 1:
                 return []
-            fit = " and ".join(f"{self._subschemas.expected(looked_at[n])} (number {n + 1})" for n in fitting[:3])
+            fit = " and ".join(f"{self._subschemas.expected(searched[n])} (number {n + 1})" for n in fitting[:3])
             more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
             return [Problem(path, f"fits {fit}{more}, but must fit exactly one of {len(branches)} alternatives")]
-        tagged = self._by_tag(looked_at, tried, value, path)
+        tagged = self._by_tag(searched, tried, value, path)
         if tagged is not None:
             return tagged
         if all(p.path == path and p.kind in ("kind", "choice") for problems in tried for p in problems):
-            return [self._none_of(looked_at, tried, value, path)]
+            return [self._none_of(searched, tried, value, path)]
         if all(p.kind == "missing" and p.path[:-1] == path for problems in tried for p in problems):
             return [lacks([[str(p.path[-1]) for p in problems] for problems in tried], path)]
         best = min(range(len(tried)), key=lambda n: distance(tried[n], path))
-        others = [self._subschemas.expected(branch) for n, branch in enumerate(looked_at) if n != best]
+        others = [self._subschemas.expected(branch) for n, branch in enumerate(searched) if n != best]
         return with_others(tried[best], others, path)
 
     def _none_of(
@@ -362,7 +362,10 @@ class _Search:
     def _by_tag(
         self, branches: Sequence[Subschema], tried: Sequence[list[Problem]], value: Any, path: Path
     ) -> list[Problem] | None:
-        """Return the problems of the branch that a property with constants selects; None without such a property."""
+        """Return the problems of the branch that the tag of a value selects; None if the branches have no common tag.
+
+        A tag is a property whose possible values differ between branches, such as `type`.
+        """
         if not isinstance(value, dict):
             return None
         tags = [self._tags(branch) for branch in branches]

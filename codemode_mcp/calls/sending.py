@@ -29,7 +29,7 @@ log = logging.getLogger("codemode_mcp.calls")
 
 
 class Sender:
-    """Sends calls."""
+    """The sender of calls to the sources of their tools."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Sender:
         *,
         approved: bool,
     ) -> tuple[Any, str | None]:
-        """Return the result, and its JSON text where the source has one."""
-        printed: str | None = None
+        """Send a call. Return its result, and the JSON text of the result if the source provides it."""
+        source_text: str | None = None
         try:
             source = self._source(entry, context)
         except KeyError:
@@ -87,7 +87,7 @@ class Sender:
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
                 result: Any = outcome.result
-                printed = outcome.text
+                source_text = outcome.text
             else:
                 result = await self._perform(
                     source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
@@ -95,7 +95,7 @@ class Sender:
         except UpstreamClientError as error:
             raise call_error(entry, source, record, error) from error
         record.dispatched = True  # even if the source did not report it
-        return result, printed
+        return result, source_text
 
     async def _perform(
         self,
@@ -119,7 +119,7 @@ class Sender:
 
         def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
             nonlocal begin
-            first, begin = begin, None
+            first, begin = begin, None  # awaited before the first request only
             return source.request(method, params, asking=asking, on_sent=on_sent, begin=first)
 
         with anyio.move_on_after(timeout):
@@ -137,6 +137,6 @@ def call_error(entry: Entry, source: ToolSource, record: CallRecord, error: Exce
         why = error.message
         if source.view().login_required:
             why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
-        # Of several requests for one call the earlier ones may have been sent.
+        # A call may take several requests. If this one was not sent, an earlier one may have been.
         return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)
     return error

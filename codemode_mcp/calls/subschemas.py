@@ -20,10 +20,10 @@ _MAX_CACHED = 1_000
 _MAX_REFERENCES = 5
 
 _MAX_NOTE = 80
-"""Characters of a description in a message."""
+"""Maximum characters of a description in a message."""
 
 _MAX_DEPTH = 4
-"""Levels of a schema that are put into words."""
+"""Maximum levels of a schema that are put into words."""
 
 
 _NUMBER_LIMITS = {
@@ -49,7 +49,7 @@ class Subschema:
 
     Attributes:
         base: the resource to which its references are relative.
-        pointer: its JSON pointer; None if that is not known.
+        pointer: its JSON pointer from the root; None if unknown.
     """
 
     schema: Any
@@ -62,7 +62,7 @@ class Subschemas:
 
     Attributes:
         root: the schema itself.
-        legacy: the schema is of a draft before 2019-09.
+        legacy: True if the schema is of a draft before 2019-09.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Subschemas:
             if pointer is not None:
                 pointer += "/" + str(key).replace("~", "~0").replace("/", "~1")
         if isinstance(schema, Mapping) and isinstance(schema.get("$id"), str) and not schema["$id"].startswith("#"):
-            base, pointer = schema, None
+            base, pointer = schema, None  # `$id` begins a resource, to which references in it are relative
         return Subschema(schema, base, pointer)
 
     def target(self, sub: Subschema) -> Subschema | None:
@@ -89,15 +89,15 @@ class Subschemas:
         reference = sub.schema.get("$ref") if isinstance(sub.schema, Mapping) else None
         if not isinstance(reference, str):
             return None
-        place = self._document.resolve(reference, sub.base)
-        if place is None:
+        resolved = self._document.resolve(reference, sub.base)
+        if resolved is None:
             return None
         local = reference == "#" or reference.startswith("#/")
         pointer = reference[1:] if local and sub.base is self.root.schema and "%" not in reference else None
-        return Subschema(place.schema, place.base, pointer)
+        return Subschema(resolved.schema, resolved.base, pointer)
 
     def followed(self, sub: Subschema) -> Iterator[Mapping[str, Any]]:
-        """Yield the schema of a subschema and of the next few that it refers to, while these are objects."""
+        """Yield the schema of a subschema and of the next few references, as long as these are objects."""
         following: Subschema | None = sub
         for _ in range(_MAX_REFERENCES):
             if following is None or not isinstance(following.schema, Mapping):
@@ -166,11 +166,11 @@ class Subschemas:
         return one_line(name, 20)
 
     def verdict(self, sub: Subschema, value: Any) -> bool | None:
-        """Return True if a value fits a subschema, by the library; None if the library cannot tell."""
+        """Return the library's verdict: True if a value fits a subschema; None if the library cannot tell."""
         return None if sub.pointer is None else self._parts.is_valid(sub.pointer, value)
 
     def is_of(self, names: Any, value: Any) -> bool:
-        """Return True if a value has one of the types. An unknown type has every value."""
+        """Return True if a value has one of the types. An unknown type counts as the type of every value."""
         names = names if isinstance(names, list) else [names]
         return any(not isinstance(name, str) or self.obeys("type", name, value) for name in names)
 
@@ -210,7 +210,7 @@ def choices_of(schema: Any) -> list[Any] | None:
 
 
 def choices_with_null(schema: Mapping[str, Any]) -> list[Any] | None:
-    """Return the values that a schema lists, also null where that is its only type."""
+    """Return the values that a schema lists. A schema whose type is null lists null."""
     return [None] if schema.get("type") == "null" else choices_of(schema)
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 Remember = Literal["no", "run", "always"]
-"""Extent of an approval: these calls, calls of the same tools in the same run, or calls of these tools for ever."""
+"""Extent of an approval: only these calls, calls of the same tools in the same run, or calls of these tools in all
+later programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,18 @@ class Verdict:
 
 
 ApproveFn = Callable[[ApprovalRequest], Awaitable[Verdict]]
-"""Return a person's verdict, however long it takes. It is cancelled when the call ends."""
+"""A function that returns a person's verdict, however long that takes. It is cancelled when the call ends."""
 
 RememberFn = Callable[["Collection[str]", "Caller"], Awaitable[None]]
-"""Approve calls of tools, by their ids, for ever, for callers in the same context. Raises `ConfigError`."""
+"""A function that approves calls of tools, by their ids, in all later programs of callers in the same context.
+
+It raises `ConfigError` if the configuration cannot be changed."""
 
 
 async def remember_approval(
     remember: RememberFn, tools: Collection[str], caller: Caller, log: logging.Logger, *, otherwise: str
 ) -> str | None:
-    """Approve calls of tools for ever. If that fails, log why and return a note for the user.
+    """Approve calls of tools in all later programs. If that fails, log why and return a note for the user.
 
     Args:
         otherwise: the extent of the approval if it cannot be remembered, in words.
@@ -87,7 +90,7 @@ async def remember_approval(
     else:
         return None
     return (
-        f"The approval counts for {otherwise} alone: the configuration file could not be changed; "
+        f"The approval is valid for {otherwise} only: the configuration file could not be changed; "
         "see the log of codemode-mcp"
     )
 
@@ -195,7 +198,7 @@ def verdict_of(answer: object, remember: tuple[Remember, ...] = ()) -> Verdict:
         case "approve":
             pass
         case _:
-            return Verdict(approved=False, why="the client's answer held no decision")
+            return Verdict(approved=False, why="the client's answer contained no decision")
     assert isinstance(content, dict)
     match content.get("remember"):
         case None | "" | "no":
@@ -211,31 +214,31 @@ def is_cancel(answer: object) -> bool:
 
 
 def can_be_remembered(tool_id: str) -> bool:
-    """Return True if a rule can name this tool and no other one, so that its approval can be remembered for ever."""
+    """Return True if a rule can name this tool and no other one, so that its approval can be remembered."""
     return not set(tool_id) & set("*?") and tool_id.isprintable() and len(tool_id) <= MAX_ID
 
 
 # the text of a question
 
 MAX_SHOWN = 20
-"""Calls in one question."""
+"""Maximum number of calls in one question."""
 
 MAX_CHARACTERS = 12_000
-"""Characters of all calls in one question. The first call is always shown; its size is limited, too."""
+"""Maximum characters of all calls in one question. The first call is always shown; its size is limited, too."""
 
 MAX_ID = 200
 MAX_ARGUMENTS = 24
-"""Top-level arguments of one call that are shown."""
+"""Maximum number of top-level arguments of one call that are shown."""
 
 MAX_VALUE = 1_200
-"""Characters of the JSON of one argument. Of a longer one, the beginning and the end are shown."""
+"""Maximum characters of the JSON of one argument. Of a longer argument, the beginning and the end are shown."""
 
 _MIN_VALUE = 200
-"""Least characters of one value, however many values there are."""
+"""Minimum characters that are shown of a long value, even if there are many values."""
 
 _WIDTH = 100
 QUOTED: Final = "    "
-"""Beginning of every line of a call. Clients that render Markdown show indented lines as plain text."""
+"""Prefix of every line of a call. Clients that render Markdown show indented lines as plain text."""
 _CONTINUED = "      | "
 
 
@@ -260,13 +263,13 @@ def _arguments(arguments: JsonObject) -> list[str]:
     lines: list[str] = []
     items = list(arguments.items())
     # A part of each argument is shown, however large the others are.
-    most = max(_MIN_VALUE, min(MAX_VALUE, 4 * MAX_VALUE // len(items)))
+    limit = max(_MIN_VALUE, min(MAX_VALUE, 4 * MAX_VALUE // len(items)))
     for name, value in items[:MAX_ARGUMENTS]:
         key, text = _quoted(name, MAX_ID), json_text(value)
-        if len(text) <= most:
+        if len(text) <= limit:
             lines += _wrapped(f"{key}: {visible(text)}")
             continue
-        start, end = text[: most * 2 // 3], text[-(most // 3) :]
+        start, end = text[: limit * 2 // 3], text[-(limit // 3) :]
         left_out = len(text) - len(start) - len(end)
         lines += _wrapped(f"{key}: {visible(start)}")
         lines.append(f"    [cut: {left_out:,} characters are not shown here; the whole is {_measure(text)}]")
@@ -289,11 +292,11 @@ def _wrapped(text: str, first: str = "    ") -> list[str]:
     return [first + parts[0], *(_CONTINUED + part for part in parts[1:])]
 
 
-def _quoted(text: str, most: int) -> str:
+def _quoted(text: str, limit: int) -> str:
     """Return a text as JSON, which shows where the text ends."""
-    if len(text) <= most:
+    if len(text) <= limit:
         return visible(json_text(text))
-    return f"{visible(json_text(text[:most]))} [cut: {len(text):,} characters, {_measure(text)}]"
+    return f"{visible(json_text(text[:limit]))} [cut: {len(text):,} characters, {_measure(text)}]"
 
 
 def _effects(effects: Effects) -> str:

@@ -39,7 +39,7 @@ ANNOTATIONS: Final = {
     "idempotent": "idempotent",
     "openWorld": "open_world",
 }
-"""The annotation tests that may stand among rules, and the attributes of `Effects` that they test."""
+"""The annotation tests, which are rules like globs, and the attributes of `Effects` that they test."""
 
 NO_EFFECTS: Final = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)
 """Effects that pass no annotation test."""

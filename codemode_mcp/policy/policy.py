@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The call may be made."""
+    """The decision that a call may be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """The call must not be made."""
+    """The decision that a call must not be made."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person has to approve the call."""
+    """The decision that a person has to approve a call."""
 
     reason: str
 
@@ -40,20 +40,20 @@ class Ask:
 Decision = Allow | Deny | Ask
 
 SOURCES: Final = ("mcp:", "plugin:", "core:", "client:")
-"""Beginnings of tool ids."""
+"""Prefixes of tool ids."""
 
 TOOL_MARK: Final = "tools/call:"
 """Prefix, within an id, of the name of an MCP tool that is called like an operation: `mcp:s:tools/call:prompts/get`."""
 
 MAX_REMEMBERED: Final = 32_768
-"""Decisions that one policy caches."""
+"""Maximum number of decisions that one policy caches."""
 
 
 class Policy:
     """The policy for one kind of caller.
 
     Attributes:
-        by_annotations: whether decisions depend on the annotations of tools.
+        by_annotations: True if decisions depend on the annotations of tools.
     """
 
     def __init__(self, rules: PolicyRules) -> None:
@@ -118,7 +118,7 @@ class Policy:
         return allowed is None or allowed.first(tool_id, tool) is not None
 
     def names(self, tool_id: str) -> bool:
-        """Return True if a rule that is not for every tool admits this tool."""
+        """Return True if a rule admits this tool that does not apply to every tool."""
         return self._naming.first(tool_id, NO_EFFECTS) is not None
 
     def may_admit(self, prefix: str) -> bool:
@@ -136,6 +136,7 @@ class Policy:
 
     def _may_admit(self, prefix: str) -> bool:
         name = _server_of(prefix)
+        # The effects that a tool with this prefix can have, if no rule denies them.
         possible = [
             each
             for each in ((Effects.of(None),) if name and not self.trusts(name) else POSSIBLE_EFFECTS)
@@ -148,6 +149,7 @@ class Policy:
         def tests(rules: Rules) -> bool:
             return any(map(rules.test_annotations, possible))
 
+        # Globs for the tools that the server's own list admits. An annotation test in the list may admit every tool.
         listed = [everything]
         allowed = self._server_allow.get(name)
         if allowed is not None and not tests(allowed):
@@ -197,12 +199,12 @@ class Policies:
         return next((policy for context, policy in self._contexts if belongs(caller, context)), self.default)
 
     def context_of(self, caller: Caller) -> PolicyContext | None:
-        """Return the first context that the caller belongs to; None if the default policy counts."""
+        """Return the first context that the caller belongs to; None if the default policy applies."""
         return next((context for context, _ in self._contexts if belongs(caller, context)), None)
 
 
 _compiled = lru_cache(maxsize=16)(Policy)
-"""Several wings decide by the same rules, which are indexed once."""
+"""The policy for rules. Several parts of the product decide by the same rules, which are indexed only once."""
 
 
 def belongs(caller: Caller, context: PolicyContext) -> bool:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.effects import Effects
 
 _GRAM = 3
-"""Characters in a row by which globs are indexed. A glob is tried only for ids that contain its rarest such part."""
+"""Length in characters of the parts by which globs are indexed. A glob is tried only for ids with its rarest part."""
 
 
 class Rules:
     """An indexed list of rules.
 
     Attributes:
-        rules: all of them, in order.
-        globs: those that are no annotation tests.
-        has_annotations: whether any rule is an annotation test.
+        rules: all rules, in order.
+        globs: the rules that are not annotation tests.
+        has_annotations: True if a rule is an annotation test.
     """
 
     def __init__(self, rules: Iterable[str]) -> None:
@@ -61,7 +61,7 @@ class Rules:
         return bool(self.rules)
 
     def first(self, tool_id: str, tool: Effects) -> str | None:
-        """Return the first rule that applies to a tool."""
+        """Return the first rule that applies to a tool; None if no rule does."""
         number = min(self._matching(tool_id, tool), default=None)
         return None if number is None else self.rules[number]
 
@@ -105,18 +105,19 @@ def matches(rule: str, tool_id: str, tool: Effects) -> bool:
 
 def covers(glob: str, other: str) -> bool:
     """Return True if a glob certainly matches everything that another glob matches."""
-    # The other glob is read as a text, whose asterisks only an asterisk may match.
+    # The other glob is matched like an id. An asterisk in it may stand for several characters, so that a question mark
+    # must not match it.
     return glob_pattern(glob, "[^*]").fullmatch(other) is not None
 
 
 def reaches(glob: str, prefix: str) -> bool:
-    """Return True if a glob matches any id that begins with `prefix`."""
+    """Return True if a glob matches at least one possible id that begins with `prefix`."""
     head, star, _ = glob.partition("*")
     return (bool(star) or len(head) >= len(prefix)) and _agree(head, prefix)
 
 
 def may_overlap(one: str, other: str) -> bool:
-    """Return True if two globs may match the same id, as far as their beginnings and ends tell."""
+    """Return True if two globs may match the same id. Only their beginnings and their ends are compared."""
     heads, tails = [glob.partition("*")[0] for glob in (one, other)], [glob.rpartition("*")[2] for glob in (one, other)]
     if "*" not in one and "*" not in other and len(one) != len(other):
         return False
@@ -124,6 +125,7 @@ def may_overlap(one: str, other: str) -> bool:
 
 
 def _agree(one: str, other: str) -> bool:
+    """Return True if two texts are equal in their common length. A question mark equals every character."""
     return all(a == b or "?" in (a, b) for a, b in zip(one, other, strict=False))
 
 
@@ -139,8 +141,9 @@ def _grams_of(rule: str) -> set[str]:
 @lru_cache(maxsize=8192)
 def glob_pattern(rule: str, one: str = ".") -> re.Pattern[str]:
     """Return the pattern for a glob. `one`: the pattern for a question mark."""
-    # `fnmatch` is no choice: a tool's name may contain brackets, and case matters on every system. Each part is
-    # searched once, at its first place, which is enough for globs. So no name that a server chooses makes this slow.
+    # `fnmatch` gives brackets a meaning, which may be part of a tool's name, and ignores case on Windows. The atomic
+    # groups search each part once, at its first place, which is enough for globs. So the match takes linear time,
+    # whatever names servers choose.
     first, *parts = ("".join(one if c == "?" else re.escape(c) for c in part) for part in rule.split("*"))
     if not parts:
         return re.compile(first, re.DOTALL)

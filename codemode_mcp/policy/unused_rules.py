@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import HttpSettings, PolicyContext, PolicyRules, ToolSettings
 
 Known = tuple[str, "Effects"]
-"""A tool: its id and its effects."""
+"""A known tool: its id and its effects."""
 
 Listed = Literal["deny", "approved", "ask", "allow"]
 
 _LISTS: tuple[Listed, ...] = ("allow", "deny", "ask", "approved")
-_NEVER = {
+_WHY_UNUSED = {
     "deny": "everything that it matches is denied without it",
     "approved": "everything that it matches is denied, or needs no approval",
     "ask": "everything that it matches is denied or approved by other rules",
@@ -41,7 +41,7 @@ _UNKNOWN = Effects.of(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class UnusedRule:
     """An unused rule.
 
     Attributes:
@@ -54,7 +54,7 @@ class Idle:
     why: str | None
 
 
-def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[str]) -> list[Idle]:
+def unused_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[str]) -> list[UnusedRule]:
     """Return the unused rules.
 
     Args:
@@ -62,20 +62,20 @@ def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[
         unknown: prefixes of ids that are not known now, such as `mcp:down:`. If there are any, a rule that may match
             such an id counts as used, and so does every annotation test.
     """
-    found: list[Idle] = []
+    found: list[UnusedRule] = []
     base = _Usage(tools.policy, known)
     usage = {context.name: _Usage(context.rules, known) for context in tools.contexts}
     for key in _LISTS:
         inheriting = [base, *(usage[each.name] for each in tools.contexts if key == "deny" or key not in each.own)]
-        found += _idle(f"tools.{key}", key, getattr(tools.policy, key) or (), inheriting)
+        found += _unused(f"tools.{key}", key, getattr(tools.policy, key) or (), inheriting)
     for context in tools.contexts:
         for key in _LISTS:
             if key in context.own:
                 rules = _own(context, tools.policy, key)
-                found += _idle(f"tools.contexts.{context.name}.{key}", key, rules, [usage[context.name]])
+                found += _unused(f"tools.contexts.{context.name}.{key}", key, rules, [usage[context.name]])
     for server, globs in tools.policy.server_allow:
         matched = _matched(Rules(globs), known)
-        found += [Idle(f"mcpServers.{server}.allow", rule, None) for rule in globs if rule not in matched]
+        found += [UnusedRule(f"mcpServers.{server}.allow", rule, None) for rule in globs if rule not in matched]
 
     def may_match_unknown(rule: str) -> bool:
         return bool(unknown) and ((":" not in rule and "*" not in rule) or any(reaches(rule, each) for each in unknown))
@@ -86,7 +86,7 @@ def idle_rules(tools: ToolSettings, known: Sequence[Known], unknown: Collection[
 def idle_denials(tools: ToolSettings, servers: Collection[str], listed: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a sentence for each deny rule about one server that denies nothing, with the nearest name.
 
-    Annotation tests, rules with a glob as the server, and rules about resources and prompts are left to `idle_rules`.
+    Annotation tests, rules with a glob as the server, and rules about resources and prompts are left to `unused_rules`.
 
     Args:
         servers: the names of all configured servers.
@@ -115,12 +115,16 @@ def idle_denials(tools: ToolSettings, servers: Collection[str], listed: Mapping[
 
 
 def _own(context: PolicyContext, base: PolicyRules, key: Listed) -> Iterable[str]:
+    """Return the rules of a list that the context itself adds. Its `deny` also has the rules of `tools.deny`."""
     rules: Sequence[str] = getattr(context.rules, key) or ()
     return (Counter(rules) - Counter(base.deny)).keys() if key == "deny" else rules
 
 
 class _Usage:
-    """The rules of one policy that match a known tool, and those that decide about one, by list."""
+    """The rules of one policy that match a known tool, and the rules that decide about one, by list.
+
+    A list decides about a tool if the decision would be another without the list. The order is that of `Policy.decide`.
+    """
 
     def __init__(self, rules: PolicyRules, known: Iterable[Known]) -> None:
         self.matching: Mapping[Listed, set[str]] = {key: set() for key in _LISTS}
@@ -151,12 +155,12 @@ def _applying(key: Listed, rules: Rules, tool_id: str, effects: Effects) -> list
     return [rule for each in ids for rule in rules.all(each, effects)]
 
 
-def _idle(key: str, kind: Listed, rules: Iterable[str], where: Sequence[_Usage]) -> Iterable[Idle]:
+def _unused(key: str, kind: Listed, rules: Iterable[str], where: Sequence[_Usage]) -> Iterable[UnusedRule]:
     for rule in rules:
         if not any(rule in each.matching[kind] for each in where):
-            yield Idle(key, rule, None)
+            yield UnusedRule(key, rule, None)
         elif not any(rule in each.deciding[kind] for each in where):
-            yield Idle(key, rule, _NEVER[kind])
+            yield UnusedRule(key, rule, _WHY_UNUSED[kind])
 
 
 def _matched(rules: Rules, known: Iterable[Known]) -> set[str]:
@@ -195,7 +199,7 @@ def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) ->
 
 
 def _possible_callers(tools: ToolSettings, http: HttpSettings, operator: Caller) -> Iterable[Caller]:
-    """Yield a caller of every possible kind. A glob stands for the callers that it matches."""
+    """Yield a caller of every possible kind. The text of a glob is used as the name of a caller that it matches."""
     yield operator
     yield Caller(None, "stdio")
     described = [each.partition(":") for context in tools.contexts for each in context.callers]

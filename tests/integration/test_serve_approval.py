@@ -298,7 +298,7 @@ async def test_a_call_in_pass_through_is_put_to_its_client_and_an_approval_for_e
             config.unlink()
             result = await session.client.call_tool("one__release", {"name": "e"})
         assert not result.is_error
-        assert "The approval counts for this call alone" in result.content[-1].text
+        assert "The approval is valid for this call only" in result.content[-1].text
     assert events(log) == ["call a", "call c", "call d", "call e"]
 
 

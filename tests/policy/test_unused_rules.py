@@ -8,7 +8,7 @@ import pytest
 
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.effects import Effects
-from codemode_mcp.policy.unused_rules import Idle, empty_contexts, idle_denials, idle_rules, out_of_reach
+from codemode_mcp.policy.unused_rules import UnusedRule, empty_contexts, idle_denials, out_of_reach, unused_rules
 from codemode_mcp.settings import HttpSettings, IssuerSettings, PolicyContext, PolicyRules, StaticToken, ToolSettings
 from upstream_clients.tools import Annotations
 
@@ -63,31 +63,33 @@ CASES = [
 
 @pytest.mark.parametrize(("rules", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_rules_that_do_nothing(rules: PolicyRules, expected: list[tuple[str, str, str | None]]) -> None:
-    found = idle_rules(ToolSettings(policy=rules), KNOWN, ())
-    assert found == [Idle(f"tools.{key}", rule, why) for key, rule, why in expected]
+    found = unused_rules(ToolSettings(policy=rules), KNOWN, ())
+    assert found == [UnusedRule(f"tools.{key}", rule, why) for key, rule, why in expected]
 
 
 def test_a_rule_does_something_where_it_does_so_in_any_context_that_has_it() -> None:
     base = PolicyRules(allow=("mcp:s:read",), ask=("core:*",), deny=("mcp:t:*",))
     wide = PolicyContext("wide", ("stdio",), replace(base, allow=None), frozenset({"allow"}))
-    assert idle_rules(ToolSettings(policy=base, contexts=(wide,)), KNOWN, ()) == []
+    assert unused_rules(ToolSettings(policy=base, contexts=(wide,)), KNOWN, ()) == []
     own = PolicyContext(
         "own", ("stdio",), replace(base, ask=(), deny=("mcp:t:*", "mcp:s:*")), frozenset({"ask", "deny"})
     )
-    assert idle_rules(ToolSettings(policy=base, contexts=(own,)), KNOWN, ()) == [Idle("tools.deny", "mcp:t:*", DENIED)]
+    assert unused_rules(ToolSettings(policy=base, contexts=(own,)), KNOWN, ()) == [
+        UnusedRule("tools.deny", "mcp:t:*", DENIED)
+    ]
 
 
 def test_unknown_names_get_the_benefit_of_the_doubt() -> None:
     rules = PolicyRules(deny=("mcp:down:*", "*:drop", "mcp:s:drop", "idempotent", "mcp:downer:x"))
     tools = ToolSettings(policy=rules)
     known = KNOWN[1:4]
-    assert [each.rule for each in idle_rules(tools, known, ())] == list(rules.deny)
-    assert [each.rule for each in idle_rules(tools, known, ("mcp:down:",))] == ["mcp:s:drop", "mcp:downer:x"]
+    assert [each.rule for each in unused_rules(tools, known, ())] == list(rules.deny)
+    assert [each.rule for each in unused_rules(tools, known, ("mcp:down:",))] == ["mcp:s:drop", "mcp:downer:x"]
 
 
 def test_rules_of_a_server_entry_that_match_nothing_are_named() -> None:
     rules = PolicyRules(server_allow=(("s", ("mcp:s:read", "mcp:s:rite")),))
-    assert idle_rules(ToolSettings(policy=rules), KNOWN, ()) == [Idle("mcpServers.s.allow", "mcp:s:rite", None)]
+    assert unused_rules(ToolSettings(policy=rules), KNOWN, ()) == [UnusedRule("mcpServers.s.allow", "mcp:s:rite", None)]
 
 
 def test_a_tool_is_out_of_reach_when_it_is_denied_in_every_context() -> None:

@@ -513,7 +513,7 @@ async def test_an_approval_that_cannot_be_kept_still_counts_for_the_program_whic
     async with bench(engine, files(), rules=RULES, remember=Memory(error)) as it:
         outcome = await it.execute(code, client=client)
     assert outcome.value == "removed"
-    assert any("counts for this program alone" in note for note in outcome.notes)
+    assert any("valid for this program only" in note for note in outcome.notes)
     assert not any("boom" in note for note in outcome.notes)
 
 

@@ -134,7 +134,7 @@ async def test_arguments_that_were_changed_after_a_person_saw_them_are_not_sent(
         call = ToolCall(1, "mcp:git:push", json_text({"branch": "main"}))
         completion = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None, approve=approve)
     assert completion.error is not None
-    assert "its arguments were changed after a person had approved others" in completion.error.message
+    assert "its arguments were changed after a person had approved the call" in completion.error.message
     assert upstream.calls == []
 
 

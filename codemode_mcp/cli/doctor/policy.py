@@ -90,7 +90,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
 
 async def check(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
     """Check for unused rules, contexts without callers, and hidden tools of plugins."""
-    from codemode_mcp.policy.unused_rules import empty_contexts, idle_rules
+    from codemode_mcp.policy.unused_rules import empty_contexts, unused_rules
 
     checks: list[Check] = []
     for each in config.plugins:
@@ -98,7 +98,7 @@ async def check(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
         tools = [(tool_id, effects) for tool_id, effects in known.tools.items() if tool_id.startswith(own)]
         checks += hidden(tools, f"plugin {each.name}", app, config)
     advice = "correct or remove it; codemode-mcp tools --json lists the ids"
-    for idle in idle_rules(config.tools, tuple(known.tools.items()), known.unknown):
+    for idle in unused_rules(config.tools, tuple(known.tools.items()), known.unknown):
         why = "matches no tool" if idle.why is None else f"has no effect: {idle.why}"
         checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
     for name, why in empty_contexts(config.tools, config.http, app.operator):
