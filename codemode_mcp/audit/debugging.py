@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.debug")
 
 MAX_SHAPE = 2_000
-"""Characters of a shape."""
+"""Maximum characters of a shape."""
 
 MAX_LOOKED_AT = 1024 * 1024
-"""Most bytes of a value whose shape is logged."""
+"""Maximum characters of a value whose shape is logged."""
 
 
 def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:
@@ -34,7 +34,7 @@ def log_listing(tools: Iterable[Mapping[str, Any]]) -> None:
 
 
 def log_answer(tool: str, content: Sequence[Mapping[str, Any]], structured: Any) -> None:
-    """Log the answer to a `tools/call`. `tool`: its name, fit for a line."""
+    """Log the answer to a `tools/call`. `tool`: its name, escaped for one line."""
     if not log.isEnabledFor(logging.DEBUG):
         return
     blocks, text = _text(list(content)), _text(structured)
@@ -50,7 +50,7 @@ def log_answer(tool: str, content: Sequence[Mapping[str, Any]], structured: Any)
 
 
 def log_result(tool: str, text: str) -> None:
-    """Log the result of a nested call, given as JSON. `tool`: its id, fit for a line."""
+    """Log the result of a nested call, given as JSON. `tool`: its id, escaped for one line."""
     if not log.isEnabledFor(logging.DEBUG):
         return
     try:

@@ -37,7 +37,7 @@ Figures = Literal["store_swept", "store_used"]
 (`seconds`, `failed`)."""
 
 MAX_NAME = 200
-"""Characters of a name that a program or a client has chosen."""
+"""Maximum characters of a name that a program or a client has chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Event:
     Attributes:
         time: Unix seconds.
         id: the id of the request, the run (its run id) or the call (`<run id>/<number>`) that it is about.
-        parent: for a call the id of its run; for a run the id of the request that began it.
+        parent: the id of the run, for a call; the id of the request that began the run, for a run.
         fields: JSON, without arguments and without text of results. Names in it are untrusted.
         inputs: the source of a program, or the JSON of arguments. Only `redaction.Inputs` may use it, which returns the
             parts that may be recorded.
@@ -62,7 +62,7 @@ class Event:
 
 
 class Auditor:
-    """Reports events to listeners. Without listeners an event costs next to nothing.
+    """The reporter of events to listeners. Without listeners, an event costs almost nothing.
 
     Listeners are called in the event loop, in the task of the event, and must not wait. Their exceptions are logged.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RedactingFormatter(logging.Formatter):
-    """A formatter that writes one line a record, and replaces secret values. Only tracebacks have more lines.
+    """A formatter that writes each record as one line, and replaces secret values. Only tracebacks have more lines.
 
     Args:
         redact: replaces every known secret.
@@ -34,8 +34,8 @@ class RedactingFormatter(logging.Formatter):
         return self._redact(line) if record.exc_text or record.stack_info else line
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
-        # Names that programs and servers make up are in it: no record may look like two.
-        # Redacted first: a secret may have several lines.
+        # The message may have names that programs or servers have chosen. A line break in a name is escaped, so that no
+        # record looks like two. Secrets are redacted before that, because a secret may have several lines.
         return escape_hidden(self._redact(super().formatMessage(record)))
 
 

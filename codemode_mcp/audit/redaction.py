@@ -31,16 +31,16 @@ class Secretive(Protocol):
 
 
 MAX_HOLDERS: Final = 2_000
-"""Holders whose secrets are remembered. Each costs microseconds in every line of the log."""
+"""Maximum number of holders whose secrets are remembered. Each costs microseconds for every line of the log."""
 
 MAX_INPUT: Final = 64 * 1024
-"""Most characters of one input that is recorded, or whose shape is."""
+"""Maximum characters of an input that is recorded, or whose shape is recorded."""
 
 MAX_KEYS: Final = 20
-"""Keys of one object in a recorded shape."""
+"""Maximum number of keys of one object in a recorded shape."""
 
 MAX_DEPTH: Final = 4
-"""Levels of nesting in a recorded shape."""
+"""Maximum levels of nesting in a recorded shape."""
 
 _MAX_KEY: Final = 60
 _MAX_DIGITS: Final = 3
@@ -48,20 +48,20 @@ _FIELD: Final = re.compile(r"[A-Za-z_$][\w$.-]{0,59}", re.ASCII)
 
 
 class Redactor:
-    """Replaces the secrets of all configurations so far, and everything that looks like a token."""
+    """A function that replaces the secrets of all configurations so far, and everything that looks like a token."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # The mutable state. It is replaced and never changed, because other threads read it.
+        # Other threads read this state without the lock. So it is always replaced as a whole, and never changed.
         self._known: dict[int, Secretive] = {}
         """Holders by identity, because two equal ones may learn different secrets. The oldest come first."""
         self._present: list[Secretive] = []
         """The holders in use."""
 
     def know(self, holders: Iterable[Secretive]) -> None:
-        """Use these holders from now on, or the equal ones that are in use. May be called in any thread."""
+        """Replace the secrets of these holders, too, from now on. May be called in any thread."""
         with self._lock:
-            # A server with an unchanged configuration keeps its holder.
+            # A server with an unchanged configuration keeps its holder, which may have learned further secrets.
             self._present = [next((old for old in self._present if old == each), each) for each in holders]
             known = self._known | {id(each): each for each in self._present}
             self._known = dict(list(known.items())[-MAX_HOLDERS:])
@@ -205,13 +205,16 @@ def shape(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
                 if number == MAX_KEYS:
                     found["…"] = f"{len(value) - MAX_KEYS} more"
                     break
-                found[_name(key, redact)] = shape(item, redact, depth + 1)
+                found[_field_name(key, redact)] = shape(item, redact, depth + 1)
             return found
     return type(value).__name__
 
 
-def _name(key: str, redact: Callable[[str], str]) -> str:
-    """Return a key if it looks like the name of a field. The keys of maps are data: addresses, numbers, sentences."""
+def _field_name(key: str, redact: Callable[[str], str]) -> str:
+    """Return a key if it looks like the name of a field; its size otherwise.
+
+    The keys of maps are data, such as addresses, numbers or sentences.
+    """
     plain = redact(key)
     if plain == HIDDEN or (_FIELD.fullmatch(plain) and sum(map(str.isdigit, plain)) <= _MAX_DIGITS):
         return plain
@@ -219,10 +222,10 @@ def _name(key: str, redact: Callable[[str], str]) -> str:
 
 
 class Inputs:
-    """Makes the records of inputs. May be used in any thread.
+    """The maker of the records of inputs. May be used in any thread.
 
     Args:
-        include: record the inputs themselves, without secrets.
+        include: True to record the inputs themselves, without secrets.
     """
 
     def __init__(self, *, include: bool) -> None:

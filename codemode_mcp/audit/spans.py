@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 NAME: Final = "codemode-mcp"
 
 MAX_OPEN: Final = 20_000
-"""Open spans of runs, and of calls. Further ones get no span."""
+"""Maximum number of open spans of runs, and of calls. Further runs and calls get no span."""
 
 _SHOWN_ID: Final = 12
 """Characters of a run's id in a span. The whole id may give access to the run."""
 
 
 class Spans:
-    """Makes spans and metrics from events. `record` is called in the event loop.
+    """The maker of spans and metrics from events. `record` is called in the event loop.
 
     Args:
         redact: replaces every known secret.
@@ -55,7 +55,7 @@ class Spans:
         self._sizes = meter.create_histogram("codemode.call.result.size", "By", "Size of the results of nested calls.")
         self._depth = meter.create_gauge("codemode.store.runs", "{run}", "Suspended programs in a store.")
         self._oldest = meter.create_gauge(
-            "codemode.store.oldest", "s", "Time since the program was suspended that has been for longest."
+            "codemode.store.oldest", "s", "Time since the suspension of the program that was suspended first."
         )
         self._stored = meter.create_gauge("codemode.store.size", "By", "Size of the suspended programs in a store.")
         self._asked = meter.create_histogram("codemode.store.duration", "s", "Time that a store's database took.")
@@ -190,7 +190,7 @@ class Spans:
 
 
 def _make_current(span: Span) -> None:
-    """Make a span current for the rest of this task. Each task has its own context."""
+    """Make a span current for the rest of this task. Each task has its own context, so nothing has to be undone."""
     context.attach(trace.set_span_in_context(span))
 
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.audit")
 
 MAX_EVENTS: Final = 10_000
-"""Events that wait to be written."""
+"""Maximum number of events that wait to be written."""
 
 MAX_WAITING: Final = 64 * 1024 * 1024
-"""Characters of the inputs of these events."""
+"""Maximum characters of the inputs of these events."""
 
 LINGER_SECONDS: Final = 0.05
 """Interval at which events are written together. A thread that wakes up often slows the event loop down."""
@@ -46,18 +46,18 @@ CLOSE_SECONDS: Final = 5.0
 
 _BATCH: Final = 64
 _WRITE: Final = 256 * 1024
-"""Most bytes of one write, except for a longer line."""
+"""Maximum bytes of one write, except for a longer line."""
 _CONSTANT_FIELDS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
 """Fields whose texts are constants of this product, and need no redaction."""
 
 
 class Trajectory:
-    """Writes events to a file. A context manager: leaving it writes the waiting events.
+    """A writer of events to a file. A context manager: leaving it writes the waiting events.
 
     Args:
         path: an absolute path. Neither the file nor its folder need exist.
         redact: replaces every known secret. It is called in the thread.
-        include_inputs: write arguments and sources, and not only their shape and digest.
+        include_inputs: True to write arguments and sources, instead of only their shape and digest.
         max_bytes: the size at which the file is renamed to `<path>.1`, and so on.
         files: the number of renamed files. The oldest is deleted.
     """
@@ -81,9 +81,10 @@ class Trajectory:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._entered = self._left = 0
-        """Characters of inputs. The emitter of events changes the first, the thread the second."""
+        """Characters of inputs that were queued, and that were written. Only `record` changes the first, and only the
+        thread changes the second, so that neither needs a lock."""
         self._lost = self._unwritten = self._reported = 0
-        """Numbers of events. The emitter changes the first, the thread the others."""
+        """Numbers of events: not queued, not written, and reported as lost. As above, each has one writer."""
         self._failing = False
 
     def __repr__(self) -> str:
@@ -102,7 +103,7 @@ class Trajectory:
                 log.error("the trajectory %s could not be written to its end: the disk does not answer", self._path)
 
     def record(self, event: Event) -> None:
-        """Queue an event to be written soon. It never waits, and is for one thread only."""
+        """Queue an event to be written soon. It never waits. Only one thread may call it."""
         if self._closed:
             return
         size = 0 if event.inputs is None else len(event.inputs)
@@ -122,7 +123,9 @@ class Trajectory:
     def _write_all(self) -> None:
         while True:
             self._awake.wait()
-            self._hurry.wait(LINGER_SECONDS)
+            self._hurry.wait(LINGER_SECONDS)  # more events may come; closing ends this wait
+            # Both before the queue is emptied. An event that comes later sets `_awake` again, and no event comes after
+            # `_closed` was set.
             self._awake.clear()
             over = self._closed
             while self._queue:
@@ -166,7 +169,7 @@ class Trajectory:
                 self._reported = lost
 
     def _append(self, lines: Sequence[bytes]) -> int:
-        """Write lines, and return the number of written ones, which are the first."""
+        """Write lines in order, and return how many were written before an error."""
         done = 0
         try:
             while done < len(lines):
@@ -227,7 +230,7 @@ class AppendedFile:
         self._torn = False
 
     def append(self, lines: Sequence[bytes]) -> int:
-        """Append lines, and return the number of written ones, at least one. A line that was cut does not count.
+        """Append as many lines as fit, and return their number, at least 1. A line that was cut does not count.
 
         Raises:
             OSError: no line was written.
@@ -244,6 +247,7 @@ class AppendedFile:
         while count < len(lines) and len(lines[count]) <= room:
             room -= len(lines[count])
             count += 1
+        # If the last write was cut within a line, a line break ends that line, so that only that one is lost.
         data = (b"\n" if self._torn else b"") + b"".join(lines[:count])
         written = os.write(descriptor, data)
         if written == len(data):
