@@ -77,7 +77,7 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
         return StoredCall(call.id, record.tool, status, record.repeatable, executor=executor)
     # A call that must not be sent again is stored without its request.
     sent = record.dispatched and not record.repeatable
-    asked = call if call.through is None or call.through.asked is None else call.through.asked
+    asked = call if call.through is None or call.through.request is None else call.through.request
     body = _PendingCall(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
     return StoredCall(call.id, record.tool, status, record.repeatable, stored_text(body), executor=executor)
 

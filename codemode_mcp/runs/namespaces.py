@@ -140,10 +140,10 @@ class OpenNamespaces:
         target = f"plugin:{opened.offered.plugin}:{function.name}"
         if function.input_mapper is None:
             given = call.arguments[0] if call.arguments else None
-            return ToolCall(call.id, target, given, through=Through(path, asked=call))
+            return ToolCall(call.id, target, given, through=Through(path, request=call))
         map_input = partial(_map_input, opened.plugin, path, function.input_mapper, call.arguments, gone)
         given = f"[{','.join('null' if each is None else each for each in call.arguments)}]"
-        return ToolCall(call.id, target, given, through=Through(path, map_input, asked=call))
+        return ToolCall(call.id, target, given, through=Through(path, map_input, request=call))
 
     def _gone(self, opened: OpenNamespace, function: NamespaceTool, path: str) -> str:
         """Return why a function can no longer be called: its plugin was removed or changed. Empty if it can."""
@@ -160,7 +160,9 @@ class OpenNamespaces:
 
 
 def _refused(call: NamespaceCall, path: str, why: str) -> ToolCall:
-    return ToolCall(call.id, f"namespace:{call.namespace[:100]}", through=Through(path[:200], refusal=why, asked=call))
+    return ToolCall(
+        call.id, f"namespace:{call.namespace[:100]}", through=Through(path[:200], refusal=why, request=call)
+    )
 
 
 async def open_namespaces(

@@ -4,36 +4,37 @@ Why it is built so:
 
 - A guest never calls the host. The prelude keeps the requests of a program as text, and the host takes it at the end of
   a turn, when the job queue is dry. So parallel calls cost one turn, and between turns no WebAssembly frame is live:
-  linear memory is the whole state. That is why a program can be suspended anywhere. Host functions were tried on paper
-  and dropped: every call would cross the wall in mid-flight, with a frame on the stack.
+  linear memory is the whole state. That is why a program can be suspended anywhere. Host functions were considered and
+  rejected: a program that waits in one has frames on the stack, which no snapshot can store.
 - The engine is booted and the prelude evaluated once (`images`). For each catalog the guest's `MCP` objects are built
-  once on top, and a run starts as a copy of that memory. Large parts of an image cost every run: of more than 300 tools
-  that are no MCP tools the image has a text, and a program that looks at them builds the list and the functions then.
+  once on top, and a run starts as a copy of that memory. A large image slows every run down.
+  So if there are more than 300 tools that are not MCP tools, the image has only their text, and a program that uses
+  them builds their list and their functions.
 - Images are the same in every process, so a snapshot is the XOR with its image, about 7 KB for a small program. Free
   memory in an image is zero, which keeps snapshots small.
 - The compiled form is kept on disk (`compiled`), since compiling takes seconds. It is machine code, so a file is used
   only from a folder that no other user can write to.
 - wasmtime's pooling allocator keeps the memory and the stack of a guest for the next one, and restores them first. New
-  memory costs a fault for each touched page, which took half of the time of a small program. Memory that no guest has
-  used for some seconds goes back to the system (`pooled_memory`), and so does the copy of an image that snapshots are
-  compared with. Where address space is limited, or for very many guests, each guest has memory of its own.
+  memory costs a page fault for each touched page, which took half of the time of a small program. Memory that no guest
+  has used for some seconds goes back to the system (`pooled_memory`), and so does the copy of an image that snapshots
+  are compared with. Where address space is limited, or for very many guests, each guest has memory of its own.
 
 How a program is stopped. The engine asks our interrupt handler, in WebAssembly, every few thousand operations. Past the
 deadline the program ends with its state intact, so that its output is kept and its function is known. Code that
-swallows the interruption, such as an executor of a promise, does not change the verdict. The epoch is the second line,
-for code that does not ask: while it advances, a callback looks at the clock, and afterwards the engine is asked once
-more for the output. The engine's own stack check makes deep recursion a `RangeError`. Its memory limit makes exhaustion
-an error that is told apart from a guest's imitation.
+swallows the interruption, such as an executor of a promise, does not change the verdict. The epoch stops code that does
+not ask: while it advances, a callback looks at the clock. Afterwards, the engine is asked once more for the output. The
+engine's own stack check makes deep recursion a `RangeError`. If the memory limit is reached, it throws an error, which
+can be distinguished from a guest's imitation.
 
 Invariants:
 
 - A snapshot of another format, engine, prelude or catalog is refused by name. It is never migrated.
-- A guest continues after a snapshot as if there had been none. A restored guest does the same with the same deliveries:
-  chance is in its memory. Only the clock is the machine's.
+- A guest continues after a snapshot as if there had been none. A restored guest does the same with the same deliveries,
+  because its random generator is in its memory. Only its clock is that of the machine.
 - Everything here is synchronous and belongs on a worker thread. Guests run on `Engine.threads`.
 
-Also dropped: `wasmtime` snapshots of whole processes, and CRIU. Linear memory is enough, portable, and a thousand times
-smaller.
+Also rejected: `wasmtime` snapshots of whole processes, and CRIU. Linear memory is enough, portable, and a thousand
+times smaller.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ UNUSED_SECONDS = 5.0
 """Time without use after which an image's memory is forgotten."""
 
 _CACHED_IMAGES = 8
-"""Number of images that are kept, the last used ones."""
+"""Maximum number of cached images. The least recently used one is dropped first."""
 
 GUESTS_PER_THREAD = 16
-"""Guests in memory for each thread. Most of them wait for calls, and each may have `memoryLimitBytes`. More programs
-begin only when one of these has ended or was suspended."""
+"""Maximum number of guests in memory for each thread. Most guests wait for calls, and each may use `memoryLimitBytes`.
+More programs begin only after one of these has ended or was suspended."""
 
 _MORE_GUESTS = 64
 """Further instances in the pool: for images and snapshots in progress, and for guests about to be freed."""
@@ -130,7 +131,7 @@ class Engine:
             return image
 
     def forget_unused(self, seconds: float = UNUSED_SECONDS) -> bool:
-        """Give back memory that was not used for so long and can be restored. Return True if there was any."""
+        """Give back memory that was not used for `seconds` and can be restored. Return True if there was any."""
         with self._images_lock:
             images = (self.base, *self._images.values())
         return sum(image.forget_unused(seconds) for image in images) + self.modules.pool.give_back(seconds) > 0
@@ -190,7 +191,7 @@ def open_engine(cache_dir: Path | None, *, max_threads: int) -> Iterator[Engine]
     """Yield the engine, compiled or from `cache_dir`. Compiling takes about a second.
 
     Args:
-        cache_dir: the folder for the compiled form; None for not keeping it.
+        cache_dir: the folder for the compiled form; None to compile without a cache.
         max_threads: maximum number of guests that compute concurrently. A few more threads take snapshots.
 
     Raises:

@@ -29,21 +29,22 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
 
 COLLECT_SECONDS = 1.0
-"""Timeout for the prelude to return the result of a turn. Megabytes take a while on a busy machine."""
+"""Timeout for the prelude to make the report of a turn. Megabytes take a while on a busy machine."""
 EPOCH_GRACE_SECONDS = 0.5
-"""Delay between the engine's own check, which should stop the program, and the epoch, which does."""
+"""Seconds after the deadline at which the epoch stops a program that the engine's own check has not stopped."""
 
 MAX_TURN_BYTES = 24 * 1024 * 1024
 """Maximum bytes of the JSON text of a turn. Decoded, it takes a multiple of that."""
 
 _DONE: Final = b'{"state":"done",'
+"""Beginning of the report of a program that has returned."""
 
 _WORDS: Final = struct.Struct("<2I")
 
 Stopped = Literal["time", "memory", "trap", "size"]
 
 Steps: TypeAlias = "Generator[None, None, Turn]"
-"""The computation of a turn. It yields where it pauses, and may be continued on another thread."""
+"""The computation of a turn. It yields each time it pauses, and may be continued on another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class Turn:
         stopped: why the guest cannot continue; None if it is at rest. `size` means that the report is larger than
             `MAX_TURN_BYTES` and was not read.
         detail: the message of the engine for a trap.
-        full: the program's memory is nearly used up. The engine may then be unable to make an error, and throws null.
+        full: True if the program's memory is nearly used up. The engine may then be unable to make an error, and throw
+            null.
         size: bytes of the report if it is too large.
-        done: the program is over, so that a report that is too large has its value and its output.
+        done: True if the program has returned, so that the report that is too large has its value.
     """
 
     text: str | None
@@ -165,11 +167,11 @@ class Guest:
         budget = max(0.0, seconds)
         grace = _nanoseconds(COLLECT_SECONDS)
         raw = message.encode("utf-8", "surrogatepass") + b"\0"
-        own = len(raw) > MAIL
+        is_long = len(raw) > MAIL
         try:
             with self._engine.ticking():
                 instance.limit(budget + EPOCH_GRACE_SECONDS)
-                at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if own else entries.scratch + MAIL_OFFSET
+                at = instance.call("malloc", len(raw)) & 0xFFFFFFFF if is_long else entries.scratch + MAIL_OFFSET
                 if at == 0:
                     return Turn(None, "memory")
                 instance.write(at, raw)
@@ -177,8 +179,10 @@ class Guest:
                     instance.pause_after(pause_after)
                 size = len(raw) - 1
                 status = yield from instance.steps("run", entry, at, size, _nanoseconds(budget), entries.collect, grace)
-                if own:
+                if is_long:
                     instance.call("free", at)
+                # The statuses are those of `run` in `glue.wat`. 1 and 2: an exception is pending, and the prelude
+                # reports it. 2, 4 and 7: the program was out of time. 0 and 4: the report is there already.
                 if status in (1, 2):
                     instance.limit(COLLECT_SECONDS + EPOCH_GRACE_SECONDS)
                     instance.glue("report", entries.fault, grace)
@@ -189,7 +193,7 @@ class Guest:
             words = self._last_words()
             if trap.interrupted:
                 return Turn(words, "time", str(trap))
-            # Short of memory, the engine frees some values twice.
+            # Without memory, the engine frees some values twice, which may trap.
             return Turn(words, "memory" if self._full else "trap", str(trap), full=self._full)
         full = self._full
         match status:
@@ -209,7 +213,7 @@ class Guest:
         return self.memory_size > 0.9 * self._memory_limit
 
     def _collect(self, grace: int) -> str | None:
-        """Return the report after another attempt, and one with more memory: the program may have used up its own."""
+        """Return the report after another attempt, or one with more memory: the program may have used up its own."""
         instance = self._instance
         entries = self._image.entries
         for extra in (0, IMAGE_SLACK_BYTES // 2):
@@ -224,9 +228,10 @@ class Guest:
         return None
 
     def _last_words(self) -> str | None:
-        """Return the last report of a guest that was stopped in mid-flight; None if its engine can no longer make one.
+        """Return the last report of a guest that was stopped while it computed; None if its engine cannot make one.
 
-        The frames of the engine stay where they are, and new ones go below them. The guest is dropped afterwards.
+        The interrupted frames stay on the engine's stack, below which the new frames go. So the guest must be dropped
+        afterwards.
         """
         grace = _nanoseconds(COLLECT_SECONDS)
         try:

@@ -30,7 +30,8 @@ EPOCH_SECONDS = 0.004
 loop."""
 
 SNAPSHOT_THREADS = 2
-"""Additional threads for snapshots, so that a request whose time is over does not queue behind guests that compute."""
+"""Number of additional threads for snapshots. Without them, a request whose time is over would queue behind guests that
+compute."""
 
 
 class GuestThreads:
@@ -68,6 +69,7 @@ class GuestThreads:
                     threading.Thread(target=self._run, name="guest").start()
                 except RuntimeError:
                     self._threads -= 1
+                    # Another thread would do the work later. If there is none, the work is not accepted.
                     if not self._threads:
                         self._jobs.pop()
                         raise
@@ -91,7 +93,7 @@ class GuestThreads:
                     future.set_result(work())
                 except BaseException as error:
                     future.set_exception(error)
-            del future, work, job
+            del future, work, job  # a thread that waits for work must not keep the last guest alive
 
     def _next(self) -> _Job | None:
         """Return the next work; None if the thread has to end."""
@@ -107,7 +109,7 @@ class GuestThreads:
 
 
 class Ticker(AbstractContextManager[None]):
-    """A thread that advances the engine's epoch while the context is entered, by any number of callers."""
+    """A thread that advances the engine's epoch as long as at least one caller is in the context."""
 
     _CLOSING_TICKS = 1000
     _IDLE_TICKS = 50

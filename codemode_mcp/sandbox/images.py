@@ -76,7 +76,7 @@ class Image:
         prelude: sha256 of the glue and of the image without a catalog, hexadecimal.
         changes: differences from the memory of a new instance, as offsets and bytes.
         size: bytes of `memory`.
-        read: returns `memory` again; None if it must not be forgotten.
+        read: makes `memory` again; None if `memory` must not be forgotten.
     """
 
     __slots__ = ("_memory", "_used", "changes", "digest", "entries", "prelude", "read", "size")
@@ -119,7 +119,7 @@ class Image:
 
 
 def load_image(instance: Instance, image: Image) -> bool:
-    """Make a new instance a guest of an image. Return False if its memory limit does not allow that."""
+    """Turn a new instance into a guest of an image. Return False if its memory limit does not allow that."""
     if not instance.grow_to(image.pages):
         return False
     instance.write_all(image.changes)

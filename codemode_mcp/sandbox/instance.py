@@ -73,10 +73,10 @@ GLUE_IMPORTS = (
 
 
 class GuestTrap(Exception):
-    """Error for WebAssembly that stopped in mid-flight. The instance must be dropped.
+    """Error for WebAssembly that stopped while it computed. The instance must be dropped.
 
     Attributes:
-        interrupted: it was stopped since its time was over.
+        interrupted: True if it was stopped because its time was over.
     """
 
     def __init__(self, message: str, *, interrupted: bool) -> None:
@@ -138,15 +138,16 @@ class Instance:
         self._pool.leave(self._address, self._user)
 
     def limit(self, seconds: float) -> None:
-        """Let later calls trap after so long.
+        """Make later calls trap `seconds` from now.
 
-        This stops code that does not ask the glue. The deadline is checked while the engine's epoch advances.
+        This stops code that does not ask the glue for the time. The deadline is checked while the engine's epoch
+        advances.
         """
         self._alarm.deadline = time.monotonic() + seconds
         self._store.set_epoch_deadline(_LOOK_EVERY)
 
     def pause_after(self, seconds: float) -> None:
-        """Let the next call of `steps` pause after about so long. No other call may come before it."""
+        """Make the next call of `steps` pause after about `seconds`. No other call may come before it."""
         self._alarm.pause_at = time.monotonic() + seconds
         ffi.wasmtime_context_set_epoch_deadline(self._context, 1)
 
@@ -171,11 +172,11 @@ class Instance:
         return self._call(self._function(self._main, name), arguments)
 
     def glue(self, name: str, *arguments: int) -> int:
-        """Call an exported function of the glue module. Raise as `call`."""
+        """Call an exported function of the glue module. Raises as `call`."""
         return self._call(self._function(self._glue, name), arguments)
 
     def steps(self, name: str, *arguments: int) -> Generator[None, None, int]:
-        """Call an exported function of the glue module that takes long. Yield where it pauses.
+        """Call an exported function of the glue module that takes long. Yield when it pauses.
 
         It pauses at most once, as set by `pause_after`, and may be continued on another thread. The generator must be
         run to its end before any other use of the instance.
@@ -351,7 +352,7 @@ class _AsyncCall:
         self.result = ffi.wasmtime_val_t()
         self.trap = ctypes.POINTER(ffi.wasm_trap_t)()
         self.error = ctypes.POINTER(ffi.wasmtime_error_t)()
-        self._given = (
+        self._arguments = (
             ctypes.byref(function),
             self._values,
             len(kinds),
@@ -364,7 +365,7 @@ class _AsyncCall:
     def begin(self, context: Any, arguments: tuple[int, ...]) -> Any:
         """Return the future of a call."""
         self._pack.pack_into(self._values, 0, *chain.from_iterable(zip(self._kinds, arguments, strict=True)))
-        return ffi.wasmtime_func_call_async(context, *self._given)
+        return ffi.wasmtime_func_call_async(context, *self._arguments)
 
 
 class _Alarm:
@@ -377,7 +378,7 @@ class _Alarm:
         self.stopped = False
         self.rang = False
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Return True if the instance has to stop now."""
         self.rang = self.stopped or self._closing.is_set() or time.monotonic() >= self.deadline
         return self.rang
@@ -385,7 +386,7 @@ class _Alarm:
 
 def _epoch_callback(alarm: _Alarm) -> Any:
     def callback(_context: Any, _data: Any, delta: Any, kind: Any) -> int:
-        if alarm.look():
+        if alarm.check():
             error = ffi.wasmtime_error_new(ctypes.create_string_buffer(b"out of time"))
             return ctypes.cast(error, ctypes.c_void_p).value or 0
         if alarm.pause_at == math.inf:

@@ -4,7 +4,7 @@ Host to guest: `start_message` once, then `deliver_message` for every later turn
 turn, written by `sandbox/prelude`. Guest code cannot write these messages, but nothing here relies on that: a report
 with a missing member or a wrong type is rejected as a whole. Unknown members are ignored.
 
-The module is long since it declares every message of one protocol; half of it is documentation.
+The module is long because it declares every message of one protocol. Half of it is documentation.
 """
 
 from __future__ import annotations
@@ -141,20 +141,20 @@ class ClearTimer(GuestRequest, frozen=True, tag="clear"):
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """Origin of a call in a namespace.
+    """The origin of a call in a namespace.
 
     Attributes:
         path: the expression in the program, such as `issues.labels.add`.
         map_input: makes the JSON text of the tool's input from the arguments; raises `CodeModeError`. None if the
             call already has the tool's input.
         refusal: the reason why there is no tool to call; empty if there is one.
-        asked: the request of the program, from which this value can be made again.
+        request: the request of the program, from which this value can be made again.
     """
 
     path: str
     map_input: Callable[[], Awaitable[str]] | None = None
     refusal: str = ""
-    asked: NamespaceCall | None = None
+    request: NamespaceCall | None = None
 
 
 class ToolCall(Struct, frozen=True):
@@ -163,7 +163,7 @@ class ToolCall(Struct, frozen=True):
     Attributes:
         input: the first argument, as unchecked JSON text; None if there is no argument.
         count: the number of arguments in the program.
-        by_id: the program called `tools.call`, which does not reach MCP tools.
+        by_id: True if the program called `tools.call`, which does not reach MCP tools.
         options: the second argument, as unchecked JSON text.
         through: the namespace of the call. Until `map_input` is applied, `input` is the list of all arguments.
     """
@@ -191,7 +191,7 @@ class _CallById(_Call, frozen=True, tag="call_by_id"):
 
 
 Lookup = ApiList | ApiRead | ApiSearch | Header | ToolSearch | Describe
-"""Requests answered from the run's catalog immediately: no tool call, no suspension."""
+"""Requests that are answered immediately from the run's catalog, without a tool call or a suspension."""
 
 Request = ToolCall | NamespaceCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
 
@@ -251,12 +251,12 @@ class Thrown:
 
     @property
     def is_blank(self) -> bool:
-        """True for an error of the engine that has no message for want of memory."""
+        """True for an error of the engine that has no message, because the engine had no memory for one."""
         return self.engine and self.message == ""
 
 
 class UncheckedError(Struct, frozen=True, rename={"call": "id"}):
-    """A result with `isError` that its program never looked at.
+    """A result with `isError` that its program never checked.
 
     Attributes:
         call: the number of its call.
@@ -280,8 +280,8 @@ class TurnReport(Struct, frozen=True, rename="camel"):
         dropped_items, dropped_size: number and characters of the outputs that the guest has discarded so far, beyond
             its own limit.
         rejections: unhandled rejections, once the program is over.
-        unchecked: results with `isError` that the program never looked at, once it is over.
-        returning: the program has returned, so an error arose when its value was converted to JSON.
+        unchecked: results with `isError` that the program never checked, once it is over.
+        returning: True if the program has returned, so that an error is one of the conversion of its value to JSON.
         too_large: characters of its value if it is too large to be handed over; otherwise 0.
     """
 
@@ -324,7 +324,7 @@ class Completion:
 
     Attributes:
         value: the result as JSON text; ignored if there is an `error`.
-        of_call: the request was a nested call.
+        of_call: True if the request was a nested call.
     """
 
     id: int
@@ -354,7 +354,7 @@ class GuestError:
 
     @staticmethod
     def of(error: CodeModeError) -> GuestError:
-        """Return the error of a program for one of ours."""
+        """Return the error that a program gets for a `CodeModeError`."""
         return GuestError(error.message, code=error.code)
 
 

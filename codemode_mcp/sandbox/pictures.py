@@ -18,11 +18,11 @@ _NAME: Final = "mimeType"
 """A string that a text with a picture contains. Searching it takes a hundredth of the time of the patterns."""
 
 
-def _data(least: int) -> re.Pattern[str]:
-    # The pattern begins with the key, which is fast to find. `_mark` checks the quote before it, since a pattern that
-    # begins with backslashes is tried at each character.
+def _data(min_backslashes: int) -> re.Pattern[str]:
+    # The pattern begins with the key, which is fast to find. A pattern that begins with backslashes would be tried at
+    # each character, so `_mark` checks the quote before the key.
     return re.compile(
-        rf"""(?P<key>data|blob)(?P<quote>\\{{{least},15}}")\s*:\s*(?P=quote)"""
+        rf"""(?P<key>data|blob)(?P<quote>\\{{{min_backslashes},15}}")\s*:\s*(?P=quote)"""
         rf"""(?P<base64>[A-Za-z0-9+/_-]{{{_MIN_BASE64},}}={{0,2}})(?P=quote)"""
     )
 
@@ -38,11 +38,12 @@ def without_base64(text: str) -> str:
 
 
 def strings_without_base64(text: str) -> str:
-    """Return a JSON text with marks in its strings alone. Members of the JSON itself stay, as the program's own."""
+    """Return a JSON text with such marks only in its strings. Members of the JSON itself are the program's and stay."""
     return _IN_STRINGS.sub(_mark, text) if _NAME in text else text
 
 
 def _mark(found: re.Match[str]) -> str:
+    # The quote before the key must have the same number of backslashes as the one after it.
     opened = found.start() - len(found["quote"])
     if opened < 0 or not found.string.startswith(found["quote"], opened) or found.string[opened - 1 : opened] == "\\":
         return found[0]

@@ -51,7 +51,7 @@ class SnapshotAbout:
 
     Attributes:
         engine, prelude, image: digests of the engine binary, of the image without a catalog, and of the image,
-            hexadecimal. A guest with the same ones can be restored from the snapshot.
+            hexadecimal. A snapshot can be restored only by a process that has the same three.
         pages: the size of its memory.
     """
 
@@ -177,7 +177,7 @@ def decode(data: bytes, image: Image, *, max_bytes: int) -> Patches:
     if size > max_bytes:
         raise _refused(f"it needs {size} bytes, more than the limit of {max_bytes}")
     most = size // BLOCK
-    unpacker = zlib.decompressobj()
+    unpacker = zlib.decompressobj()  # with a limit, because damaged data may decompress to gigabytes
     try:
         body = unpacker.decompress(data[_HEADER.size :], 4 + most * (4 + BLOCK))
     except zlib.error:

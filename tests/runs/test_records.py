@@ -309,7 +309,7 @@ def test_a_call_of_a_namespace_is_made_again_from_what_the_program_asked_for() -
     assert call.through is not None
     assert call.through.map_input is not None
     assert (call.target, call.input, call.through.path) == ("plugin:tracker:add", '["t",null]', "issues.add")
-    assert call.through.asked == NamespaceCall(21, "issues", "add", ('"t"', None))
+    assert call.through.request == NamespaceCall(21, "issues", "add", ('"t"', None))
     gone = call_records.call_of(stored, OpenNamespaces())
     assert gone.through is not None
     assert "there is no namespace" in gone.through.refusal
