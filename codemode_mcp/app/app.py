@@ -40,7 +40,7 @@ COUNT_SECONDS = 1.0
 """Seconds that the answer to a refused request waits for the counts of its caller's catalog."""
 
 SUSPEND_SECONDS = 3.0
-"""Seconds to suspend programs at the end of the process, where a durable store keeps them."""
+"""Seconds to suspend programs at the end of the process, if a durable store keeps them."""
 
 
 class App(Lifecycle):
@@ -59,7 +59,7 @@ class App(Lifecycle):
         self._clients.record(name, version, protocol)
 
     def offer_roots(self, roots: RootsFn | None) -> None:
-        """Set the roots of the only client, for servers that ask outside any call. None: it has no roots."""
+        """Set the roots of the only client, for servers that ask outside any call; None if it has no roots."""
         self._roots = roots
 
     # the view of a caller
@@ -187,14 +187,14 @@ class App(Lifecycle):
         return () if self._manager is None else self._manager.late_notes(owner)
 
     async def connect(self, seconds: float) -> None:
-        """Connect to every server, also the idle ones. Wait for at most `seconds`."""
+        """Connect to every server, including idle ones. Wait for at most `seconds`."""
         pool = await self.pool()
         await pool.connect(None, seconds)
 
     # stored values
 
     async def offload(self, owner: str, text: str) -> str | None:
-        """Store a text for an owner, as `rendering.Offload` says."""
+        """Store a text for an owner; see `rendering.Offload`."""
         from codemode_mcp.runs.store import is_bearer
 
         return None if self._store is None or is_bearer(owner) else await self._store.values.offload(owner, text)
@@ -256,4 +256,4 @@ def _login_name() -> str | None:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return None  # a container's user has no name
+        return None  # in a container, the user may have no name

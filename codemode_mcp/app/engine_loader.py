@@ -40,13 +40,13 @@ class EngineLoader:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            started, self._started = self._started, True
+            started, self._started = self._started, True  # so that it is not started after this
         if started:
             self._ready.wait(CLOSE_SECONDS)
         self._stack.close()
 
     def start(self) -> None:
-        """Start to load the engine, if that was not done before."""
+        """Start to load the engine, unless it was started before."""
         with self._lock:
             if self._started:
                 return

@@ -28,7 +28,7 @@ TRIM_SECONDS = 5.0
 """Interval between two trims."""
 
 WORTH_CPU_SECONDS = 0.1
-"""Least processor time between two trims. An idle process has nothing to give back."""
+"""Minimum seconds of processor time between two trims. An idle process has nothing to give back."""
 
 _M_ARENA_MAX = -8
 

@@ -19,7 +19,7 @@ log = logging.getLogger("codemode_mcp.app")
 async def warn_of_idle_denials(
     config: Callable[[], Config], views: Callable[[], Sequence[UpstreamView]], change: Callable[[], anyio.Event]
 ) -> None:
-    """Warn once of each deny rule that denies nothing, as soon as the tools of its server are listed.
+    """Warn once about each deny rule that denies nothing, as soon as the tools of its server are listed.
 
     Args:
         change: returns an event for the next change of the configuration or of the tools.

@@ -76,10 +76,10 @@ _IMPORTED_WHEN_OPENED = (
 
 
 class Lifecycle:
-    """The life of all parts of the application. Implements `runs.services.Upstreams` for the runs.
+    """The parts of the application, and how they are opened, changed and closed. Implements `runs.services.Upstreams`.
 
     Attributes:
-        operator: the user who started this process: the caller over stdio, and from a terminal.
+        operator: the user who started this process. This is the caller over stdio and from a terminal.
         code_mode: True for `exec` and `wait`, False for the tools themselves (pass-through). It never changes.
     """
 
@@ -103,7 +103,7 @@ class Lifecycle:
         self._cached_views: tuple[UpstreamView, ...] = ()
         self._esbuild: Path | None = None
         self._touched = anyio.Event()
-        self._program_waits = anyio.Event()
+        self._program_waits = anyio.Event()  # ends the delay of `TOUCH_SECONDS`
         self._cache_read = anyio.Event()
         self._opened = anyio.Event()
         self._change = anyio.Event()
@@ -179,7 +179,7 @@ class Lifecycle:
         context = self._visible.policies.context_of(caller)
         name = context.name if context is not None and "approved" in context.own else None
         if await anyio.to_thread.run_sync(add_approved, self._config.path, tuple(tools), name):
-            log.info("%s: approved for ever: %s", self._config.path, ", ".join(tools))
+            log.info("%s: approved for later programs: %s", self._config.path, ", ".join(tools))
 
     async def transform(self, source: str) -> Transformed:
         """Compile TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
@@ -222,9 +222,9 @@ class Lifecycle:
         for line in reload.differences(before, config):
             log.info("the configuration has changed: %s", line)
         for line in reload.needs_restart(before, config):
-            log.warning("the configuration has changed: %s counts after a restart only", line)
+            log.warning("the configuration has changed: %s takes effect only after a restart", line)
         self._esbuild = None
-        # Policy comes first, so that nothing is called in between that is denied now.
+        # Policy comes first, so that no call that is now denied is made in between.
         self._visible = VisibleServers(config)
         if self._dispatcher is not None:
             self._dispatcher.apply(config.tools)
@@ -270,8 +270,9 @@ class Lifecycle:
         from upstream_clients.pool import UpstreamPool
 
         if self.code_mode:
-            # Imported here, since two threads that import hold each other up. The engine's thread then mostly works
-            # without the lock of the interpreter, beside the other imports.
+            # Imported in this thread, because two threads that import at the same time wait for each other. After that,
+            # the engine's thread mostly works without the lock of the interpreter, so that it can run during the other
+            # imports.
             importlib.import_module("codemode_mcp.sandbox.engine")
             self._engine.start()
         async with UpstreamPool(

@@ -32,19 +32,19 @@ LIMIT_SECONDS = 10.0
 """Timeout of one command."""
 
 CONCURRENT = 4
-"""Commands that run at the same time. Further notices wait."""
+"""Maximum number of commands that run at the same time. Further notices wait."""
 
 MAX_WAITING = 32
-"""Notices that may run or wait. Further ones are dropped and logged."""
+"""Maximum number of notices that run or wait. Further notices are dropped and logged."""
 
 MIN_INTERVAL = 5.0
-"""Least seconds between two notices of the same run."""
+"""Minimum seconds between two notices of the same run."""
 
 RUN_VARIABLE = "CODEMODE_MCP_RUN_ID"
 
 
 class Notifier:
-    """Runs the command of `tools.approval.notify`.
+    """The runner of the command of `tools.approval.notify`.
 
     Args:
         command: returns the current program and its arguments; empty if no command is configured.

@@ -50,7 +50,7 @@ async def answer_terminals(
 
     inputs = Inputs(include=config.audit.include_inputs)
     about = About(transport, mode, None if config.path is None else str(config.path), __version__)
-    # A terminal that asks right after the start is shown what the store has.
+    # So that a terminal that asks right after the start is shown the runs in the store, too.
     await store.wait_attempted(STORE_SECONDS)
 
     def arguments(text: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def clients_json(connected: ConnectedClients, overrides: Sequence[ProfileOverrid
 
 
 def terminal_command() -> str:
-    """Return the command that runs this program in a terminal of its user: its whole path, quoted for a shell."""
+    """Return the command that runs codemode-mcp in a terminal of its user: with its whole path, quoted for a shell."""
     started = os.path.abspath(sys.argv[0])
     if Path(started).stem == "codemode-mcp" and os.path.isfile(started):
         words = [started]

@@ -182,7 +182,7 @@ async def test_limits_and_languages_count_from_now_on(running: Session, settle: 
     assert (await running.exec("return 1", language="typescript")).code == "unsupported_language"
     assert (await running.value("return 'x'.repeat(5000)"))["truncated"] is True
     assert "TypeScript" not in await description(running)
-    assert "maxRunningRuns counts after a restart only" in running.stderr
+    assert "maxRunningRuns takes effect only after a restart" in running.stderr
 
 
 async def test_what_cannot_change_while_we_run_is_said(
@@ -190,7 +190,7 @@ async def test_what_cannot_change_while_we_run_is_said(
 ) -> None:
     servers = {"one": counting(tmp_path / "one")}
     await settle(servers, {})
-    words = "tools.codeMode.enabled counts after a restart only"
+    words = "tools.codeMode.enabled takes effect only after a restart"
     await taken(running, lambda: write_config(folder, servers, codeMode={"enabled": False}), words)
     listed = await running.client.list_tools(cache_mode="refresh")
     assert [tool.name for tool in listed.tools] == ["exec", "wait"]
