@@ -130,6 +130,7 @@ class Deliveries:
         except CodeModeError as error:
             answers = [error] * len(requests)
         completions = []
+        # There may be fewer answers than requests. The other requests are executed in the next batch.
         for each, answer in zip(requests, answers, strict=False):
             if isinstance(answer, CodeModeError):
                 completions.append(Completion(each.id, error=GuestError.of(answer), of_call=False))
@@ -143,6 +144,7 @@ class Deliveries:
 
 
 def _fire(run: Run) -> list[Completion]:
+    """Return a batch of the timer that is due first, which is removed."""
     _, timer = heapq.heappop(run.timer_heap)
     del run.timers[timer]
     run.timers_began.pop(timer, None)

@@ -199,6 +199,7 @@ class Driver:
             self._leave(run)
 
     def _leave(self, run: Run) -> None:
+        """Free everything that a run has only during a request."""
         self._guests.take_back(run)
         run.questions.end_request()
         run.observation = None
@@ -255,7 +256,7 @@ class Driver:
                 "over; call wait again later"
             )
         batch = self._deliveries.take(run, self._clock())
-        self.calls.begin_queued(run)
+        self.calls.begin_queued(run)  # calls wait while too many results are undelivered, and some were just taken
         if not batch:
             return None
         message = deliver_message(batch, elapsed_ms=self._elapsed_ms(run))
@@ -290,6 +291,7 @@ class Driver:
     async def _judge(
         self, run: Run, observation: Observation, turn: Turn, report: TurnReport | None
     ) -> Outcome | SyntaxFault | None:
+        """Decide about the last turn of a run, and end the run."""
         assert run.positions is not None
         failed = turn.stopped is None and report is not None and report.state == "failed"
         catalog = run.context.catalog

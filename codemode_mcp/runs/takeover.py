@@ -133,20 +133,20 @@ class Takeover:
 
     async def _claim(self, run_id: str, owner: str, *, cancel: bool) -> Claim | EndedRun:
         until = self._clock() + self._settings().max_request_ms / 1000
-        asked = cancel
+        retry = cancel
         while True:
             try:
                 return await self._live.store_of(run_id).claim(run_id, owner)
             except ProgramError:
                 # To be cancelled, the run must be ended by the process that drives it, which is asked below. If no
                 # process drives it, it was released just now, and the next claim succeeds or raises.
-                if not asked or self._live.closing or self._clock() > until:
+                if not retry or self._live.closing or self._clock() > until:
                     raise
             run = self._live.runs.get(run_id)
             if run is not None and run.owner == owner and run.observation is not None:
                 stop(run, run.observation)  # another request of this process has claimed the run first
             else:
-                asked = await self._store.cancel(run_id, owner)
+                retry = await self._store.cancel(run_id, owner)
             await anyio.sleep(CANCEL_SECONDS)
 
     async def _take_over(self, claimed: Claim, caller: Caller | None) -> Run | EndedRun:
@@ -252,6 +252,7 @@ class Takeover:
                 if not any(run.is_durable for run in runs.values()):
                     continue
             try:
+                # With 0 seconds, only notifications are read that have already arrived.
                 with anyio.move_on_after(WATCH_SECONDS if observed else 0):
                     while True:
                         run_id = await self._store.next_notification()
