@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import tempfile
 import uuid
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.paths import cache_dir
+from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
 from tests.stores.postgres_server import NoServer, postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from codemode_mcp.sandbox.engine import Engine
     from tests.stores.postgres_server import PostgresServer
 
+COMPILED = Path(__file__).parents[1].resolve() / ".cache" / "engine"
+"""Folder of the compiled form of the engine, for all runs of the tests: compiling takes 3 s of processor time."""
 
 LONG = (
     "tests/crashes/test_crashes.py",
@@ -69,20 +74,33 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give processes under test folders of their own, apart from those of the user and of earlier runs."""
+def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Iterator[None]:
+    """Give processes under test folders of their own, apart from those of the user and of earlier runs.
+
+    They find the engine compiled: on a busy machine, compiling takes longer than some tests wait.
+    """
     # The path of a socket has to be short.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="cm-") as runtime:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("user-state")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
+        shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
         yield
 
 
 @pytest.fixture(scope="session")
 def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the engine's compiled form, which the `engine` fixture fills."""
-    return tmp_path_factory.mktemp("engine-cache")
+    """Return a folder with the engine's compiled form."""
+    folder = tmp_path_factory.mktemp("engine-cache")
+    path = compiled_path(COMPILED)
+    if path is None:  # others can write to the folder
+        with open_engine(folder, max_threads=1):
+            return folder
+    if not path.exists():
+        with open_engine(COMPILED, max_threads=1):
+            pass
+    shutil.copy(path, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,14 +13,6 @@ from codemode_mcp.program.esbuild import find_esbuild
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from codemode_mcp.sandbox.engine import Engine
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled(own_folders: None, engine: Engine, engine_cache: Path) -> None:
-    """The processes under test find the engine compiled: on a busy machine that takes longer than some tests wait."""
-    shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="module")
