@@ -13,15 +13,24 @@ import tarfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PACKAGE = "@gerhobbelt/test262@3.0.0-4"
 ARCHIVE = Path(__file__).parents[2] / ".cache" / "suites" / "gerhobbelt-test262-3.0.0-4.tgz"
+
+ONE_IN = 25
+"""The selection: one file of so many, and of `TABLES` one of ten times as many."""
 
 Mode = Literal["sloppy", "strict"]
 
 FOLDERS = ("annexB/", "built-ins/", "language/")
 """Folders of the suite to run. `intl402` is of another standard, which the engine lacks; `harness` tests the suite."""
+
+TABLES = "built-ins/RegExp/property-escapes/generated/"
+"""Tests of Unicode's tables. They only differ in the table, and each takes as long as two hundred others."""
 
 HOST = re.compile(r"\$262\.(?:agent|createRealm|evalScript|IsHTMLDDA)")
 """Functions of a host beyond the standard that programs do not have: other agents and realms."""
@@ -66,19 +75,18 @@ class FrontMatter:
     negative: dict[str, str] = field(default_factory=dict)
 
 
-def cases(*, one_in: int = 1) -> list[Case]:
+def cases(chosen: Callable[[str], bool] = lambda name: True) -> list[Case]:
     """Return the suite's tests in every mode they have, in the order of their names.
 
     Args:
-        one_in: of this many files take one. Which one is decided by the digest of its name, so that a selection stays
-            what it is.
+        chosen: says for the name of a file whether to take it.
     """
     files = _read()
     harness = {path.removeprefix("harness/"): text for path, text in files.items() if path.startswith("harness/")}
     found = []
     for path in sorted(files):
         name = path.removeprefix("test/")
-        if name.startswith(FOLDERS) and not name.endswith("_FIXTURE.js") and _chosen(name, one_in):
+        if name.startswith(FOLDERS) and not name.endswith("_FIXTURE.js") and chosen(name):
             found += _cases(name, files[path], harness)
     return found
 
@@ -94,7 +102,9 @@ def _read() -> dict[str, str]:
         }
 
 
-def _chosen(name: str, one_in: int) -> bool:
+def selected(name: str) -> bool:
+    """Return True for the files of the selection, chosen by the digest of their names, so that it stays the same."""
+    one_in = 10 * ONE_IN if name.startswith(TABLES) else ONE_IN
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % one_in == 0
 
 
