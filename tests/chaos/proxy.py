@@ -7,6 +7,8 @@ import socket
 from contextlib import suppress
 from typing import Literal, Self
 
+from tests.sdk_servers import free_port
+
 Line = Literal["good", "stalled", "lossy", "trickling", "endless headers", "silent"]
 """State of the line. stalled: bytes wait until it is another one. lossy: bytes vanish, connections stay. trickling:
 answers come a byte at a time. endless headers: requests vanish, and each is answered with headers that have no end.
@@ -14,13 +16,6 @@ silent: new connections are accepted and nothing is ever read from them."""
 
 BYTE_SECONDS = 0.001
 HEADER_SECONDS = 0.02
-
-
-def free_port() -> int:
-    """Return a free port on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Proxy:

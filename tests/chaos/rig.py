@@ -22,8 +22,8 @@ import anyio
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.chaos.proxy import free_port
 from tests.integration.harness import Answer, checked, is_running, until, write_config
+from tests.sdk_servers import SdkServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -286,14 +286,12 @@ async def rig(folder: Path, servers: dict[str, Any], **code_mode: Any) -> AsyncI
         assert words not in started.stderr, started.stderr[-8000:]
 
 
-class HttpServer:
+class HttpServer(SdkServer):
     """A process of `servers/http_server.py`, on a port that stays the same after restarts. An async context manager."""
 
     def __init__(self, folder: Path, name: str, *flags: str) -> None:
-        self.port = free_port()
-        self._ledger, self._weather = folder / f"{name}.ledger", folder / f"{name}.weather"
-        self._flags = flags
-        self._process: Any = None
+        self._weather = folder / f"{name}.weather"
+        super().__init__(SERVERS / "http_server.py", str(folder / f"{name}.ledger"), str(self._weather), *flags)
 
     async def __aenter__(self) -> HttpServer:
         await self.start()
@@ -307,23 +305,6 @@ class HttpServer:
         new = self._weather.with_suffix(".new")
         new.write_text(words, "utf-8")
         new.replace(self._weather)
-
-    async def start(self) -> None:
-        script = [str(SERVERS / "http_server.py"), str(self.port), str(self._ledger), str(self._weather)]
-        self._process = await anyio.open_process([sys.executable, *script, *self._flags], stderr=None)
-        with anyio.fail_after(SECONDS):
-            await self._process.stdout.receive()
-
-    def send_signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    async def kill(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):  # it may have died in a test
-                self._process.kill()
-            await self._process.wait()
-            await self._process.aclose()
-            self._process = None
 
     async def restart(self) -> None:
         await self.kill()

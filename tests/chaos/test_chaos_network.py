@@ -113,12 +113,12 @@ async def test_connections_that_are_reset_under_two_hundred_calls(upstream: Upst
 async def test_a_line_that_stalls_for_a_while_loses_nothing(upstream: Upstream) -> None:
     chaos = upstream.chaos
     upstream.line.line("stalled")
-    job = chaos.job(upstream.name, 100, beacon="beacon")
+    job = chaos.job(upstream.name, 40, beacon="beacon")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(chaos.run, job)
         await chaos.until_done(job, 1)
         upstream.line.line("good")
-    assert job.ends == {"done": 101}
+    assert job.ends == {"done": 41}
     await upstream.works()
 
 
@@ -130,7 +130,7 @@ async def test_a_line_that_stalls_for_a_while_loses_nothing(upstream: Upstream) 
 async def test_calls_over_a_line_that_is_half_open_end_at_their_timeout(upstream: Upstream, line: str) -> None:
     chaos = upstream.chaos
     upstream.line.line(line)
-    job = await chaos.run(chaos.job(upstream.hasty, 100, beacon="beacon"))
+    job = await chaos.run(chaos.job(upstream.hasty, 40, beacon="beacon"))
     assert job.ends["done"] == 1, "that of the beacon"
     # Connections that lost bytes stay broken; new ones work.
     await upstream.works()
@@ -161,7 +161,7 @@ async def test_answers_that_come_a_byte_at_a_time(upstream: Upstream) -> None:
 @pytest.mark.parametrize("upstream", ["modern"], indirect=True)
 async def test_headers_that_never_end(upstream: Upstream) -> None:
     upstream.line.line("endless headers")
-    job = await upstream.chaos.run(upstream.chaos.job(upstream.hasty, 50, beacon="beacon"))
+    job = await upstream.chaos.run(upstream.chaos.job(upstream.hasty, 20, beacon="beacon"))
     assert job.ends["done"] == 1, "that of the beacon"
     await upstream.works()
 
@@ -184,7 +184,7 @@ async def test_a_storm_of_refusals(upstream: Upstream) -> None:
 
 async def test_a_server_that_refuses_everything_for_a_while(upstream: Upstream) -> None:
     upstream.server.weather("fail_all 502")
-    job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 100))
+    job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 40))
     assert job.ends["done"] == 0
     await upstream.works()
 
@@ -192,16 +192,16 @@ async def test_a_server_that_refuses_everything_for_a_while(upstream: Upstream) 
 @pytest.mark.parametrize("upstream", WITH_ANSWERS_IN_BODIES, indirect=True)
 async def test_a_gateway_that_loses_answers_leaves_open_whether_the_calls_were_made(upstream: Upstream) -> None:
     upstream.server.weather("swallow 502")
-    job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 50))
-    assert job.ends == {"unknown": 50}
-    assert upstream.chaos.done(job) == 50
+    job = await upstream.chaos.run(upstream.chaos.job(upstream.name, 20))
+    assert job.ends == {"unknown": 20}
+    assert upstream.chaos.done(job) == 20
     await upstream.works()
 
 
 async def test_an_address_that_refuses_connections_for_a_while(upstream: Upstream) -> None:
     chaos = upstream.chaos
     upstream.line.refuse()
-    job = await chaos.run(chaos.job(upstream.hasty, 50, beacon="beacon"))
+    job = await chaos.run(chaos.job(upstream.hasty, 20, beacon="beacon"))
     assert job.ends["done"] == 1, "that of the beacon"
     assert job.ends["not sent"] > 0
     await upstream.line.accept()
@@ -211,21 +211,21 @@ async def test_an_address_that_refuses_connections_for_a_while(upstream: Upstrea
 async def test_a_server_that_is_stopped_and_resumed(upstream: Upstream) -> None:
     chaos = upstream.chaos
     upstream.server.send_signal(signal.SIGSTOP)
-    job = chaos.job(upstream.name, 100, beacon="beacon")
+    job = chaos.job(upstream.name, 40, beacon="beacon")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(chaos.run, job)
         await chaos.until_done(job, 1)
         upstream.server.send_signal(signal.SIGCONT)
-    assert job.ends == {"done": 101}
+    assert job.ends == {"done": 41}
     await upstream.works()
 
 
 async def test_cancelling_a_program_cancels_its_calls_upstream(upstream: Upstream) -> None:
     chaos = upstream.chaos
-    job = chaos.job(upstream.name, 100, "never")
+    job = chaos.job(upstream.name, 40, "never")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(chaos.run, job)
-        await chaos.until_done(job, 100)
+        await chaos.until_done(job, 40)
         tasks.cancel_scope.cancel()
     names = {name for _, name, _ in job.asked}
     await until(lambda: names <= set(chaos.lines(upstream.name, "cancelled")))
@@ -235,7 +235,7 @@ async def test_cancelling_a_program_cancels_its_calls_upstream(upstream: Upstrea
 async def test_programs_that_are_cancelled_on_a_bad_line(upstream: Upstream) -> None:
     chaos = upstream.chaos
     upstream.line.line("stalled")
-    job = chaos.job(upstream.name, 100, beacon="beacon")
+    job = chaos.job(upstream.name, 40, beacon="beacon")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(chaos.run, job)
         await chaos.until_done(job, 1)
@@ -249,15 +249,15 @@ async def test_nothing_is_left_behind(upstreams: dict[str, Upstream]) -> None:
 
     async def once() -> None:
         for upstream in upstreams.values():
-            job = chaos.job(upstream.name, 60, lambda i: "never" if i % 2 else "now")
+            job = chaos.job(upstream.name, 40, lambda i: "never" if i % 2 else "now")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(chaos.run, job)
-                await chaos.until_done(job, 60)
+                await chaos.until_done(job, 40)
                 await cut_until_over(upstream, job)
-            job = chaos.job(upstream.name, 60, "never")
+            job = chaos.job(upstream.name, 40, "never")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(chaos.run, job)
-                await until(lambda job=job: chaos.done(job) >= 30 or job.ended.is_set())
+                await until(lambda job=job: chaos.done(job) >= 20 or job.ended.is_set())
                 tasks.cancel_scope.cancel()
             await upstream.works()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 SEED = 20
-SECONDS = 4.0
+SECONDS = 3.0
 
 
 async def test_after_a_storm_every_server_answers_and_nothing_is_left_behind(folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ import jsonschema_rs
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.sdk_servers import SdkServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -192,21 +193,13 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def http_server(*flags: str) -> AsyncIterator[str]:
     """Yield an HTTP server of `upstream_clients`' tests on loopback; the URL of its endpoint."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = await anyio.open_process(
-        [sys.executable, str(OTHER_SERVERS / "http_server.py"), str(port), *flags], stderr=None
-    )
+    server = SdkServer(OTHER_SERVERS / "http_server.py", *flags)
+    await server.start()
     try:
-        with anyio.fail_after(SECONDS):
-            await process.stdout.receive()
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield f"http://127.0.0.1:{server.port}/mcp"
     finally:
         with anyio.CancelScope(shield=True):
-            if process.returncode is None:
-                process.kill()
-            await process.aclose()
+            await server.kill()
 
 
 # the SDK's client

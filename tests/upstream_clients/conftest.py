@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
+from tests.sdk_servers import SdkServer
 from upstream_clients import UpstreamPool, UpstreamSpec
 
 if TYPE_CHECKING:
@@ -80,32 +80,15 @@ def changes() -> Changes:
     return Changes()
 
 
-class HttpServer:
+class HttpServer(SdkServer):
     """A process of `servers/http_server.py`, on a port that stays the same after restarts."""
 
     def __init__(self, *flags: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self._flags = flags
-        self._process: Any = None
+        super().__init__(SERVERS / "http_server.py", *flags)
 
     def spec(self, transport: str = "http", path: str = "/mcp", **more: Any) -> UpstreamSpec:
         url = f"http://127.0.0.1:{self.port}{path}"
         return UpstreamSpec("srv", transport=transport, url=url, **more)  # type: ignore[arg-type]
-
-    async def start(self) -> None:
-        command = [sys.executable, str(SERVERS / "http_server.py"), str(self.port), *self._flags]
-        self._process = await anyio.open_process(command, stderr=None)
-        with anyio.fail_after(20):
-            await self._process.stdout.receive()
-
-    async def kill(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):  # it may have died in a test
-                self._process.kill()
-            await self._process.aclose()
-            self._process = None
 
 
 @pytest.fixture

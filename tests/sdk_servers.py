@@ -1,0 +1,141 @@
+"""HTTP servers made with the MCP SDK, forked from one process that has imported it.
+
+Importing the SDK takes a second of processor time, and such servers are started a hundred times. This module is also
+the program of the process that forks. It reads lines of JSON: the arguments of a new process, or the id of one that is
+killed. It answers with the id, in either case.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import anyio
+
+SECONDS = 60
+"""Maximum time for the start of a server on a busy machine."""
+
+IMPORTED = (
+    "mcp.server.lowlevel",
+    "mcp.server.sse",
+    "mcp.server.subscriptions",
+    "starlette.applications",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+)
+"""Modules that such servers need, also those that uvicorn imports when it starts."""
+
+
+def free_port() -> int:
+    """Return a free port on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class SdkServer:
+    """A process of a script that takes a port and further arguments, and prints a line when it serves.
+
+    The port stays the same after a restart.
+    """
+
+    def __init__(self, script: Path, *arguments: str) -> None:
+        self.port = free_port()
+        self._command = [str(script), str(self.port), *arguments]
+        self._pid: int | None = None
+
+    async def start(self) -> None:
+        with anyio.fail_after(SECONDS):
+            self._pid = await anyio.to_thread.run_sync(_forks().start, self._command, abandon_on_cancel=True)
+
+    def send_signal(self, number: int) -> None:
+        assert self._pid is not None
+        os.kill(self._pid, number)
+
+    async def kill(self) -> None:
+        """Kill the process and wait for its end, if there is one."""
+        if self._pid is not None:
+            await anyio.to_thread.run_sync(_forks().kill, self._pid)
+            self._pid = None
+
+
+class _Forks:
+    """The process that forks, from the side of the tests."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._lock = Lock()
+        atexit.register(self._close)
+
+    def start(self, command: list[str]) -> int:
+        with self._lock:
+            # The new process may say that it serves before its id is written.
+            answers = {self._ask(command), self._read()}
+        return int((answers - {"serving"}).pop())
+
+    def kill(self, pid: int) -> None:
+        with self._lock:
+            self._ask(pid)
+
+    def _ask(self, order: Any) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().decode().strip()
+
+    def _close(self) -> None:
+        self._process.communicate()
+
+
+@cache
+def _forks() -> _Forks:
+    return _Forks()
+
+
+def main() -> None:
+    for name in IMPORTED:
+        import_module(name)
+    alive = set()
+    for line in sys.stdin:
+        match json.loads(line):
+            case int(pid):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                alive.discard(pid)
+            case command:
+                if not (pid := os.fork()):
+                    _run(command)
+                alive.add(pid)
+        print(pid, flush=True)
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _run(command: list[str]) -> None:
+    """Run a script to its end, which is the end of the process."""
+    sys.stdin.close()
+    sys.argv = command
+    sys.path.insert(0, str(Path(command[0]).parent))
+    runpy.run_path(command[0], run_name="__main__")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
