@@ -56,6 +56,19 @@ def pool_of() -> Callable[..., Any]:
     return settled_pool
 
 
+@pytest.fixture(scope="module")
+async def shared_pool() -> AsyncIterator[UpstreamPool]:
+    """Yield a pool of one server made with the SDK, for tests that change neither. A call's `key` is its test's own."""
+    async with settled_pool(python_server("sdk_server.py", description="Says things.")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def sdk_pool(shared_pool: UpstreamPool) -> Any:
+    """Return the shared pool; a module may replace this to wrap it."""
+    return shared_pool
+
+
 class Changes:
     """An `on_change` callback that can be waited on."""
 

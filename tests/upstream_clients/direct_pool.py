@@ -65,6 +65,10 @@ class DirectPool:
         source = self._pool.source(name)
         return self.sources.setdefault(name, DirectSource(source))
 
+    def check_direct(self) -> None:
+        """Fail if no call was sent directly."""
+        assert any(source.sent for source in self.sources.values()), "no call was sent directly"
+
 
 @asynccontextmanager
 async def direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIterator[DirectPool]:
@@ -78,4 +82,4 @@ async def strictly_direct_pool(*specs: UpstreamSpec, **options: Any) -> AsyncIte
     """Open a pool. Fail at its end if no call was sent directly."""
     async with direct_pool(*specs, **options) as pool:
         yield pool
-        assert any(source.sent for source in pool.sources.values()), "no call was sent directly"
+        pool.check_direct()

@@ -11,9 +11,12 @@ import test_upstream_life as life
 import test_upstream_nasty as nasty_servers
 import test_upstream_questions as questions
 import test_upstream_stdio as stdio
-from direct_pool import strictly_direct_pool
+from direct_pool import DirectPool, strictly_direct_pool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from upstream_clients import UpstreamPool
     from upstream_clients.tools import ToolOutcome
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +26,14 @@ pytestmark = pytest.mark.anyio
 def pool_of() -> Any:
     """Replace the pool of the tests below."""
     return strictly_direct_pool
+
+
+@pytest.fixture
+def sdk_pool(shared_pool: UpstreamPool) -> Iterator[DirectPool]:
+    """Replace the shared pool of the tests below. Fail at the end of a test that has sent no call directly."""
+    pool = DirectPool(shared_pool)
+    yield pool
+    pool.check_direct()
 
 
 asking_server = questions.asking_server

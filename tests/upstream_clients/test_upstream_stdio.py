@@ -22,13 +22,12 @@ def text(outcome: ToolOutcome) -> str:
     return str(block["text"])
 
 
-async def test_a_modern_server_is_connected_listed_and_called(sdk_server: Any, pool_of: Any) -> None:
-    async with pool_of(sdk_server(description="Says things.")) as pool:
-        (view,) = pool.views()
-        assert (view.state, view.era, view.protocol_version) == ("ready", "modern", "2026-07-28")
-        assert (view.server_version, view.instructions, view.description) == ("1.2.3", "Be gentle.", "Says things.")
-        assert "echo" in [tool.name for tool in view.tools]
-        assert text(await pool.source("srv").call_tool("echo", {"text": "hi"})) == "hi"
+async def test_a_modern_server_is_connected_listed_and_called(sdk_pool: Any) -> None:
+    (view,) = sdk_pool.views()
+    assert (view.state, view.era, view.protocol_version) == ("ready", "modern", "2026-07-28")
+    assert (view.server_version, view.instructions, view.description) == ("1.2.3", "Be gentle.", "Says things.")
+    assert "echo" in [tool.name for tool in view.tools]
+    assert text(await sdk_pool.source("srv").call_tool("echo", {"text": "hi"})) == "hi"
 
 
 async def test_a_legacy_server_is_connected_listed_and_called(raw_server: Any, pool_of: Any) -> None:
@@ -68,36 +67,34 @@ async def test_a_server_without_tools_is_ready_all_the_same(raw_server: Any, poo
         assert (view.state, view.tools) == ("ready", ())
 
 
-async def test_calls_overlap(sdk_server: Any, pool_of: Any) -> None:
-    async with pool_of(sdk_server()) as pool:
-        source = pool.source("srv")
-        ended = []
+async def test_calls_overlap(sdk_pool: Any) -> None:
+    source, key = sdk_pool.source("srv"), {"key": "overlap"}
+    ended = []
 
-        async def waiter() -> None:
-            await source.call_tool("wait_cancelled", {})
-            ended.append("waiter")
+    async def waiter() -> None:
+        await source.call_tool("wait_cancelled", key)
+        ended.append("waiter")
 
-        with anyio.fail_after(10):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(waiter)
-                tasks.start_soon(waiter)
-                # Answered while both others are in mid-flight.
-                assert text(await source.call_tool("echo", {"text": "between"})) == "between"
-                assert ended == []
-                with anyio.move_on_after(0.05):
-                    await source.call_tool("hang", {})
-        assert ended == ["waiter", "waiter"]
-
-
-async def test_cancelling_the_caller_cancels_the_call_upstream(sdk_server: Any, pool_of: Any) -> None:
-    async with pool_of(sdk_server()) as pool:
-        source = pool.source("srv")
+    with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(source.call_tool, "hang", {})
-            await source.call_tool("echo", {})
-            tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
-            assert text(await source.call_tool("wait_cancelled", {})) == "done"
+            tasks.start_soon(waiter)
+            tasks.start_soon(waiter)
+            # Answered while both others are in mid-flight.
+            assert text(await source.call_tool("echo", {"text": "between"})) == "between"
+            assert ended == []
+            with anyio.move_on_after(0.05):
+                await source.call_tool("hang", key)
+    assert ended == ["waiter", "waiter"]
+
+
+async def test_cancelling_the_caller_cancels_the_call_upstream(sdk_pool: Any) -> None:
+    source, key = sdk_pool.source("srv"), {"key": "cancel"}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(source.call_tool, "hang", key)
+        await source.call_tool("echo", {})
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(10):
+        assert text(await source.call_tool("wait_cancelled", key)) == "done"
 
 
 async def test_a_call_that_takes_too_long_says_so_and_is_cancelled_upstream(raw_server: Any, pool_of: Any) -> None:
@@ -123,14 +120,13 @@ async def test_half_a_character_in_the_arguments_does_no_harm(raw_server: Any, p
             assert text(await source.call_tool("echo", {"text": given}, timeout=10)) == expected
 
 
-async def test_progress_of_a_call_reaches_its_caller(sdk_server: Any, pool_of: Any) -> None:
+async def test_progress_of_a_call_reaches_its_caller(sdk_pool: Any) -> None:
     seen = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
-    async with pool_of(sdk_server()) as pool:
-        await pool.source("srv").call_tool("progress", {}, on_progress=on_progress)
+    await sdk_pool.source("srv").call_tool("progress", {}, on_progress=on_progress)
     assert seen == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
 
 
@@ -149,15 +145,14 @@ async def test_a_change_of_the_tools_is_noticed(
         assert changes.count == before + 1
 
 
-async def test_a_tool_whose_header_annotation_is_invalid_is_dropped_by_name(sdk_server: Any, pool_of: Any) -> None:
-    async with pool_of(sdk_server()) as pool:
-        (view,) = pool.views()
-        assert "badly_routed" not in [tool.name for tool in view.tools]
-        assert len(view.problems) == 1
-        assert "'badly_routed'" in view.problems[0]
+async def test_a_tool_whose_header_annotation_is_invalid_is_dropped_by_name(sdk_pool: Any) -> None:
+    (view,) = sdk_pool.views()
+    assert "badly_routed" not in [tool.name for tool in view.tools]
+    assert len(view.problems) == 1
+    assert "'badly_routed'" in view.problems[0]
 
 
-async def test_an_unknown_tool_is_an_error_with_its_code(sdk_server: Any, raw_server: Any, pool_of: Any) -> None:
+async def test_an_unknown_tool_is_an_error_with_its_code(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server()) as pool:
         with pytest.raises(UpstreamCallError) as caught:
             await pool.source("srv").request("prompts/get", {"name": "x"})
