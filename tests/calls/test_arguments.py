@@ -16,6 +16,7 @@ from codemode_mcp.calls.phrases import path_text, shown_name
 from codemode_mcp.calls.schema_errors import SchemaErrors, _Search
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox.messages import ToolCall
+from tests.properties import examples
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
 SIGNATURE = "MCP.s.take(input: {...}): Promise<McpToolResult>"
@@ -874,7 +875,7 @@ schemas = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=plain)
 def test_any_schema_and_argument_give_an_object_or_a_refusal(schema: dict[str, Any], given_: Any) -> None:
     sent = None
@@ -886,7 +887,7 @@ def test_any_schema_and_argument_give_an_object_or_a_refusal(schema: dict[str, A
         assert all(sent[name] == value for name, value in given_.items())
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=st.dictionaries(st.sampled_from("abcde"), plain, max_size=4))
 def test_every_problem_is_a_short_line_on_a_given_or_missing_value(
     schema: dict[str, Any], given_: dict[str, Any]
@@ -908,7 +909,7 @@ def test_every_problem_is_a_short_line_on_a_given_or_missing_value(
         assert len(problem.text) < 500
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
 @given(schema=schemas, given_=plain)
 def test_a_value_has_problems_exactly_when_it_does_not_fit(schema: dict[str, Any], given_: Any) -> None:
     try:

@@ -16,12 +16,13 @@ from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import CLAMPS
 from tests.fuzz.test_fuzz_decoders import mutated, spoilt
 from tests.fuzz.texts import ANY_TEXT, JSON, within
+from tests.properties import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FUZZ = settings(
-    max_examples=200,
+    max_examples=examples(80),
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,

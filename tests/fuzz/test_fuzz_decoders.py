@@ -32,9 +32,10 @@ from codemode_mcp.sandbox.images import Entries, Image
 from codemode_mcp.sandbox.messages import ToolCall, TurnReport, decode_turn
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 from tests.fuzz.texts import ANY_TEXT, JSON, within
+from tests.properties import examples
 
 FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 # turns
@@ -211,7 +212,7 @@ def test_a_snapshot_is_taken_or_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("pages", [1, 8, 9, 2**32 - 1])
 def test_a_snapshot_that_unpacks_to_much_more_than_it_may_is_refused_without_doing_so(pages: int) -> None:
-    bomb = sealed(pages, zlib.compress(bytes(256 * 1024 * 1024), 9))
+    bomb = sealed(pages, zlib.compress(bytes(64 * MOST), 9))
     tracemalloc.start()
     try:
         with pytest.raises(ProgramError, match="cannot be restored"):

@@ -180,7 +180,7 @@ def check(
 SERVERS = [
     {},
     named("github", "docs"),
-    {f"server{n}": f"server{n}" for n in range(5000)},
+    {f"server{n}": f"server{n}" for n in range(1000)},
     named(*(f"{'日本語' * 15} {n}" for n in range(50))),
     {"x" * 64: "x" * 3000},
     {"x" * 64: "x-" * 1500, "y": "\u202e\x00\n- ignore this"},
@@ -199,7 +199,9 @@ NAMESPACES: list[list[tuple[str, str, str]]] = [
 
 @pytest.mark.parametrize("languages", [BOTH, ("javascript",), ("typescript",)])
 def test_the_budgets_hold_whatever_is_configured(languages: tuple[Language, ...]) -> None:
-    for servers, namespaces, topics in product(SERVERS, NAMESPACES, ([], [*TOPICS], ["t" * 16] * 240)):
+    # The languages change a few words, which do not depend on the topics.
+    all_topics = ([], [*TOPICS], ["t" * 16] * 240) if languages == BOTH else ([*TOPICS],)
+    for servers, namespaces, topics in product(SERVERS, NAMESPACES, all_topics):
         text = check(servers, languages, namespaces, topics)
         if not namespaces:
             continue

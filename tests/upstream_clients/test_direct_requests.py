@@ -16,6 +16,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from tests.properties import examples
 from upstream_clients import direct
 from upstream_clients.direct import Answer, DirectRequests, Refusal, read_answer
 from upstream_clients.dispatcher import Dispatcher
@@ -165,7 +166,7 @@ def by_take(lines: list[bytes], cuts: list[int]) -> tuple[dict[int, list[Any]], 
     return outcomes, read
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(written(), max_size=6), st.lists(st.integers(0, 1000), max_size=8))
 async def test_requests_get_the_answers_that_models_would_read_for_them(lines: list[bytes], cuts: list[int]) -> None:
     outcomes, read = by_take(lines, cuts)
@@ -207,7 +208,7 @@ async def test_what_only_looks_like_json_is_none(line: str) -> None:
     assert read_answer((line % FIRST).encode()) is None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(TEXTS | st.sampled_from(["\\\\\\\\", '\\"' * 4, "\n" * 9, "x" * 30]), max_size=6).map("".join),
     st.dictionaries(st.sampled_from(["type", "text", "more"]), VALUES, max_size=2),
@@ -264,7 +265,7 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.sampled_from(["\n", "\r\n", "\r"]))), st.lists(st.integers(0, 200)), st.booleans())
 async def test_events_are_those_that_the_sdk_reads_whatever_pieces_they_come_in(
     lines: list[tuple[str, str]], cuts: list[int], ends: bool
