@@ -40,6 +40,8 @@ SET_ASIDE = re.compile(
 UNREACHABLE = re.compile(r"\bSPEC(?:\.md)?,?\s+(?:section\s+)?\d")
 """References to a document that readers do not have."""
 
+WORD_RULES = (SET_ASIDE, UNREACHABLE)
+
 PAGE_LINE = 120
 """Characters of a line of a page. Rows of tables and lines of code blocks cannot be broken."""
 
@@ -75,10 +77,13 @@ def check(path: str, text: str) -> Iterator[Finding]:
 
 def check_python(path: str, text: str) -> Iterator[Finding]:
     """Yield what breaks a rule in the comments and strings of a module."""
-    for docstring in docstrings(ast.parse(text)):
+    for docstring in docstrings(ast.parse(text).body):
         first = re.match(r"\W*(\w+)", docstring.value)
         if first and first[1].lower() in FIRST_WORDS:
             yield Finding(path, docstring.lineno, f"a docstring begins with {first[1]!r}")
+    # Most modules have none of the words even across the lines of comments and in names. Reading tokens takes long.
+    if not any(rule.search(re.sub(r"[\s#_]+", " ", text)) for rule in WORD_RULES):
+        return
     comment: list[str] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -96,19 +101,19 @@ def check_python(path: str, text: str) -> Iterator[Finding]:
         yield from check_words(path, len(text.splitlines()), "\n".join(comment))
 
 
-def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+def docstrings(block: Sequence[ast.AST]) -> Iterator[ast.Constant]:
     """Yield the docstrings of a module: its own, and those of its classes, functions, constants and attributes."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else ():
-            match statement:
-                case ast.Expr(value=ast.Constant(value=str()) as docstring):
-                    yield docstring
+    for statement in block:
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str()) as docstring):
+                yield docstring
+        for inner in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from docstrings(getattr(statement, inner, ()))
 
 
 def check_words(path: str, line: int, text: str) -> Iterator[Finding]:
     """Yield the words set aside, and references that readers cannot follow, in a text that begins at a line."""
-    for rule in (SET_ASIDE, UNREACHABLE):
+    for rule in WORD_RULES:
         for found in rule.finditer(text):
             at = line + text.count("\n", 0, found.start())
             yield Finding(path, at, f"{' '.join(found[0].split())!r} is set aside")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.images import SCRATCH
 from codemode_mcp.sandbox.messages import Completion, GuestError, Timer, ToolCall
+from tests.properties import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +89,7 @@ def differing(a: bytes, b: bytes) -> int:
     return sum(a[at : at + 8] != b[at : at + 8] for block in blocks for at in range(block, block + 4096, 8))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(12), deadline=None, derandomize=True, database=None)
 @given(steps=PROGRAMS, reverse=st.booleans())
 def test_a_guest_saved_at_every_turn_continues_as_one_that_never_was_and_as_those_restored(
     engine: Engine, steps: list[str], reverse: bool

@@ -398,15 +398,15 @@ def test_machine_code_behind_a_link_or_that_others_can_write_is_not_loaded(
     assert compiled._from_cache(engine.modules.engine, copy) is None
 
 
-def test_a_directory_that_cannot_be_made_is_done_without(engine: Engine, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert compiled._cache_path(tmp_path / "file" / "cache", b"") is None
-    assert opened_digest(tmp_path / "file" / "cache") == engine.base.digest
+    assert compiled.compiled_path(tmp_path / "file" / "cache") is None, "as for a folder that others can write to"
 
 
 @needs_permissions
-def test_cache_directory_and_file_are_for_this_user_only(tmp_path: Path) -> None:
-    opened_digest(tmp_path / "cache")
-    [file] = (tmp_path / "cache").iterdir()
+def test_cache_directory_and_file_are_for_this_user_only(engine: Engine, tmp_path: Path) -> None:
+    file = compiled.compiled_path(tmp_path / "cache")
+    assert file is not None
+    compiled._to_cache(file, engine.base.entries, b"glue", b"engine")
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
     assert file.stat().st_mode & 0o777 == 0o600
