@@ -310,11 +310,13 @@ class Session:
 
 @asynccontextmanager
 async def serve(
-    config: Path, *, mode: str = "auto", env: dict[str, str] | None = None, **callbacks: Any
+    config: Path, *, mode: str = "legacy", env: dict[str, str] | None = None, **callbacks: Any
 ) -> AsyncIterator[Session]:
     """`codemode-mcp serve` and a client of it. Its stderr never holds a traceback.
 
-    `callbacks` are the SDK client's for what a server may ask of it.
+    `callbacks` are the SDK client's for what a server may ask of it. A client of the handshake is the default: for one
+    of 2026-07-28, `mode="auto"`, the process imports the SDK's server, which takes longer than most tests. Tests of
+    what differs between the two, or is most used, have both.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"

@@ -9,22 +9,26 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
+from codemode_mcp.cli import app
 from tests.integration.harness import DOWN, SECONDS, cli, counting, events, is_running, other, pids, until
 from tests.integration.http_harness import ERAS, IN_MEMORY, opened_session, serve_http, write_http_config
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from tests.integration.harness import Answer
+    from click.testing import Result
+
+    from tests.integration.harness import Answer, Session
     from tests.integration.http_harness import Served
 
 pytestmark = pytest.mark.anyio
@@ -35,13 +39,22 @@ ENDS_WITHIN = 5.0
 NEVER = "await new Promise(done => setTimeout(done, 3600000))"
 
 
+@pytest.fixture(scope="module")
+def log(folder: Path) -> Path:
+    """Return the log of the upstream of `served`."""
+    return folder / "log"
+
+
+@pytest.fixture(scope="module")
+async def served(folder: Path, log: Path) -> AsyncIterator[Served]:
+    """Yield a server that tests share which neither end nor change it."""
+    async with serve_http(write_http_config(folder, {"counting": counting(log)})) as served:
+        yield served
+
+
 @pytest.mark.parametrize("mode", ERAS)
-async def test_programs_run_suspend_and_resume_in_both_eras(tmp_path: Path, mode: str) -> None:
-    log = tmp_path / "log"
-    async with (
-        serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served,
-        served.client(mode) as session,
-    ):
+async def test_programs_run_suspend_and_resume_in_both_eras(served: Served, mode: str) -> None:
+    async with served.client(mode) as session:
         assert [tool.name for tool in (await session.client.list_tools()).tools] == ["exec", "wait"]
         assert await session.value("return 6 * 7") == 42
         suspended = await session.exec("text('a'); await yield_control(); return 'end'")
@@ -49,19 +62,18 @@ async def test_programs_run_suspend_and_resume_in_both_eras(tmp_path: Path, mode
         assert (await session.finish(suspended)).value == "end"
 
 
-async def test_clients_of_both_eras_are_served_concurrently_and_get_their_own_answers(tmp_path: Path) -> None:
-    async with serve_http(write_http_config(tmp_path)) as served:
-        values: dict[int, object] = {}
+async def test_clients_of_both_eras_are_served_concurrently_and_get_their_own_answers(served: Served) -> None:
+    values: dict[int, object] = {}
 
-        async def one(number: int) -> None:
-            async with served.client(ERAS[number % 2]) as session:
-                suspended = await session.exec(f"await yield_control(); return {number}")
-                values[number] = (await session.finish(suspended)).value
+    async def one(number: int) -> None:
+        async with served.client(ERAS[number % 2]) as session:
+            suspended = await session.exec(f"await yield_control(); return {number}")
+            values[number] = (await session.finish(suspended)).value
 
-        async with anyio.create_task_group() as group:
-            for number in range(12):
-                group.start_soon(one, number)
-        assert values == {number: number for number in range(12)}
+    async with anyio.create_task_group() as group:
+        for number in range(12):
+            group.start_soon(one, number)
+    assert values == {number: number for number in range(12)}
 
 
 async def test_the_path_can_be_chosen_and_nothing_else_is_there(tmp_path: Path) -> None:
@@ -74,12 +86,11 @@ async def test_the_path_can_be_chosen_and_nothing_else_is_there(tmp_path: Path) 
             assert "/deep/mcp" in answer.json()["error"]["message"]
 
 
-async def test_health_and_readiness_are_told_and_readiness_comes_with_the_engine(tmp_path: Path) -> None:
-    async with serve_http(write_http_config(tmp_path)) as served:
-        alive = await served.request("GET", "/healthz")
-        assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
-        await served.ready()
-        assert (await served.request("POST", "/readyz")).status_code == 405
+async def test_health_and_readiness_are_told_and_readiness_comes_with_the_engine(served: Served) -> None:
+    alive = await served.request("GET", "/healthz")
+    assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+    await served.ready()
+    assert (await served.request("POST", "/readyz")).status_code == 405
 
 
 async def test_readiness_waits_for_upstreams_but_not_for_ever(tmp_path: Path) -> None:
@@ -95,6 +106,11 @@ async def test_readiness_waits_for_upstreams_but_not_for_ever(tmp_path: Path) ->
         await served.ready()
 
 
+def refused(*arguments: str) -> Result:
+    """Return a `serve` that does not start, in this process: another one would import the HTTP server first."""
+    return CliRunner().invoke(app, ["serve", *arguments], prog_name="codemode-mcp", catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("host", "message"),
     [
@@ -104,14 +120,14 @@ async def test_readiness_waits_for_upstreams_but_not_for_ever(tmp_path: Path) ->
 )
 def test_an_address_that_is_not_of_this_machine_is_said_to_be_that(tmp_path: Path, host: str, message: str) -> None:
     config = write_http_config(tmp_path, allowUnauthenticated=True)
-    done = cli("serve", "--transport", "http", "--host", host, "--config", str(config))
-    assert done.returncode == 1
+    done = refused("--transport", "http", "--host", host, "--config", str(config))
+    assert done.exit_code == 1
     assert done.stderr.startswith(message)
 
 
 def test_a_name_that_stands_for_nothing_is_not_said_to_be_reached(tmp_path: Path) -> None:
-    done = cli("serve", "--transport", "http", "--host", "nosuch.invalid", "--config", str(write_http_config(tmp_path)))
-    assert done.returncode == 2
+    done = refused("--transport", "http", "--host", "nosuch.invalid", "--config", str(write_http_config(tmp_path)))
+    assert done.exit_code == 2
     assert done.stderr.startswith("--host nosuch.invalid: this name cannot be resolved")
 
 
@@ -128,8 +144,8 @@ def test_a_port_in_use_is_said_in_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_an_address_that_others_reach_is_refused_without_authentication(tmp_path: Path, host: str) -> None:
-    done = cli("serve", "--transport", "http", "--host", host, "--config", str(write_http_config(tmp_path)))
-    assert done.returncode == 2
+    done = refused("--transport", "http", "--host", host, "--config", str(write_http_config(tmp_path)))
+    assert done.exit_code == 2
     assert "there is no authentication" in done.stderr
     assert "--allow-unauthenticated" in done.stderr
 
@@ -153,8 +169,8 @@ async def test_it_listens_there_when_told_so_in_words(tmp_path: Path, in_words: 
     ],
 )
 def test_flags_that_do_not_fit_are_refused(tmp_path: Path, flags: list[str], message: str) -> None:
-    done = cli("serve", *flags, "--config", str(write_http_config(tmp_path)))
-    assert done.returncode == 2
+    done = refused(*flags, "--config", str(write_http_config(tmp_path)))
+    assert done.exit_code == 2
     assert message in done.stderr
 
 
@@ -188,22 +204,25 @@ async def test_a_signal_ends_it_with_its_children_and_exit_code_0(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
-@pytest.mark.parametrize("mode", ERAS)
-async def test_an_open_call_may_end_within_the_grace(tmp_path: Path, mode: str) -> None:
+async def test_open_calls_of_both_eras_may_end_within_the_grace(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=20_000)
     program = (
         "await MCP.counting.count({ name: 'x' }); await new Promise(done => setTimeout(done, 1500)); return 'in time'"
     )
-    async with serve_http(config) as served, served.client(mode) as session, anyio.create_task_group() as group:
-        await session.client.list_tools()
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(serve_http(config))
+        sessions = [await stack.enter_async_context(served.client(mode)) for mode in ERAS]
+        group = await stack.enter_async_context(anyio.create_task_group())
         values = []
 
-        async def call() -> None:
+        async def call(session: Session) -> None:
             values.append(await session.value(program))
 
-        group.start_soon(call)
-        await until(lambda: "x" in " ".join(events(log)))
+        for session in sessions:
+            await session.client.list_tools()
+            group.start_soon(call, session)
+        await until(lambda: len(events(log)) == len(ERAS))
         served.process.terminate()
         await until(lambda: "no new calls" in served.stderr)
         refused = await served.request("GET", "/readyz")
@@ -214,25 +233,28 @@ async def test_an_open_call_may_end_within_the_grace(tmp_path: Path, mode: str) 
         assert (await served.request()).status_code == 200, "what open calls may need is answered"
         with anyio.fail_after(SECONDS):
             assert await served.process.wait() == 0
-    assert values == ["in time"]
+    assert values == ["in time"] * len(ERAS)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
-@pytest.mark.parametrize("mode", ERAS)
-async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_path: Path, mode: str) -> None:
+async def test_calls_that_take_longer_are_told_that_their_run_is_aborted(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = write_http_config(tmp_path, {"counting": counting(log)}, store=IN_MEMORY, shutdownGraceMs=100)
-    async with serve_http(config) as served, served.client(mode) as session, anyio.create_task_group() as group:
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(serve_http(config))
+        sessions = [await stack.enter_async_context(served.client(mode)) for mode in ERAS]
+        group = await stack.enter_async_context(anyio.create_task_group())
         codes = []
 
-        async def call() -> None:
+        async def call(session: Session) -> None:
             codes.append((await session.exec(f"await MCP.counting.count({{ name: 'x' }}); {NEVER}")).code)
 
-        group.start_soon(call)
-        await until(lambda: "x" in " ".join(events(log)))
+        for session in sessions:
+            group.start_soon(call, session)
+        await until(lambda: len(events(log)) == len(ERAS))
         with anyio.fail_after(10):
             assert await served.end() == 0
-    assert codes == ["aborted"]
+    assert codes == ["aborted"] * len(ERAS)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals to catch")
@@ -387,29 +409,25 @@ async def test_nothing_but_messages_is_on_stdout_whatever_is_printed(tmp_path: P
 # clients that go
 
 
-async def test_a_modern_client_that_goes_away_ends_its_program_and_its_calls(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served:
-        await gone_during_a_call(served, log)
-        await until(lambda: any("cancel" in line for line in events(log)))
-        assert (await served.request()).status_code == 200
+async def test_a_modern_client_that_goes_away_ends_its_program_and_its_calls(served: Served, log: Path) -> None:
+    await gone_during_a_call(served, log, "modern")
+    await until(lambda: "cancelled modern" in events(log))
+    assert (await served.request()).status_code == 200
 
 
-async def gone_during_a_call(served: Served, log: Path, **headers: str) -> None:
+async def gone_during_a_call(served: Served, log: Path, name: str, **headers: str) -> None:
     """Call a tool that holds, and drop the connection while it does."""
-    arguments = {"code": "return await MCP.counting.hold({ name: 'held' })"}
+    arguments = {"code": f"return await MCP.counting.hold({{ name: '{name}' }})"}
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: served.call("exec", arguments, **headers))
-        await until(lambda: "call held" in events(log))
+        await until(lambda: f"call {name}" in events(log))
         group.cancel_scope.cancel()
 
 
-async def test_a_legacy_client_may_lose_its_connection_and_come_back_for_its_run(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with serve_http(write_http_config(tmp_path, {"counting": counting(log)})) as served:
-        headers = {"mcp-session-id": await opened_session(served), "mcp-protocol-version": "2025-11-25"}
-        suspended = await served.call("exec", {"code": "await yield_control(); return 'kept'"}, **headers)
-        await gone_during_a_call(served, log, **headers)
-        run_id = suspended["result"]["structuredContent"]["runId"]
-        ended = await served.call("wait", {"runId": run_id}, **headers)
-        assert ended["result"]["structuredContent"]["value"] == "kept"
+async def test_a_legacy_client_may_lose_its_connection_and_come_back_for_its_run(served: Served, log: Path) -> None:
+    headers = {"mcp-session-id": await opened_session(served), "mcp-protocol-version": "2025-11-25"}
+    suspended = await served.call("exec", {"code": "await yield_control(); return 'kept'"}, **headers)
+    await gone_during_a_call(served, log, "legacy", **headers)
+    run_id = suspended["result"]["structuredContent"]["runId"]
+    ended = await served.call("wait", {"runId": run_id}, **headers)
+    assert ended["result"]["structuredContent"]["value"] == "kept"
