@@ -129,8 +129,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def machine(clone: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    return Machine(clone, tmp_path / "home", clone.parent / "first-commands-cache")
+def machine(clone: Path, tmp_path: Path) -> Machine:
+    return Machine(clone, tmp_path / "home", Path(os.environ["XDG_CACHE_HOME"]))
 
 
 def shell_blocks(page: str) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,14 @@ def anyio_backend() -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory for the files of one module."""
     return tmp_path_factory.mktemp("module")
+
+
+@pytest.fixture
+def own_cache(engine_cache: Path, tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a user whose cache folder, `cache` in `tmp_path`, has the compiled engine alone."""
+    cache = tmp_path / "cache"
+    shutil.copytree(engine_cache, cache / "codemode-mcp")
+    return {"XDG_CACHE_HOME": str(cache)}
 
 
 @pytest.fixture(scope="session")

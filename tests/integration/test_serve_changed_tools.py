@@ -29,9 +29,9 @@ CHANGED = "only read-only tools are allowed; its server has changed the tool sin
 class Upstream:
     """A server whose tools are in a file, and a configuration with it alone."""
 
-    def __init__(self, folder: Path, **tools: Any) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], **tools: Any) -> None:
         self.folder = folder
-        self.env = {"XDG_CACHE_HOME": str(folder / "cache")}
+        self.env = env
         entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(folder)]}
         self.config = write_config(folder, {"s": entry}, **tools)
 
@@ -57,8 +57,8 @@ async def call(client: Raw, name: str, arguments: dict[str, Any]) -> dict[str, A
     return await client.request("tools/call", {**MODERN, "name": name, "arguments": arguments})
 
 
-async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(tmp_path: Path) -> None:
-    upstream = Upstream(tmp_path)
+async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(tmp_path: Path, own_cache: dict[str, str]) -> None:
+    upstream = Upstream(tmp_path, own_cache)
     upstream.has(look=True, gone=True)
     async with serve(upstream.config, env=upstream.env) as session:
         assert (await session.exec("await MCP.s.look({}); return 1")).value == 1
@@ -81,8 +81,8 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(
     assert upstream.called == ["look"]
 
 
-async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_through(tmp_path: Path) -> None:
-    upstream = Upstream(tmp_path, codeMode=False)
+async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_through(tmp_path: Path, own_cache: dict[str, str]) -> None:
+    upstream = Upstream(tmp_path, own_cache, codeMode=False)
     upstream.has(look=True)
     async with serve(upstream.config, env=upstream.env) as session:
         with anyio.fail_after(SECONDS):
@@ -98,8 +98,8 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_
     assert upstream.called == ["look"]
 
 
-async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_on(tmp_path: Path) -> None:
-    upstream = Upstream(tmp_path, deny=["destructive"])
+async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_on(tmp_path: Path, own_cache: dict[str, str]) -> None:
+    upstream = Upstream(tmp_path, own_cache, deny=["destructive"])
     upstream.has(look=True, relist=True)
     code = """
         await MCP.s.relist({});
@@ -115,11 +115,11 @@ async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_
     assert upstream.called == ["relist"] + ["look"] * calls
 
 
-async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(tmp_path: Path) -> None:
+async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(tmp_path: Path, own_cache: dict[str, str]) -> None:
     log = tmp_path / "log"
     entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(log)]}
     config = write_config(tmp_path, {"s": entry})
-    async with raw(config, "--read-only", env={"XDG_CACHE_HOME": str(tmp_path / "cache")}) as client:
+    async with raw(config, "--read-only", env=own_cache) as client:
         await client.initialize("2025-06-18")
         code = """
             await MCP.s.look({});

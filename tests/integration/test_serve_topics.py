@@ -41,9 +41,8 @@ def kept(folder: Path) -> int:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_next_start(
-    tmp_path: Path, mode: str
+    tmp_path: Path, own_cache: dict[str, str], mode: str
 ) -> None:
-    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     servers = {
         "google-calendar": shop(tmp_path, "calendar", "list_events", "create_event"),
         "billing": shop(tmp_path, "billing", "get_invoice", "pay_invoice", "delete_ledger"),
@@ -51,7 +50,7 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
     config = write_config(tmp_path, servers, deny=["mcp:billing:delete_*"])
     names = "google calendar (MCP.googleCalendar), billing."
     ear = Ear(mode)
-    async with serve(config, mode=mode, env=env, message_handler=ear) as session, listening(session, mode, ear):
+    async with serve(config, mode=mode, env=own_cache, message_handler=ear) as session, listening(session, mode, ear):
         assert (await first_line(session)).endswith(names)
         await ear.heard()
         known = await first_line(session)
@@ -60,7 +59,7 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
         assert ear.count == 1
 
     again = Ear(mode)
-    async with serve(config, mode=mode, env=env, message_handler=again) as session, listening(session, mode, again):
+    async with serve(config, mode=mode, env=own_cache, message_handler=again) as session, listening(session, mode, again):
         assert await first_line(session) == known
         # The servers start, and list what they listed before.
         assert await session.value(
@@ -75,13 +74,12 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
 
 
 async def test_a_server_that_never_answers_does_not_keep_topics_of_kept_listings_from_the_first_list(
-    tmp_path: Path,
+    tmp_path: Path, own_cache: dict[str, str]
 ) -> None:
-    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     servers: dict[str, Any] = {"billing": shop(tmp_path, "billing", "get_invoice")}
-    async with serve(write_config(tmp_path, servers), env=env) as session:
+    async with serve(write_config(tmp_path, servers), env=own_cache) as session:
         assert await session.value("await MCP.billing.getInvoice({}); return 1") == 1
         await until(lambda: kept(tmp_path) == 1)
     servers["mute"] = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
-    async with serve(write_config(tmp_path, servers), env=env) as session:
+    async with serve(write_config(tmp_path, servers), env=own_cache) as session:
         assert (await first_line(session)).endswith("billing, mute. Topics: invoice.")
