@@ -112,24 +112,16 @@ async def growing_at_most(session: Session, size: int) -> AsyncIterator[None]:
 
 # time
 
+# One case of each way in which a program gets to compute; tests/sandbox has many more of each.
 ENDLESS = {
     "loop": "for (;;) {}",
-    "getter": "({ get a() { for (;;); } }).a",
     "regular expression": "/^(a+)+$/.test('a'.repeat(60) + 'b')",
     "microtasks": "const f = () => queueMicrotask(f); f(); await new Promise(() => {})",
-    "toJSON of the value": "return { toJSON() { for (;;); } }",
     "toJSON of an argument": "await MCP.counting.count({ name: { toJSON() { for (;;); } } })",
     "proxy of the value": "return new Proxy({}, { ownKeys() { for (;;); } })",
-    "comparator": "[2, 1].sort(() => { for (;;); })",
     "timer": "setTimeout(() => { for (;;); }, 1); await new Promise(() => {})",
     "after a call": "await MCP.counting.count({ name: 'x' }); for (;;);",
-    "catch": "for (;;) try { for (;;); } catch {}",
-    "finally": "for (;;) { try { for (;;); } finally { continue } }",
-    "async loop": "for (;;) await Promise.resolve()",
-    "promise constructors": "for (;;) new Promise(() => { for (;;); })",
     "native loop": "Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 1)",
-    "join": "new Array(2 ** 32 - 1).join()",
-    "bigint": "for (;;) (2n ** 1_000_000n).toString()",
     "message of what is thrown": "throw { get message() { for (;;); } }",
 }
 
