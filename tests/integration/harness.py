@@ -346,6 +346,7 @@ class Raw:
         self.sent = 0
         self.received = b""
         self.notifications: list[dict[str, Any]] = []
+        self.envelope = MODERN
         self._rest = b""
         self._last_stderr = ""
 
@@ -389,7 +390,16 @@ class Raw:
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
         answer = await self.request("initialize", params)
         await self.send(method="notifications/initialized")
+        self.envelope = {}
         return answer["result"]
+
+    async def call(self, tool: str, arguments: Any) -> dict[str, Any]:
+        """Return the answer to a call of a tool."""
+        return await self.request("tools/call", {**self.envelope, "name": tool, "arguments": arguments})
+
+    async def send_call(self, request: int, tool: str, arguments: Any) -> None:
+        """Send a call of a tool with this id, and leave its answer to `answer_to`."""
+        await self.send(id=request, method="tools/call", params={**self.envelope, "name": tool, "arguments": arguments})
 
     async def end(self) -> int:
         """Close its input; its exit code. What it still writes is kept."""
@@ -452,6 +462,14 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
                         process.kill()
                     await process.aclose()
                     assert "debug" in flags or "Traceback" not in client.stderr, client.stderr
+
+
+@asynccontextmanager
+async def handshaken(config: Path, *flags: str, env: dict[str, str] | None = None) -> AsyncIterator[Raw]:
+    """`raw` after the handshake. The process does not import the SDK, as it would for requests of 2026-07-28."""
+    async with raw(config, *flags, env=env) as client:
+        await client.initialize("2025-11-25")
+        yield client
 
 
 # the command line

@@ -20,14 +20,13 @@ import pytest
 from harness import (
     DOWN,
     LANGUAGES,
-    MODERN,
     TYPES,
     Answer,
     Session,
     counting,
     events,
+    handshaken,
     quickstart,
-    raw,
     serve,
     until,
     write_config,
@@ -531,10 +530,8 @@ async def a_server_that_is_told_to_end(folder: Path) -> Told:
     log, config = folder / "log", folder / "config.json"
     # Where a store keeps it, the program is suspended.
     config.write_text(json.dumps({"mcpServers": {"counting": counting(log)}, "store": {"kind": "memory"}}), "utf-8")
-    async with raw(config) as client:
-        await client.request("tools/list", MODERN)
-        hold = {"name": "exec", "arguments": {"code": "return await MCP.counting.hold({ name: 'x' })"}}
-        await client.send(id=99, method="tools/call", params={**MODERN, **hold})
+    async with handshaken(config) as client:
+        await client.send_call(99, "exec", {"code": "return await MCP.counting.hold({ name: 'x' })"})
         await until(lambda: "call x" in events(log))
         client.process.terminate()
         result = (await client.answer_to(99))["result"]

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from tests.integration.harness import MODERN, counting, http_server, parse_message, raw, serve, until
+from tests.integration.harness import counting, handshaken, http_server, parse_message, raw, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,11 +166,10 @@ async def test_no_secret_is_in_any_log_span_trajectory_or_message_and_nothing_un
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 async def test_what_happened_until_a_signal_is_in_the_file(tmp_path: Path) -> None:
     config = write(tmp_path, {"good": counting(tmp_path / "log")}, audit={"trajectory": "runs.jsonl"})
-    async with raw(config) as client:
-        params = {**MODERN, "name": "exec", "arguments": {"code": "await yield_control(); return 1"}}
-        suspended = (await client.request("tools/call", params))["result"]["structuredContent"]
-        hold = {"code": "await MCP.good.hold({name: 'a'})"}
-        await client.send(id=7, method="tools/call", params={**MODERN, "name": "exec", "arguments": hold})
+    async with handshaken(config) as client:
+        answer = await client.call("exec", {"code": "await yield_control(); return 1"})
+        suspended = answer["result"]["structuredContent"]
+        await client.send_call(7, "exec", {"code": "await MCP.good.hold({name: 'a'})"})
         await until(lambda: "call a" in (tmp_path / "log").read_text("utf-8") if (tmp_path / "log").exists() else 0)
         client.process.send_signal(signal.SIGTERM)
         assert await client.exit_code() == 0
@@ -234,9 +233,7 @@ async def test_calls_in_pass_through_mode_are_recorded_and_traced(tmp_path: Path
         tools={"codeMode": False},
     )
     async with raw(config) as client:
-        answer = await client.request(
-            "tools/call", {**MODERN, "name": "good__count", "arguments": {"name": "confidential"}}
-        )
+        answer = await client.call("good__count", {"name": "confidential"})
         assert "result" in answer
         assert await client.end() == 0
         assert parse_message(json.dumps({"jsonrpc": "2.0", **answer}).encode())

@@ -11,12 +11,11 @@ import anyio
 import mcp_types as types
 import pytest
 
-from tests.integration.harness import MODERN, SECONDS, SERVERS, raw, serve, until, write_config
+from tests.integration.harness import SECONDS, SERVERS, handshaken, raw, serve, until, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.harness import Raw
 
 pytestmark = [
     pytest.mark.anyio,
@@ -53,11 +52,9 @@ class Upstream:
         await until(lambda: list((self.folder / "cache").rglob("listings/*.json")))
 
 
-async def call(client: Raw, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return await client.request("tools/call", {**MODERN, "name": name, "arguments": arguments})
-
-
-async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(tmp_path: Path, own_cache: dict[str, str]) -> None:
+async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     upstream = Upstream(tmp_path, own_cache)
     upstream.has(look=True, gone=True)
     async with serve(upstream.config, env=upstream.env) as session:
@@ -68,20 +65,22 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_called(
         "const said = []; for (const tool of ['look', 'gone'])"
         " await MCP.s[tool]({}).catch((error) => said.push([error.message, error.data.dispatched])); return said"
     )
-    async with raw(upstream.config, "--read-only", env=upstream.env) as client:
-        result = (await call(client, "exec", {"code": code}))["result"]
+    async with handshaken(upstream.config, "--read-only", env=upstream.env) as client:
+        result = (await client.call("exec", {"code": code}))["result"]
         assert result["structuredContent"]["value"] == [
             [f"MCP.s.look may not be called: {CHANGED}", False],
             ["MCP.s.gone: server 's' no longer has the tool 'gone'", False],
         ]
         telemetry = result["_meta"]["codemode-mcp/telemetry"]
         assert [each["dispatched"] for each in telemetry["calls"]] == [False, False]
-        again = (await call(client, "exec", {"code": "return Object.keys(MCP)"}))["result"]["structuredContent"]
+        again = (await client.call("exec", {"code": "return Object.keys(MCP)"}))["result"]["structuredContent"]
         assert again["value"] == []  # a server without a tool that may be called is not shown
     assert upstream.called == ["look"]
 
 
-async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_through(tmp_path: Path, own_cache: dict[str, str]) -> None:
+async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_through(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     upstream = Upstream(tmp_path, own_cache, codeMode=False)
     upstream.has(look=True)
     async with serve(upstream.config, env=upstream.env) as session:
@@ -90,15 +89,17 @@ async def test_a_tool_that_was_read_only_when_its_server_ran_last_is_not_passed_
         await upstream.kept()
     upstream.has(look=False)
     async with raw(upstream.config, "--read-only", env=upstream.env) as client:
-        result = (await call(client, "s__look", {}))["result"]
+        result = (await client.call("s__look", {}))["result"]
         assert result["isError"]
         assert result["content"][0]["text"] == f"s__look may not be called: {CHANGED}"
-        error = (await call(client, "s__look", {}))["error"]
+        error = (await client.call("s__look", {}))["error"]
         assert (error["code"], error["message"]) == (types.INVALID_PARAMS, 'Unknown tool: "s__look".')
     assert upstream.called == ["look"]
 
 
-async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_on(tmp_path: Path, own_cache: dict[str, str]) -> None:
+async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_on(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     upstream = Upstream(tmp_path, own_cache, deny=["destructive"])
     upstream.has(look=True, relist=True)
     code = """
@@ -115,18 +116,19 @@ async def test_a_tool_that_changes_while_a_program_runs_is_not_called_from_then_
     assert upstream.called == ["relist"] + ["look"] * calls
 
 
-async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(tmp_path: Path, own_cache: dict[str, str]) -> None:
+async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     log = tmp_path / "log"
     entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(log)]}
     config = write_config(tmp_path, {"s": entry})
-    async with raw(config, "--read-only", env=own_cache) as client:
-        await client.initialize("2025-06-18")
+    async with handshaken(config, "--read-only", env=own_cache) as client:
         code = """
             await MCP.s.look({});
             const again = await Promise.allSettled([MCP.s.look({}), MCP.s.look({})]);
             return again.map((each) => each.status === "rejected" ? each.reason.message : each.status);
         """
-        answer = await client.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+        answer = await client.call("exec", {"code": code})
     said = answer["result"]["structuredContent"]["value"]
     assert len(said) == 2
     assert all("only read-only tools are allowed" in each for each in said), said

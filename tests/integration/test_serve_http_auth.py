@@ -47,8 +47,21 @@ METADATA = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
 async def two_tokens(folder: Path) -> AsyncIterator[Served]:
     place = folder / "tokens"
     place.mkdir()
-    async with serve_http(write_http_config(place, **TWO_TOKENS)) as served:
+    tokens = [
+        {"name": "alice", "token": "${ALICE_TOKEN}"},
+        {"name": "bob", "token": {"command": [sys.executable, "-c", f"print({BOB!r})"]}},
+    ]
+    config = write_http_config(place, auth={"tokens": tokens})
+    async with serve_http(config, "--log-level", "debug", env={"ALICE_TOKEN": ALICE}) as served:
         yield served
+        assert ALICE not in served.stderr
+        assert BOB not in served.stderr
+
+
+async def test_tokens_come_from_variables_and_programs_and_are_never_shown(two_tokens: Served) -> None:
+    assert [(await two_tokens.request(token=token)).status_code for token in (ALICE, BOB)] == [200, 200]
+    assert ALICE not in two_tokens.stderr
+    assert BOB not in two_tokens.stderr
 
 
 async def test_a_request_without_credentials_is_told_what_is_needed(two_tokens: Served) -> None:
@@ -142,18 +155,6 @@ async def test_failed_logins_are_slowed_down_and_those_of_others_are_not(tmp_pat
     assert right < max(times)
 
 
-async def test_tokens_come_from_variables_and_programs_and_are_never_shown(tmp_path: Path) -> None:
-    tokens = [
-        {"name": "alice", "token": "${ALICE_TOKEN}"},
-        {"name": "bob", "token": {"command": [sys.executable, "-c", f"print({BOB!r})"]}},
-    ]
-    config = write_http_config(tmp_path, auth={"tokens": tokens})
-    async with serve_http(config, "--log-level", "debug", env={"ALICE_TOKEN": ALICE}) as served:
-        assert [(await served.request(token=token)).status_code for token in (ALICE, BOB)] == [200, 200]
-        assert ALICE not in served.stderr
-        assert BOB not in served.stderr
-
-
 # without authentication
 
 
@@ -207,6 +208,7 @@ async def test_a_session_id_means_nothing_in_the_modern_era(open_to_all: Served)
 def server() -> Iterator[Issuer]:
     with issuer() as made:
         made.add("elliptic", "EC")
+        made.keys["short"] = rsa.generate_private_key(65537, 1024)
         yield made
 
 
@@ -366,15 +368,12 @@ async def test_keys_are_fetched_once_and_for_unknown_ones_not_for_every_token(tm
             assert (await ask(served, server.issue())).status_code == 200, "keys that are there do while it is down"
 
 
-async def test_a_token_signed_by_a_short_key_is_refused(tmp_path: Path) -> None:
-    with issuer() as server:
-        server.keys["short"] = rsa.generate_private_key(65537, 1024)
-        async with serve_http(write_http_config(tmp_path, auth={"issuer": server.url, "audience": RESOURCE})) as served:
-            with pytest.warns(InsecureKeyLengthWarning):
-                token = server.issue("short")
-            assert (await ask(served, token)).status_code == 401
-            assert (await ask(served, server.issue())).status_code == 200
-            assert "an RSA key of 1024 bits in the key set is ignored" in served.stderr
+async def test_a_token_signed_by_a_short_key_is_refused(protected: Served, server: Issuer) -> None:
+    with pytest.warns(InsecureKeyLengthWarning):
+        token = server.issue("short", scope="mcp run")
+    assert (await ask(protected, token)).status_code == 401
+    assert (await ask(protected, server.issue(scope="mcp run"))).status_code == 200
+    assert "an RSA key of 1024 bits in the key set is ignored" in protected.stderr
 
 
 async def test_while_there_are_no_keys_a_client_is_told_to_come_again(tmp_path: Path) -> None:

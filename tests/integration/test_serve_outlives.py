@@ -20,14 +20,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.integration.harness import (
-    MODERN,
     SECONDS,
     Session,
     counting,
     events,
+    handshaken,
     pids,
     quickstart,
-    raw,
     until,
     write_config,
 )
@@ -48,7 +47,7 @@ TOTAL = 50980
 
 
 async def call(client: Raw, tool: str, **arguments: Any) -> dict[str, Any]:
-    answer = await client.request("tools/call", {"name": tool, "arguments": arguments, **MODERN})
+    answer = await client.call(tool, arguments)
     return answer["result"]["structuredContent"]
 
 
@@ -56,14 +55,14 @@ async def test_a_killed_server_that_is_started_again_resumes_a_program_that_wait
     """Nothing is configured: what is written is in the user's own folder."""
     config = write_config(tmp_path, quickstart(), codeMode={"timeoutMs": 1000})
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    async with raw(config, env=env) as first:
+    async with handshaken(config, env=env) as first:
         answer = await call(first, "exec", code=f"text('asking'); {REPORT}")
         assert (answer["status"], answer["reason"]) == ("waiting", "pending_tools")
         assert [item["text"] for item in answer["output"]] == ["asking"]
         run_id = answer["runId"]
         first.process.kill()
         await first.process.wait()
-    async with raw(config, env=env) as second:
+    async with handshaken(config, env=env) as second:
         while answer["status"] == "waiting":
             answer = await call(second, "wait", runId=run_id)
         assert answer["value"] == TOTAL
@@ -73,12 +72,12 @@ async def test_a_killed_server_that_is_started_again_resumes_a_program_that_wait
 
 async def test_a_program_is_not_resumed_beyond_the_limits_of_today(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    async with raw(write_config(tmp_path, {}), env=env) as first:
+    async with handshaken(write_config(tmp_path, {}), env=env) as first:
         code = "const kept = Array.from({ length: 300_000 }, (_, i) => i); await yield_control(); return kept.length"
         answer = await call(first, "exec", code=code)
         assert answer["status"] == "waiting"
         small = await call(first, "exec", code="const kept = [1]; await yield_control(); return kept")
-    async with raw(write_config(tmp_path, {}, codeMode={"memoryLimitBytes": 1024 * 1024}), env=env) as second:
+    async with handshaken(write_config(tmp_path, {}, codeMode={"memoryLimitBytes": 1024 * 1024}), env=env) as second:
         refused = await call(second, "wait", runId=answer["runId"])
         assert refused.get("code") == "snapshot_restore_failed", refused
         assert "memoryLimitBytes" in refused["error"]

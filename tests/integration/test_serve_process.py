@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import MODERN, cli, counting, events, is_running, other, pids, raw, until, write_config
+from harness import cli, counting, events, handshaken, is_running, other, pids, raw, until, write_config
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from click.testing import Result
     from harness import Raw
 
 pytestmark = pytest.mark.anyio
@@ -41,17 +45,24 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 }
 
 
+def refused(path: Path) -> Result:
+    """Return what is said about a configuration, in this process. `run` reads it as `serve` does."""
+    done = CliRunner().invoke(
+        app, ["run", "-e", "1", "--config", str(path)], prog_name="codemode-mcp", catch_exceptions=False
+    )
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    return done
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_wrong_configuration_is_refused_with_its_place(tmp_path: Path, mistake: str) -> None:
     content, words = MISTAKES[mistake]
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(content), "utf-8")
-    done = cli("serve", "--config", str(path))
-    assert done.returncode == 2
-    assert done.stdout == ""
+    done = refused(path)
     assert "invalid_config" in done.stderr
     assert words in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_all_mistakes_of_one_file_are_reported_together(tmp_path: Path) -> None:
@@ -79,10 +90,7 @@ def test_all_mistakes_of_one_file_are_reported_together(tmp_path: Path) -> None:
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "broken.json"
     path.write_text(content, "utf-8")
-    done = cli("serve", "--config", str(path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "broken.json" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "broken.json" in refused(path).stderr
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
@@ -99,12 +107,10 @@ def test_a_transport_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 async def busy(client: Raw, logs: list[Path]) -> None:
     """Start two upstreams, one call in flight in each, and one suspended run."""
-    await client.request("tools/list", MODERN)
     code = 'MCP.one.hold({ name: "parked" }); await yield_control(); return await MCP.two.hold({ name: "never" })'
-    answer = await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})
+    answer = await client.call("exec", {"code": code})
     assert answer["result"]["structuredContent"]["status"] == "waiting"
-    open_call = {**MODERN, "name": "exec", "arguments": {"code": 'return await MCP.two.hold({ name: "open" })'}}
-    await client.send(id=99, method="tools/call", params=open_call)
+    await client.send_call(99, "exec", {"code": 'return await MCP.two.hold({ name: "open" })'})
     await until(lambda: "call parked" in events(logs[0]) and "call open" in events(logs[1]))
 
 
@@ -130,7 +136,7 @@ async def test_the_end_of_input_ends_the_server_and_its_children(tmp_path: Path)
 async def test_a_signal_ends_the_server_and_its_children(tmp_path: Path, name: str) -> None:
     logs = [tmp_path / "one", tmp_path / "two"]
     config = write_config(tmp_path, {"one": counting(logs[0]), "two": counting(logs[1])})
-    async with raw(config) as client:
+    async with handshaken(config) as client:
         await busy(client, logs)
         began = time.monotonic()
         client.process.send_signal(getattr(signal, name))
@@ -143,9 +149,9 @@ async def test_a_signal_ends_the_server_and_its_children(tmp_path: Path, name: s
 async def test_children_that_do_not_listen_are_killed_in_time(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     servers = {"stubborn": other("raw_server.py", "stubborn", f"pid={pid_file}")}
-    async with raw(write_config(tmp_path, servers)) as client:
+    async with handshaken(write_config(tmp_path, servers)) as client:
         code = "return unwrap(await MCP.stubborn.echo({ text: 'up' }))"
-        answer = await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})
+        answer = await client.call("exec", {"code": code})
         assert answer["result"]["structuredContent"]["value"] == "up"
         began = time.monotonic()
         client.process.terminate()
@@ -158,15 +164,11 @@ async def test_children_that_do_not_listen_are_killed_in_time(tmp_path: Path) ->
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 async def test_an_endless_loop_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, codeMode={"timeoutMs": 40_000})
-    async with raw(config) as client:
-        await client.request("tools/list", MODERN)
-        await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": "return 1"}})
-        loop = {**MODERN, "name": "exec", "arguments": {"code": "for (;;);"}}
-        await client.send(id=99, method="tools/call", params=loop)
+    async with handshaken(config) as client:
+        await client.call("exec", {"code": "return 1"})
+        await client.send_call(99, "exec", {"code": "for (;;);"})
         # Answered while the loop runs, so that it has begun.
-        await client.send(
-            id=100, method="tools/call", params={**MODERN, "name": "exec", "arguments": {"code": "return 2"}}
-        )
+        await client.send_call(100, "exec", {"code": "return 2"})
         assert (await client.answer_to(100))["result"]["structuredContent"]["value"] == 2
         began = time.monotonic()
         client.process.terminate()
@@ -186,9 +188,9 @@ async def test_input_that_ends_immediately_ends_the_server(tmp_path: Path) -> No
 async def test_the_log_goes_to_a_file_on_request(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     config = write_config(tmp_path, {"one": counting(tmp_path / "one")})
-    async with raw(config, "--log-file", str(log), "--log-level", "debug") as client:
+    async with handshaken(config, "--log-file", str(log), "--log-level", "debug") as client:
         code = 'return unwrap(await MCP.one.count({ name: "x" }))'
-        await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})
+        await client.call("exec", {"code": code})
         assert await client.end() == 0
         assert client.stderr == ""
     assert "mcp:one:count" in log.read_text("utf-8")
@@ -196,7 +198,7 @@ async def test_the_log_goes_to_a_file_on_request(tmp_path: Path) -> None:
 
 async def test_only_read_only_tools_are_admitted_on_request(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": counting(tmp_path / "one")})
-    async with raw(config, "--read-only") as client:
+    async with handshaken(config, "--read-only") as client:
         code = "return (await MCP.one.$api()).tools.map((t) => t.mcpTool)"
-        answer = await client.request("tools/call", {**MODERN, "name": "exec", "arguments": {"code": code}})
+        answer = await client.call("exec", {"code": code})
         assert answer["result"]["structuredContent"]["value"] == ["peek"]

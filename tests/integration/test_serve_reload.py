@@ -16,14 +16,13 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.integration.announcements import Ear, listening
 from tests.integration.harness import (
     DOWN,
-    MODERN,
     SECONDS,
     Session,
     counting,
     events,
+    handshaken,
     is_running,
     pids,
-    raw,
     serve,
     until,
     write_config,
@@ -198,8 +197,7 @@ async def test_what_cannot_change_while_we_run_is_said(
 
 
 async def count(client: Raw, server: str) -> None:
-    arguments = {"code": COUNT.format(server)}
-    answer = await client.request("tools/call", {**MODERN, "name": "exec", "arguments": arguments})
+    answer = await client.call("exec", {"code": COUNT.format(server)})
     assert answer["result"]["structuredContent"]["value"] == "x"
 
 
@@ -209,7 +207,7 @@ async def test_secrets_of_every_configuration_are_kept_out_of_the_log(tmp_path: 
 
     config = write_config(tmp_path, {"one": entry("first-secret-value")})
     log = tmp_path / "log"
-    async with raw(config, "--log-level", "debug", "--log-file", str(log)) as client:
+    async with handshaken(config, "--log-level", "debug", "--log-file", str(log)) as client:
         await count(client, "one")
         write_config(tmp_path, {"one": entry("second-secret-value")})
         await until(lambda: TAKEN in log.read_text("utf-8"))
@@ -250,7 +248,7 @@ async def test_a_link_that_is_turned_a_file_that_is_replaced_and_a_hangup_are_no
     second = write_config(tmp_path, {"two": two}, name="second.json")
     config = tmp_path / "config.json"
     config.symlink_to(first)
-    async with raw(config) as client:
+    async with handshaken(config) as client:
         await count(client, "one")
 
         def turn() -> None:

@@ -51,7 +51,9 @@ def files(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the user's cache folder is not named by the environment")
-async def test_search_by_meaning_comes_by_itself_and_its_vectors_are_kept(config: Path, tmp_path: Path, env: dict[str, str]) -> None:
+async def test_search_by_meaning_comes_by_itself_and_its_vectors_are_kept(
+    config: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
     async with serve(config, env=env) as session:
         assert await first(session) == BY_MEANING
         assert (await session.value(ALL))[0] == "MCP.tracker.listPeople"
@@ -73,7 +75,9 @@ async def test_a_damaged_cache_is_made_again(config: Path, tmp_path: Path, env: 
     assert (folder / "vectors.bin").read_bytes().startswith(b"codemode-mcp vectors 1\n")
 
 
-async def test_other_weights_are_refused_and_search_falls_back_to_words(config: Path, tmp_path: Path, env: dict[str, str]) -> None:
+async def test_other_weights_are_refused_and_search_falls_back_to_words(
+    config: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
     package = tmp_path / "packages" / WEIGHTS.package
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('its code was run')")

@@ -59,7 +59,10 @@ async def test_topics_that_become_known_are_announced_once_and_are_there_at_the_
         assert ear.count == 1
 
     again = Ear(mode)
-    async with serve(config, mode=mode, env=own_cache, message_handler=again) as session, listening(session, mode, again):
+    async with (
+        serve(config, mode=mode, env=own_cache, message_handler=again) as session,
+        listening(session, mode, again),
+    ):
         assert await first_line(session) == known
         # The servers start, and list what they listed before.
         assert await session.value(
