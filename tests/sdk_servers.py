@@ -76,7 +76,9 @@ class _Forks:
     """The process that forks, from the side of the tests."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen([sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self._lock = Lock()
         atexit.register(self._close)
 
