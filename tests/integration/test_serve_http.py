@@ -229,7 +229,7 @@ async def test_open_calls_of_both_eras_may_end_within_the_grace(tmp_path: Path) 
         assert (refused.status_code, refused.json()) == (503, {"status": "ending"})
         assert (await served.request("GET", "/healthz")).status_code == 200
         late = await served.call("exec", {"code": "return 1"})
-        assert "about to end" in late["error"]["message"]
+        assert "shutting down" in late["error"]["message"]
         assert (await served.request()).status_code == 200, "what open calls may need is answered"
         with anyio.fail_after(SECONDS):
             assert await served.process.wait() == 0

@@ -78,7 +78,7 @@ async def test_a_client_that_tries_a_login_is_told_where_to_put_the_token(two_to
     assert answer.status_code == 404
     message = answer.json()["error"]["message"]
     assert "send the header Authorization: Bearer <token>" in message
-    assert "MCP is at /mcp" in message
+    assert "the MCP endpoint is /mcp" in message
 
 
 @pytest.mark.parametrize("token", ["nobody-has-this-token", ALICE[:-1], ALICE + "x", ALICE.upper(), "\u00e9" * 20])

@@ -93,10 +93,10 @@ def test_bodies_that_take_long_to_read_wait_for_each_other_by_what_they_hold() -
     assert 0.3 < seconds_to_parse(large) < 2
     assert seconds_to_parse(b'{"text":"' + b"x" * 4_000_000 + b'"}') < 0.001
     limiter = RateLimiter(per_second=0.25, burst=0.5)
-    assert [limiter.owe("bob", 0, 15, 0.5) for _ in range(3)] == [0, 2, 4]
-    assert limiter.owe("alice", 0, 15, 0.5) == 0
-    assert limiter.owe("bob", 6, 15, 0.25) == 0
-    assert limiter.owe("bob", 6, 15, 100) == 15
+    assert [limiter.take_on_credit("bob", 0, 15, 0.5) for _ in range(3)] == [0, 2, 4]
+    assert limiter.take_on_credit("alice", 0, 15, 0.5) == 0
+    assert limiter.take_on_credit("bob", 6, 15, 0.25) == 0
+    assert limiter.take_on_credit("bob", 6, 15, 100) == 15
 
 
 def test_keys_without_end_take_no_room_without_end() -> None:
@@ -160,9 +160,9 @@ def test_bodies_of_one_principal_and_of_all_have_a_budget() -> None:
 
 def test_failures_beyond_the_burst_wait_for_each_other_up_to_a_bound() -> None:
     limiter = RateLimiter(1.0, 2)
-    assert [limiter.owe("a", 0.0, 3.0) for _ in range(7)] == [0, 0, 1, 2, 3, 3, 3]
-    assert limiter.owe("b", 0.0, 3.0) == 0
-    assert limiter.owe("a", 2.0, 3.0) == 2
+    assert [limiter.take_on_credit("a", 0.0, 3.0) for _ in range(7)] == [0, 0, 1, 2, 3, 3, 3]
+    assert limiter.take_on_credit("b", 0.0, 3.0) == 0
+    assert limiter.take_on_credit("a", 2.0, 3.0) == 2
 
 
 @pytest.mark.anyio

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from codemode_mcp.server.http import listener
-from codemode_mcp.server.http.auth import Refused, StaticTokens
+from codemode_mcp.server.http.auth import CredentialsRefused, StaticTokens
 from codemode_mcp.server.http.oauth import AccessTokens, Keys
 from codemode_mcp.settings import HttpSettings, IssuerSettings, StaticToken
 
@@ -100,7 +100,7 @@ async def tokens(mint: Mint) -> AsyncIterator[AccessTokens]:
 
 
 async def refusal(tokens: AccessTokens, token: str) -> tuple[int, str | None]:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(CredentialsRefused) as raised:
         await tokens.principal(token)
     return raised.value.status, raised.value.error
 
@@ -333,7 +333,7 @@ async def test_every_token_of_the_configuration_is_compared_in_constant_time(mon
     assert (await tokens.principal("one")).client == "user 0"
     assert compared == [(digest, digests[0]) for digest in digests]
     compared.clear()
-    with pytest.raises(Refused):
+    with pytest.raises(CredentialsRefused):
         await tokens.principal("four")
     assert [known for known, _ in compared] == digests
 
@@ -372,7 +372,7 @@ async def test_a_public_issuer_cannot_name_an_internal_address_for_its_keys(
 ) -> None:
     places = {"login.example": "93.184.216.34", "keys.example": inside}
     async with reading_keys(monkeypatch, mint, places) as (verifier, connected):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(CredentialsRefused) as refused:
             await verifier.principal(mint.sign())
         assert refused.value.status == 503
         assert connected == ["93.184.216.34"]

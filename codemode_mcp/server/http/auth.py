@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StaticToken
 
 
-WHERE = "send the header Authorization: Bearer <token>, set under headers in your client's entry for this server"
-"""Instruction for the person who configures a client."""
+HOW_TO_SEND_A_TOKEN = (
+    "send the header Authorization: Bearer <token>, set under headers in your client's entry for this server"
+)
+"""Instruction for the person who configures a client, as the end of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Principal:
     """The principal of a request.
 
     Attributes:
-        owner: the owner of its runs and stored values; stable and unique.
-        client: with issuer and subject, the identity to which the SDK binds sessions.
+        owner: the owner of the principal's runs and stored values; stable and unique.
+        client, issuer, subject: the identity to which the SDK binds sessions.
         groups: groups that policy may name.
     """
 
@@ -41,12 +43,12 @@ class Principal:
         return self.subject or self.client
 
 
-class Refused(Exception):
+class CredentialsRefused(Exception):
     """Credentials that are missing, invalid or insufficient.
 
     Attributes:
-        status: 400, 401 or 403; 503 if they cannot be verified now.
-        error: the code of RFC 6750; None if there were no credentials.
+        status: the HTTP status: 400, 401 or 403; 503 if the credentials cannot be verified now.
+        error: the code of RFC 6750; None if the request had no credentials.
         message: text for a person.
     """
 
@@ -61,11 +63,11 @@ class Verifier(Protocol):
     """A verifier of bearer tokens."""
 
     async def principal(self, token: str) -> Principal:
-        """Return the principal of a token. Raises `Refused`."""
+        """Return the principal of a token. Raises `CredentialsRefused`."""
 
 
 class StaticTokens:
-    """The verifier of tokens from the configuration. Only their digests are kept."""
+    """The verifier of tokens from the configuration. It keeps only their digests."""
 
     def __init__(self, tokens: Sequence[StaticToken]) -> None:
         self._tokens = tuple(tokens)
@@ -75,43 +77,45 @@ class StaticTokens:
 
     async def principal(self, token: str) -> Principal:
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        # All are compared, so that the time reveals nothing.
+        # The token is compared with every digest, so that the time does not reveal which one is equal.
         known = [each for each in self._tokens if hmac.compare_digest(each.digest, digest)]
         if not known:
-            raise Refused(401, "invalid_token", f"the bearer token is not one of this server; {WHERE}")
+            message = f"this server does not know the bearer token; {HOW_TO_SEND_A_TOKEN}"
+            raise CredentialsRefused(401, "invalid_token", message)
         first = known[0]
         return Principal(owner_string("token", first.name), first.name, groups=frozenset(first.groups))
 
 
 def owner_string(kind: str, *parts: str | None) -> str:
-    """Return an owner made of parts. Different parts give different owners."""
+    """Return an owner that is made of parts. Different parts give different owners."""
     return f"http:{kind}:" + compact_json(parts)
 
 
 def session_owner(session_id: str) -> str:
-    """Return the owner for a legacy session without authentication. It has a hash, because the id is a secret."""
+    """Return the owner for a legacy session without authentication. It contains a hash, because the id is a secret."""
     return owner_string("session", hashlib.sha256(session_id.encode("latin-1", "replace")).hexdigest())
 
 
 def bearer_token(headers: Sequence[tuple[bytes, bytes]], query: bytes) -> str:
-    """Return the token of a request. Raises `Refused`."""
+    """Return the token of a request. Raises `CredentialsRefused`."""
     if any(part.partition(b"=")[0].lower() == b"access_token" for part in query.split(b"&")):
-        raise Refused(400, "invalid_request", "a token in the URL ends up in logs; send it in the Authorization header")
+        message = "a token in the URL ends up in logs; send the token in the Authorization header"
+        raise CredentialsRefused(400, "invalid_request", message)
     given = [value for name, value in headers if name == b"authorization"]
     if not given:
-        raise Refused(401, None, f"this server needs a bearer token; {WHERE}")
+        raise CredentialsRefused(401, None, f"this server needs a bearer token; {HOW_TO_SEND_A_TOKEN}")
     if len(given) > 1:
-        raise Refused(400, "invalid_request", "there is more than one Authorization header")
+        raise CredentialsRefused(400, "invalid_request", "there is more than one Authorization header")
     scheme, _, token = given[0].decode("latin-1").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
-        raise Refused(401, None, f"this server needs a bearer token; {WHERE}")
+        raise CredentialsRefused(401, None, f"this server needs a bearer token; {HOW_TO_SEND_A_TOKEN}")
     return token
 
 
-def challenge(refused: Refused, scopes: Sequence[str], metadata_url: str | None) -> str:
+def challenge(refusal: CredentialsRefused, scopes: Sequence[str], metadata_url: str | None) -> str:
     """Return the `WWW-Authenticate` header (RFC 6750, RFC 9728)."""
-    parts = {} if refused.error is None else {"error": refused.error, "error_description": refused.message}
+    parts = {} if refusal.error is None else {"error": refusal.error, "error_description": refusal.message}
     if scopes:
         parts["scope"] = " ".join(scopes)
     if metadata_url is not None:

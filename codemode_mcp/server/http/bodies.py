@@ -1,4 +1,4 @@
-"""Bodies of requests, read within limits on their size, their time, and the share of each caller."""
+"""Bodies of requests, read within limits on size, on time, and on the share of each caller."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import HttpSettings
 
 FREE_BODY_BYTES: Final = 64 * 1024
-"""Bytes of each body that no budget counts: small requests are always taken."""
+"""Bytes of each body that no budget counts, so that small requests are always accepted."""
 
 MIN_BUDGET: Final = 64 * 1024 * 1024
-"""Least bytes of incomplete bodies that the process takes."""
+"""Smallest budget of the process for incomplete bodies, in bytes."""
 
 SECONDS_PER_VALUE: Final = 7e-7
-"""Seconds of the event loop for one JSON value of a request: to parse it and to make a message of it."""
+"""Seconds for which one JSON value of a request blocks the event loop, while it is parsed and validated."""
 
 
 class BodyReader:
     """A reader of bodies for one listener.
 
     Args:
-        starts: decides whose body is read next.
+        turns: decides from which caller the next part of a body is read.
     """
 
-    def __init__(self, settings: HttpSettings, starts: RoundRobin) -> None:
+    def __init__(self, settings: HttpSettings, turns: RoundRobin) -> None:
         self._limit = settings.max_request_bytes
         self._seconds = settings.request_read_ms / 1000
-        self._starts = starts
+        self._turns = turns
         self._budget = BodyBudget.for_bodies_of(self._limit)
-        # In seconds of the event loop, which all callers share: one of them gets a quarter of it.
+        # The tokens are seconds of the event loop, which all callers share. One caller gets a quarter of the time.
         self._parsing = RateLimiter(0.25, 0.5)
 
     async def read(self, headers: Headers, receive: Receive, caller: str) -> bytes:
-        """Return the whole body. `caller`: the principal or peer whose share it uses.
+        """Return the whole body. `caller`: the principal or peer whose share the body uses.
 
         Raises:
             Refusal: the body is too large or too slow, or the caller sends too much.
@@ -66,25 +66,27 @@ class BodyReader:
                     if len(body) > self._limit:
                         raise too_large
                     if not message.get("more_body", False):
-                        scope.deadline = math.inf
+                        scope.deadline = math.inf  # the wait that follows is not the client's delay
                         await self._wait_to_parse(caller, body)
                         return bytes(body)
                     more = max(0, len(body) - FREE_BODY_BYTES) - counted
                     if not self._budget.admits(caller, more):
                         raise Refusal(
                             503,
-                            "too many large bodies are being sent at the same time; send this request again later",
+                            "too many large request bodies are being sent at the same time; send this request again",
                             {"retry-after": "1", "connection": "close"},
                         )
                     counted += more
-                    await self._starts.wait(caller)  # until then the connection is not read
+                    # Callers take turns. Meanwhile uvicorn stops reading from the connection when its buffer is full.
+                    await self._turns.wait(caller)
         finally:
             self._budget.release(caller, counted)
-        raise Refusal(408, "the body did not come in time", {"connection": "close"})
+        late = f"the body did not arrive within {self._seconds:g} s (http.requestReadMs)"
+        raise Refusal(408, late, {"connection": "close"})
 
     async def _wait_to_parse(self, caller: str, body: bytearray) -> None:
-        """Wait until a caller may have another body parsed, after one that took long. Raises `Refusal`."""
-        wait = self._parsing.owe(caller, time.monotonic(), self._seconds, seconds_to_parse(body))
+        """Wait until the caller's earlier bodies have used up no more than its share. Raises `Refusal`."""
+        wait = self._parsing.take_on_credit(caller, time.monotonic(), self._seconds, seconds_to_parse(body))
         if wait >= self._seconds:
             raise too_many_requests(wait)
         if wait:
@@ -92,17 +94,17 @@ class BodyReader:
 
 
 def seconds_to_parse(body: bytes | bytearray) -> float:
-    """Return the seconds of the event loop that a body of JSON takes at most. Commas in strings count too."""
+    """Return an upper bound of the seconds for which a body of JSON blocks the event loop. Commas in strings count."""
     return (body.count(b",") + body.count(b"[") + body.count(b"{")) * SECONDS_PER_VALUE
 
 
 @dataclass(slots=True)
 class BodyBudget:
-    """Bytes of incomplete bodies: of the process, and of each principal or peer.
+    """Limits on the bytes of incomplete bodies that are in memory.
 
     Attributes:
-        total: bytes of all.
-        share: bytes of one principal or peer.
+        total: limit of the process.
+        share: limit of one principal or peer.
     """
 
     total: int
@@ -112,12 +114,12 @@ class BodyBudget:
 
     @staticmethod
     def for_bodies_of(largest: int) -> BodyBudget:
-        """Return a budget for bodies of up to `largest` bytes, so that one of them fits into a share."""
+        """Return a budget in which a body of `largest` bytes fits into a share."""
         total = max(MIN_BUDGET, 4 * largest)
         return BodyBudget(total, total // 4)
 
     def admits(self, caller: str, size: int) -> bool:
-        """Take `size` more bytes, if there is room for them."""
+        """Take `size` more bytes. Return False, and take none, if there is no room for them."""
         held = self._held.get(caller, 0) + size
         if held > self.share or self._sum + size > self.total:
             return False

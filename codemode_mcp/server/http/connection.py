@@ -22,7 +22,6 @@ MAX_HEADER_BYTES = 32 * 1024
 WRITE_SECONDS = 60.0
 """Seconds after which a client that reads nothing is disconnected."""
 
-
 ADMITTED: Final = "codemode_mcp.admitted"
 """Key of an ASGI scope that is set once the request has passed authentication."""
 
@@ -30,13 +29,14 @@ ADMITTED: Final = "codemode_mcp.admitted"
 class Connections:
     """The open connections of each peer, up to a limit.
 
-    At the limit a new connection replaces the longest idle connection of the peer that has the most. So no peer can
-    keep others out with unused or unauthenticated connections.
+    At the limit, a new connection replaces the longest idle connection of the peer that has the most connections. So no
+    peer can keep others out with unused or unauthenticated connections.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
+        # The connections of a peer are ordered by their last use.
         self._by_peer: dict[str, dict[Connection, None]] = {}
 
     def add(self, connection: Connection) -> bool:
@@ -46,39 +46,41 @@ class Connections:
         self._count += 1
         if self._count <= self._limit:
             return True
-        theirs = max(self._by_peer.values(), key=len)
-        if len(theirs) == len(own):
-            theirs = own
-        spare = next((each for each in theirs if each is not connection and each.is_spare()), None)
-        if spare is None and connection not in theirs and 2 * len(theirs) > self._limit:
-            spare = next(iter(theirs))  # more than half of all are in use by one peer
-        if spare is None:
+        largest = max(self._by_peer.values(), key=len)
+        if len(largest) == len(own):
+            largest = own  # a peer with as many connections as any other replaces its own, not another peer's
+        replaced = next((each for each in largest if each is not connection and each.can_be_closed()), None)
+        if replaced is None and connection not in largest and 2 * len(largest) > self._limit:
+            # One peer uses more than half of all connections, and each is busy. Without this, its slow requests could
+            # keep all other peers out.
+            replaced = next(iter(largest))
+        if replaced is None:
             self.remove(connection)
             return False
-        self.remove(spare)
-        spare.transport.close()
+        self.remove(replaced)
+        replaced.transport.close()
         return True
 
     def used(self, connection: Connection) -> None:
         """Record that a connection has just become idle."""
-        theirs = self._by_peer.get(connection.peer, {})
-        if connection in theirs:
-            del theirs[connection]
-            theirs[connection] = None
+        own = self._by_peer.get(connection.peer, {})
+        if connection in own:
+            del own[connection]
+            own[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        theirs = self._by_peer.get(connection.peer, {})
-        if connection in theirs:
-            del theirs[connection]
+        own = self._by_peer.get(connection.peer, {})
+        if connection in own:
+            del own[connection]
             self._count -= 1
-            if not theirs:
+            if not own:
                 del self._by_peer[connection.peer]
 
 
 class Connection(H11Protocol):
-    """A connection that closes when headers are too slow, the client does not read, or there are too many connections.
+    """A connection that closes if its requests are too slow, if its client does not read, or to make room for another.
 
-    Subclasses set `peers` and `read_seconds`.
+    Subclasses set `peers` and `read_seconds`, because uvicorn makes the instances.
     """
 
     peers: Connections
@@ -93,7 +95,7 @@ class Connection(H11Protocol):
         if self.client is not None:
             self.peer = peer(self.client[0])
         if not self.peers.add(self):
-            self._refuse(503, "too many connections; try again")
+            self._answer_error(503, "too many connections; try again")
         else:
             self._deadline = self.loop.call_later(self.read_seconds, self._too_slow)
 
@@ -112,8 +114,8 @@ class Connection(H11Protocol):
         self._cancel_write_deadline()
         super().connection_lost(exc)
 
-    def is_spare(self) -> bool:
-        """Return True if closing the connection loses no complete request that was admitted."""
+    def can_be_closed(self) -> bool:
+        """Return True if closing the connection loses no complete request of an authenticated client."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or self.conn.their_state is h11.SEND_BODY:
             return True
@@ -128,16 +130,16 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        # uvicorn calls this while it handles an error of the parser. Only the exception says which error it was.
+        # uvicorn calls this in the handler of a parser's exception. Only the exception has the status.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.close()  # a response has begun, so no other one can be sent
             return
         status = getattr(sys.exc_info()[1], "error_status_hint", 400)
-        self._refuse(status, "the headers are too large" if status == 431 else "this is not a valid HTTP request")
+        self._answer_error(status, "the headers are too large" if status == 431 else "this is not a valid HTTP request")
 
     def _watch(self) -> None:
-        """Start the deadline of an incomplete head, or of the rest of a body that was refused; else cancel it."""
+        """Start the deadline of an incomplete head, or of the rest of a refused body. Otherwise cancel the deadline."""
         if self.transport.is_closing():
             return
         idle = self.conn.their_state is h11.IDLE
@@ -146,6 +148,8 @@ class Connection(H11Protocol):
                 self._deadline = self.loop.call_later(self.read_seconds, self._too_slow)
             return
         self._cancel_deadline()
+        # uvicorn stops this timer for any data, and starts it only after a response. A client that sends nothing but
+        # empty lines would otherwise keep the connection for ever.
         if idle and self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -170,9 +174,9 @@ class Connection(H11Protocol):
         if self._is_answered_early():
             self.transport.close()
             return
-        self._refuse(408, "the request did not come in time")
+        self._answer_error(408, f"the request did not arrive within {self.read_seconds:g} s (http.requestReadMs)")
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _answer_error(self, status: int, message: str) -> None:
         if self.transport.is_closing():
             return
         body = error_body(status, message)

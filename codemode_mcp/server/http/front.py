@@ -1,4 +1,8 @@
-"""The ASGI application: checks the Host, credentials, rate and size of a request, then hands it to the MCP SDK."""
+"""The ASGI application. It checks the Host, credentials, rate and size of a request, then passes it to the MCP SDK.
+
+The order of the checks matters. The body of a request is read only after its credentials were verified, and a request
+without valid credentials uses no principal's share.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,13 @@ from mcp.server.auth.provider import AccessToken
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from codemode_mcp.policy.callers import PEER, Caller
-from codemode_mcp.server.http.auth import WHERE, Refused, bearer_token, challenge, session_owner
+from codemode_mcp.server.http.auth import (
+    HOW_TO_SEND_A_TOKEN,
+    CredentialsRefused,
+    bearer_token,
+    challenge,
+    session_owner,
+)
 from codemode_mcp.server.http.bodies import BodyReader
 from codemode_mcp.server.http.connection import ADMITTED, MAX_HEADER_BYTES
 from codemode_mcp.server.http.guards import RateLimiter, RoundRobin, TrustedProxies, peer
@@ -47,13 +57,13 @@ _CALLER = "codemode_mcp.caller"
 """Key of the caller of a request in an ASGI scope."""
 
 MAX_LOGIN_DELAY = 10.0
-"""Longest delay of a failed login in seconds. Beyond it the client is refused with 429."""
+"""Longest delay of a failed login in seconds. If it is reached, the client gets 429."""
 
 UNKNOWN = Caller(None, "http")
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
-    """Return the caller of a request: its principal, else its legacy session, else an unknown one."""
+    """Return the caller of a request: its principal, else its legacy session, else an unknown caller."""
     if context.request is None:
         return UNKNOWN
     caller: Caller = context.request.scope.get(_CALLER, UNKNOWN)
@@ -62,15 +72,15 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
 
 @dataclass
 class Front:
-    """The ASGI application. The listener sets its public attributes while it starts and stops.
+    """The ASGI application. The listener sets the public attributes while the server starts and stops.
 
     Attributes:
-        protected: the metadata of this resource (RFC 9728) and its URL, with OAuth.
-        handler: the SDK's; None until the SDK is ready.
+        protected: the metadata of this resource (RFC 9728) and its URL; None without OAuth.
+        handler: the SDK's handler; None until the SDK is ready, and after the server has drained.
         ready: the engine is ready and upstreams were asked for their tools.
-        draining: the server is about to stop. Nothing new is begun, but open calls still get what they need, such as
-            answers to their questions.
-        open: number of requests that are answered before the server stops.
+        draining: the server is about to stop. It begins no new calls, but accepts requests that open calls need, such
+            as answers to their questions.
+        open_requests: number of open requests that are answered before the server stops.
     """
 
     settings: HttpSettings
@@ -81,24 +91,25 @@ class Front:
     handler: ASGIApp | None = None
     ready: bool = False
     draining: bool = False
-    open: int = 0
+    open_requests: int = 0
     _idle: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         settings = self.settings
         self._limiter = RateLimiter(settings.requests_per_second, settings.request_burst)
         self._failures = RateLimiter(1.0, 60)
-        self._starts = RoundRobin()
-        self._bodies = BodyReader(settings, self._starts)
+        self._turns = RoundRobin()
+        self._bodies = BodyReader(settings, self._turns)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._metadata_paths = {METADATA_PATH, METADATA_PATH + self.path}
         if self.protected is not None:
-            self._metadata_paths.add(urlsplit(self.protected[1]).path)  # the path before a proxy
+            # Clients see the path of the configured URL. A proxy may pass on that path, or ours.
+            self._metadata_paths.add(urlsplit(self.protected[1]).path)
         self._sdk = AuthContextMiddleware(self._handle)
 
     async def drained(self) -> None:
         """Wait until every request is answered."""
-        while self.open:
+        while self.open_requests:
             self._idle = anyio.Event()
             await self._idle.wait()
 
@@ -130,7 +141,7 @@ class Front:
         self._check_host(headers)
         is_metadata = self.protected is not None and path in self._metadata_paths
         if path != self.path and not is_metadata:
-            raise Refusal(404, f"there is nothing here; MCP is at {self.path}{self._token_advice()}")
+            raise Refusal(404, f"there is no such path; the MCP endpoint is {self.path}{self._token_advice()}")
         if method == "OPTIONS" and answer.cors_origin:
             await answer.preflight()
             return
@@ -150,28 +161,29 @@ class Front:
         if method == "POST":
             kind = header(headers, b"content-type") or ""
             if kind.partition(";")[0].strip().lower() != "application/json":
-                raise Refusal(415, "the body has to be application/json")
+                raise Refusal(415, "the Content-Type of the request must be application/json")
             body = await self._bodies.read(headers, receive, share)
-        if self.draining and _begins_something(method, body):
+        if self.draining and _begins_work(method, body):
             raise self._unavailable()
-        self._attribute(scope, principal)
-        await self._starts.wait(share)
-        # A stream of notifications is not waited for: it ends with the connection.
+        self._set_caller(scope, principal)
+        await self._turns.wait(share)
+        # Draining does not wait for a stream of notifications, which ends only with its connection.
         is_waited_for = method != "GET" and header(headers, b"mcp-method") != "subscriptions/listen"
-        self.open += is_waited_for
+        self.open_requests += is_waited_for
         try:
             await self._sdk(scope, _replayed(body, receive), answer)
         finally:
-            self.open -= is_waited_for
-            if not self.open:
+            self.open_requests -= is_waited_for
+            if not self.open_requests:
                 self._idle.set()
 
     def _unavailable(self) -> Refusal:
-        state = "about to end" if self.draining else "starting"
-        return Refusal(503, f"this server is {state}; try again", {"retry-after": "1", "connection": "close"})
+        state = "shutting down" if self.draining else "starting"
+        message = f"this server is {state}; send the request again later"
+        return Refusal(503, message, {"retry-after": "1", "connection": "close"})
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.handler is None:
+        if self.handler is None:  # the server has drained while the request waited
             raise self._unavailable()
         await self.handler(scope, receive, send)
 
@@ -200,24 +212,25 @@ class Front:
             return None
         try:
             return await self.verifier.principal(bearer_token(scope["headers"], scope["query_string"]))
-        except Refused as refused:
-            if refused.status == 503:
-                raise Refusal(503, refused.message, {"retry-after": "10"}) from None
-            # Only wrong tokens are delayed. A delay occupies the client's connection.
-            wait = self._failures.owe(self._peer(scope), time.monotonic(), MAX_LOGIN_DELAY)
+        except CredentialsRefused as error:
+            if error.status == 503:
+                raise Refusal(503, error.message, {"retry-after": "10"}) from None
+            # Only refused tokens are delayed, so a client with a valid token never waits for the guesses of others. The
+            # delay occupies the connection, and the number of connections is limited.
+            wait = self._failures.take_on_credit(self._peer(scope), time.monotonic(), MAX_LOGIN_DELAY)
             await anyio.sleep(wait)
             if wait == MAX_LOGIN_DELAY:
                 raise too_many_requests(wait) from None
             scopes = () if self.settings.oauth is None else self.settings.oauth.scopes
             url = None if self.protected is None else self.protected[1]
-            challenged = {"www-authenticate": challenge(refused, scopes, url)}
-            raise Refusal(refused.status, refused.message, challenged) from None
+            challenged = {"www-authenticate": challenge(error, scopes, url)}
+            raise Refusal(error.status, error.message, challenged) from None
 
     def _token_advice(self) -> str:
-        """Return how to authenticate, for a client that looks for a login which this server does not have."""
+        """Return how to authenticate, for a client that looks for metadata of a login. Empty if there is a login."""
         if self.verifier is None or self.protected is not None:
             return ""
-        return f". This server needs a bearer token and has no login or registration; {WHERE}"
+        return f". This server needs a bearer token and has no login or registration; {HOW_TO_SEND_A_TOKEN}"
 
     def _peer(self, scope: Scope) -> str:
         client = scope.get("client")
@@ -226,8 +239,8 @@ class Front:
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
         return peer(self._proxies.origin(client[0], ",".join(given)))
 
-    def _attribute(self, scope: Scope, principal: Principal | None) -> None:
-        """Name the caller of a request, for the SDK, which binds sessions to it, and for `caller_of`."""
+    def _set_caller(self, scope: Scope, principal: Principal | None) -> None:
+        """Store the caller of a request in its scope, for the SDK and for `caller_of`. The SDK binds sessions to it."""
         if principal is not None:
             scope[_CALLER] = Caller(principal.owner, "http", principal.name, principal.groups)
             claims = None if principal.issuer is None else {"iss": principal.issuer}
@@ -236,7 +249,8 @@ class Front:
             )
             scope["user"] = AuthenticatedUser(token)
             return
-        # The eras are told apart as in the SDK. In the modern one a session id means and proves nothing.
+        # The SDK distinguishes the eras in the same way. In the modern era, any client may send any session id, so the
+        # id must not become an owner.
         version = header(scope["headers"], b"mcp-protocol-version")
         session = header(scope["headers"], b"mcp-session-id")
         legacy = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
@@ -257,22 +271,26 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _begins_something(method: str, body: bytes) -> bool:
-    """Return True if a request asks for a call, a session or a stream."""
+def _begins_work(method: str, body: bytes) -> bool:
+    """Return True if a request begins a call, a session or a stream."""
     if method == "GET":
         return True
     try:
         message = json.loads(body) if body else None
     except (ValueError, RecursionError):
-        return False  # the SDK refuses it
+        return False  # the SDK refuses the body
     return isinstance(message, dict) and message.get("method") in ("tools/call", "initialize", "subscriptions/listen")
 
 
 def _check_framing(headers: Headers) -> None:
-    """Refuse a request that states the length of its body twice: a proxy may use the other one (RFC 9112, 6.1)."""
+    """Refuse a request that states the length of its body twice.
+
+    A proxy may use the other length, and then see other requests in the same bytes (RFC 9112, 6.1).
+    """
     names = [name for name, _ in headers]
     if b"transfer-encoding" in names and b"content-length" in names:
-        raise Refusal(400, "Content-Length and Transfer-Encoding exclude each other", {"connection": "close"})
+        message = "a request must not have both Content-Length and Transfer-Encoding"
+        raise Refusal(400, message, {"connection": "close"})
 
 
 def _allow(method: str, *methods: str) -> None:

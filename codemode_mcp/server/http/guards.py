@@ -25,7 +25,7 @@ def is_address(host: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it stands in a URL."""
+    """Return a host in the form that it has in a URL: IPv6 addresses have brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -38,8 +38,8 @@ class HostRules:
 
     Attributes:
         port: the port of the listener.
-        addresses: every IP address is allowed, for a listener on all of them.
-        hosts: lower-case `host`, which holds for every port, or `host:port`.
+        addresses: every IP address is allowed, because the listener listens on all addresses.
+        hosts: lower-case names. `host` allows every port, `host:port` one port.
         origins: lower-case `scheme://host[:port]`.
     """
 
@@ -62,8 +62,10 @@ class HostRules:
         return host in LOOPBACK_NAMES or (self.addresses and is_address(host))
 
     def admits_origin(self, value: str, host: str) -> bool:
-        """Return True if a page may send requests: it was loaded from the `host` it calls or from our port, or the
-        operator has named its origin. An allowed name with another port is not enough: another program may be there.
+        """Return True if a page with this `Origin` may send requests to a `host`.
+
+        The page must come from the `host` that it calls or from our port, or the operator has named its origin. An
+        allowed name with another port is not enough, because another program may listen on that port.
         """
         value = value.lower()
         if value in self.origins:
@@ -72,7 +74,7 @@ class HostRules:
         return scheme in ("http", "https") and bool(rest) and (rest == host.lower() or self._is_ours(rest))
 
     def shares_with(self, origin: str) -> bool:
-        """Return True if a browser may show responses to the pages of an origin: the operator has named it."""
+        """Return True if pages of an origin may read responses, because the operator has named the origin."""
         return origin.lower() in self.origins
 
 
@@ -82,8 +84,8 @@ def host_rules(
     """Return the rules for a listener on `host`.
 
     Args:
-        hosts, origins: named by the operator.
-        resource: the URL that clients use, if it is configured.
+        hosts, origins: allowed by the operator.
+        resource: the URL that clients use; None if it is not configured.
     """
     known = {name.lower() for name in hosts}
     wildcard = host in ("", "0.0.0.0", "::")
@@ -95,6 +97,7 @@ def host_rules(
 
 
 def _split(value: str) -> tuple[str, int | None]:
+    """Return the host and the port of a `Host` header. The port is None without one, and -1 if it is invalid."""
     host, colon, port = value.rpartition(":")
     if not colon or value.endswith("]"):
         return value, None
@@ -102,7 +105,8 @@ def _split(value: str) -> tuple[str, int | None]:
 
 
 def peer(address: str) -> str:
-    """Return the peer of an address. All addresses of an IPv6 network of 64 bits are one peer."""
+    """Return the peer to which an address belongs. All addresses of an IPv6 network of 64 bits are one peer."""
+    # One household or machine usually has such a network, so it could use a new address for each request.
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -116,10 +120,10 @@ def peer(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TrustedProxies:
-    """The proxies whose `X-Forwarded-For` is believed.
+    """The proxies whose `X-Forwarded-For` header is used.
 
     Attributes:
-        networks: addresses or networks, from the configuration.
+        networks: addresses or networks from the configuration.
     """
 
     networks: tuple[str, ...]
@@ -128,9 +132,9 @@ class TrustedProxies:
         """Return the address of the client: the last hop that is not a trusted proxy.
 
         Args:
-            sender: address of the peer.
-            forwarded: `X-Forwarded-For`. Each proxy appends the address that called it. Everything to the left of the
-                last untrusted address was written by the client itself.
+            sender: address of the other end of the connection.
+            forwarded: the header. Each proxy appends the address from which it got the request. A client can forge
+                everything to the left of the last untrusted address.
         """
         hops = [hop.strip() for hop in forwarded.split(",")] if forwarded else []
         address = sender
@@ -149,7 +153,7 @@ class TrustedProxies:
 
 
 def peer_address(address: str) -> str:
-    """Return an address without its zone, and an IPv4-mapped one as IPv4."""
+    """Return an address without its zone. An IPv4-mapped address is returned as IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return str(mapped or parsed)
@@ -163,7 +167,7 @@ def _without_port(hop: str) -> str:
 
 @dataclass(slots=True)
 class RateLimiter:
-    """A token bucket for each of a bounded number of keys. The key that was used least recently is forgotten first.
+    """Token buckets of a bounded number of keys. The least recently used key is forgotten first.
 
     Attributes:
         per_second: tokens that are added to a bucket.
@@ -175,17 +179,20 @@ class RateLimiter:
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def take(self, key: str, now: float) -> float:
-        """Take a token if there is one and return 0, else return the seconds until there is one."""
+        """Take a token and return 0; if there is none, return the seconds until there is one."""
         level = self._level(key, now)
         wait = 0.0 if level >= 1 else (1 - level) / self.per_second
         self._store(key, level if wait else level - 1, now)
         return wait
 
-    def owe(self, key: str, now: float, most: float, tokens: float = 1.0) -> float:
-        """Take tokens in any case. Return the seconds until they would have been there, at most `most`."""
+    def take_on_credit(self, key: str, now: float, max_wait: float, tokens: float = 1.0) -> float:
+        """Take tokens, even if there are too few. Return the seconds until there would have been enough of them.
+
+        The result, and what the key owes, are limited by `max_wait`.
+        """
         level = self._level(key, now) - tokens
-        self._store(key, max(level, -most * self.per_second), now)
-        return min(most, max(0.0, -level / self.per_second))
+        self._store(key, max(level, -max_wait * self.per_second), now)
+        return min(max_wait, max(0.0, -level / self.per_second))
 
     def _level(self, key: str, now: float) -> float:
         level, at = self._buckets.pop(key, (float(self.burst), now))
@@ -198,9 +205,9 @@ class RateLimiter:
 
 
 class RoundRobin:
-    """An order of requests: one begins in each round of the event loop, and callers alternate.
+    """An order of requests. One request begins in each round of the event loop, and callers take turns.
 
-    Without it a request would wait for all that other callers have sent before it.
+    Without this order, a request would wait for all requests that other callers have sent before.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Verification of access tokens of an OAuth authorization server: signed JWTs with issuer, audience, time and scope.
 
-Keys come from the issuer's key set over HTTPS, with bounds on time and size. They are cached, and fetched again for a
-token with an unknown key, at most once every `RETRY_SECONDS`. `jwt.PyJWKClient` is not used: it blocks the event loop,
-and has no bounds on size and on attempts.
+Keys come from the issuer's key set over HTTPS, with limits on time and size. They are cached. A token with an unknown
+key makes them be fetched again, at most once every `RETRY_SECONDS`. `jwt.PyJWKClient` is not used, because it blocks
+the event loop, and has no limits on the size of a key set and on the number of attempts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import anyio
 import httpx2
 import jwt
 
-from codemode_mcp.server.http.auth import Principal, Refused, owner_string
+from codemode_mcp.server.http.auth import CredentialsRefused, Principal, owner_string
 from upstream_clients.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.http")
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Asymmetric algorithms only: with a symmetric one, this server could also make tokens."""
+"""Algorithms that are accepted. All are asymmetric: with a symmetric key, this server could also make tokens."""
 
 LEEWAY_SECONDS = 30
-"""Largest difference between clocks in seconds."""
+"""Largest accepted difference between the clocks of the issuer and this server, in seconds."""
 
 FRESH_SECONDS = 3600.0
 """Seconds after which the keys are fetched again."""
 
 STALE_SECONDS = 86_400.0
-"""Seconds for which old keys are used while the authorization server does not answer."""
+"""Age at which keys are dropped, in seconds. Until then, they are used if the authorization server does not answer."""
 
 RETRY_SECONDS = 10.0
-"""Seconds between two attempts to fetch keys."""
+"""Shortest time between two attempts to fetch keys, in seconds."""
 
 FETCH_SECONDS = 10.0
-MAX_DOCUMENT = 512 * 1024
+MAX_DOCUMENT_BYTES = 512 * 1024
 MAX_KEYS = 100
 
 MIN_RSA_BITS = 2048
-"""Shortest RSA key that is used (RFC 7518, 3.3)."""
+"""Shortest RSA key that is accepted (RFC 7518, 3.3)."""
 
 MAX_GROUPS = 1000
 """Most groups in a token."""
 
 _MAX_CANDIDATES = 8
-"""Keys that are tried for one token; a token that names no key may be signed with any."""
+"""Most keys that are tried for one token. A token without a key id may be signed with any key."""
 
 _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """Key types by the first letters of an algorithm."""
@@ -71,7 +71,11 @@ class Keys:
         self._fetched = self._tried = float("-inf")
 
     async def candidates(self, key_id: str | None, algorithm: str) -> list[Any]:
-        """Return the keys that may have signed a token. Raises `Refused` if the issuer's keys are not available."""
+        """Return the keys that may have signed a token.
+
+        Raises:
+            CredentialsRefused: the issuer's keys are not available.
+        """
         if self._clock() - self._fetched > FRESH_SECONDS:
             await self._refresh()
         if self._clock() - self._fetched > STALE_SECONDS:
@@ -81,7 +85,7 @@ class Keys:
             await self._refresh()
             found = self._matching(key_id, algorithm)
         if not self._keys:
-            raise Refused(503, None, "the keys of the authorization server are not available now; try again")
+            raise CredentialsRefused(503, None, "the keys of the authorization server are not available now; try again")
         return found
 
     def _matching(self, key_id: str | None, algorithm: str) -> list[Any]:
@@ -97,12 +101,12 @@ class Keys:
         seen = self._tried
         async with self._lock:
             if self._tried != seen or self._clock() - self._tried < RETRY_SECONDS:
-                return  # another request has just tried
+                return  # another request has fetched them while this one waited for the lock, or a moment ago
             self._tried = self._clock()
             try:
                 with anyio.fail_after(FETCH_SECONDS):
                     document = await self._document(self._settings.jwks_url or await self._discover())
-                self._keys = _usable(document)
+                self._keys = _usable_keys(document)
             except (OSError, TimeoutError, ValueError, httpx2.HTTPError, httpx2.InvalidURL) as error:
                 log.warning(
                     "the keys of %s cannot be fetched: %s", self._settings.issuer, error or type(error).__name__
@@ -143,8 +147,8 @@ class Keys:
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > MAX_DOCUMENT:
-                    raise ValueError(f"{url} is larger than {MAX_DOCUMENT // 1024} KiB")
+                if len(body) > MAX_DOCUMENT_BYTES:
+                    raise ValueError(f"{url} is larger than {MAX_DOCUMENT_BYTES // 1024} KiB")
         with suppress(ValueError, RecursionError):
             if isinstance(found := json.loads(body), dict):
                 return found
@@ -162,17 +166,19 @@ class AccessTokens:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise Refused(401, "invalid_token", "the bearer token is not a signed JWT") from None
+            raise CredentialsRefused(401, "invalid_token", "the bearer token is not a signed JWT") from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
-            raise Refused(401, "invalid_token", "the token is not signed with an algorithm that is allowed here")
+            raise CredentialsRefused(
+                401, "invalid_token", "the token is not signed with an algorithm that is allowed here"
+            )
         if key_id is not None and not isinstance(key_id, str):
-            raise Refused(401, "invalid_token", "the key id (kid) of the token is not a string")
+            raise CredentialsRefused(401, "invalid_token", "the key id (kid) of the token is not a string")
         claims = self._claims(token, algorithm, await self._keys.candidates(key_id, algorithm))
         missing = [scope for scope in self._settings.scopes if scope not in _scopes(claims)]
         if missing:
-            raise Refused(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
-        return self._named(claims)
+            raise CredentialsRefused(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
+        return self._principal_of(claims)
 
     def _claims(self, token: str, algorithm: str, keys: list[Any]) -> dict[str, Any]:
         problem = "the token is signed with a key that the authorization server does not have"
@@ -197,14 +203,14 @@ class AccessTokens:
                 problem = "the token is of another issuer"
             except (jwt.PyJWTError, TypeError, ValueError, OverflowError):
                 problem = "the token is not valid"
-        raise Refused(401, "invalid_token", problem)
+        raise CredentialsRefused(401, "invalid_token", problem)
 
-    def _named(self, claims: Mapping[str, Any]) -> Principal:
+    def _principal_of(self, claims: Mapping[str, Any]) -> Principal:
         subject = _text(claims.get("sub"))
         client = _text(claims.get("client_id", claims.get("azp")))
         issuer = self._settings.issuer
         if subject is None and client is None:
-            raise Refused(401, "invalid_token", "the token names neither a subject nor a client")
+            raise CredentialsRefused(401, "invalid_token", "the token names neither a subject nor a client")
         kind, name = ("client", client) if subject is None else ("subject", subject)
         return Principal(owner_string(kind, issuer, name), client or "", issuer, subject, self._groups(claims))
 
@@ -212,13 +218,17 @@ class AccessTokens:
         """Return the groups of the subject, for policy.
 
         Raises:
-            Refused: the groups are incomplete or invalid. Rules for a group would otherwise be skipped.
+            CredentialsRefused: the groups are incomplete or invalid. Rules for a group would otherwise be skipped.
         """
         name = self._settings.groups_claim
-        distributed = claims.get("_claim_names")  # claims that are not in the token (OpenID Connect Core 5.6.2)
+        # Some issuers leave out too long a list of groups, and name the claim here (OpenID Connect Core 5.6.2).
+        distributed = claims.get("_claim_names")
         if isinstance(distributed, dict) and name in distributed:
-            problem = f"the token does not contain the groups of its user ({name}), which are too many; send fewer"
-            raise Refused(401, "invalid_token", problem)
+            problem = (
+                f"the token does not contain the groups of its user ({name}), probably because there are too many; "
+                "configure the authorization server to send fewer groups"
+            )
+            raise CredentialsRefused(401, "invalid_token", problem)
         given = claims.get(name)
         if given is None:
             return frozenset()
@@ -228,11 +238,12 @@ class AccessTokens:
             value.get("value") if isinstance(value, dict) else value for value in values[: MAX_GROUPS + 1]
         ]
         if len(groups) > MAX_GROUPS or not all(isinstance(group, str) for group in groups):
-            raise Refused(401, "invalid_token", f"the groups of the token are not a list of at most {MAX_GROUPS} names")
+            problem = f"the groups of the token ({name}) are not a list of at most {MAX_GROUPS} names"
+            raise CredentialsRefused(401, "invalid_token", problem)
         return frozenset(groups)
 
 
-def _usable(document: Mapping[str, Any]) -> list[tuple[jwt.PyJWK, str | None]]:
+def _usable_keys(document: Mapping[str, Any]) -> list[tuple[jwt.PyJWK, str | None]]:
     """Return the signature keys of a key set. Raises `ValueError` if there are none."""
     entries = document.get("keys")
     found = []
@@ -251,7 +262,7 @@ def _usable(document: Mapping[str, Any]) -> list[tuple[jwt.PyJWK, str | None]]:
 
 
 def is_safe_url(url: str) -> bool:
-    """Return True if keys may be fetched from a URL: with HTTPS, or from this machine."""
+    """Return True if keys may be fetched from a URL: it uses HTTPS, or is on this machine."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))

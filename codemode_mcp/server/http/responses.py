@@ -1,4 +1,4 @@
-"""Responses to requests that the MCP SDK does not answer, and JSON in place of its errors in plain text."""
+"""Responses to requests that the MCP SDK does not answer, and errors of the SDK as JSON instead of plain text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Refusal(Exception):
 
 def too_many_requests(wait: float) -> Refusal:
     """Return the refusal of a caller that has to wait for `wait` seconds."""
-    return Refusal(429, "too many requests; slow down", {"retry-after": str(math.ceil(wait))})
+    seconds = math.ceil(wait)
+    return Refusal(429, f"too many requests; send this one again after {seconds} s", {"retry-after": str(seconds)})
 
 
 class JsonSend:
@@ -75,7 +76,7 @@ class JsonSend:
                 await self.json(status, error_body(status, text), kept)
 
     async def json(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Send a whole response. Do nothing if one has begun."""
+        """Send a whole response. Do nothing if a response has begun."""
         if self._started:
             return
         given = {"content-type": "application/json", "content-length": str(len(body))} | dict(headers or {})
@@ -108,5 +109,5 @@ def error_body(status: int, message: str) -> bytes:
 
 
 def header(headers: Headers, name: bytes) -> str | None:
-    """Return the first header with a name, which is in lower case."""
+    """Return the first header with a lower-case name; None if there is none."""
     return next((value.decode("latin-1") for each, value in headers if each == name), None)

@@ -1,7 +1,10 @@
-"""Sessions of clients of the handshake revisions, shared fairly between principals or peers.
+"""Sessions of clients of the handshake revisions, shared fairly between callers: principals or peers.
 
-At the limit a new session replaces the longest idle session of the principal or peer that has the most. The client of
-a session that has ended gets 404 and opens a new one, as MCP requires.
+At the limit, a new session replaces the longest idle session of the caller that has the most sessions. The client of a
+session that has ended gets 404 and opens a new session, as MCP requires.
+
+The SDK has no option for this, so `FairSessions` overrides private methods of its session manager. This is one reason
+why the version of `mcp` is pinned.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 SHARE: Final = "codemode_mcp.share"
-"""Key of an ASGI scope: the principal or peer whose share of the server the request uses."""
+"""Key of an ASGI scope: the caller whose share of the server the request uses."""
 
 _CALLER: ContextVar[str] = ContextVar("codemode_mcp.server.http.caller", default="")
+"""The caller of the present request. The SDK does not pass the scope to `_admit_session`."""
 
 
 class FairSessions(StreamableHTTPSessionManager):
@@ -46,20 +50,24 @@ class FairSessions(StreamableHTTPSessionManager):
         return made
 
     def _make_room(self, caller: str) -> None:
+        """End one session, unless the caller itself has the most sessions and uses all of them."""
         counts = Counter(self._callers.values())
-        ((most, count),) = counts.most_common(1)
+        ((largest, count),) = counts.most_common(1)
         if counts[caller] == count:
-            most = caller
-        session = min((each for each, its in self._callers.items() if its == most), key=self._unused_since)
-        if most == caller and self._unused_since(session) == math.inf:
-            return  # all are in use
+            largest = caller  # a caller with as many sessions as any other replaces its own, not another caller's
+        session = min((each for each, owner in self._callers.items() if owner == largest), key=self._idle_deadline)
+        # A session in use may end too, if it belongs to another caller that has the most sessions. Otherwise that
+        # caller could keep all others out by open streams.
+        if largest == caller and self._idle_deadline(session) == math.inf:
+            return
+        # The session is removed now, so that the SDK counts one less. Its tasks end later, in the group of the manager.
         transport = self._server_instances.pop(session)
         del self._callers[session]
         group: Any = self._task_group
         group.start_soon(self._discard_session, session, transport)
 
-    def _unused_since(self, session: str) -> float:
-        """Return the deadline of an idle session, which grows with its last use; infinity while it is in use."""
+    def _idle_deadline(self, session: str) -> float:
+        """Return a number that orders sessions by their last use: the deadline of an idle one, infinity if in use."""
         scope = self._server_instances[session].idle_scope
         return math.inf if scope is None else scope.deadline
 
