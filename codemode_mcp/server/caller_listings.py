@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Tools(Protocol):
-    """The part of the composition root that tool lists are made from."""
+    """The part of the composition root from which tool lists are made."""
 
     def settings(self) -> ToolSettings: ...
 
@@ -39,13 +39,13 @@ class Tools(Protocol):
         """Return the caller's MCP tools."""
 
     async def catalog_for(self, caller: Caller, client: None) -> Catalog:
-        """Return the caller's tools, those of plugins included, once plugins are loaded."""
+        """Return the caller's tools, including those of plugins, once plugins are loaded."""
 
     async def plugins_loaded(self) -> bool:
         """Wait, for a bounded time, for plugins to load. Return False if some are still loading."""
 
     def plugin_tools(self) -> Hashable:
-        """Return what plugins have registered; equal while no plugin is loaded, changed or removed."""
+        """Return a value that changes when a plugin is loaded, changed or removed."""
 
     def change(self) -> anyio.Event:
         """Return an event for the next change of the catalog."""
@@ -70,18 +70,19 @@ class CallerListings:
     def __init__(self, tools: Tools, on_change: Callable[[], None]) -> None:
         self._tools = tools
         self._on_change = on_change
-        # The lists without plugins that clients have got, each with one of its callers.
+        # The lists without plugin tools that clients have received, each with one of its callers.
         self._listings: dict[Catalog, tuple[Caller, Listing]] = {}
         self._with_plugins: WeakKeyDictionary[Catalog, Listing] = WeakKeyDictionary()
+        # True while a list without plugin tools is recorded as sent, although plugins are still loading.
         self._incomplete = False
         self._deadline: float | None = None
         self.announcer = Announcer(self._fingerprint, tools.change)
 
     async def listed(self, caller: Caller) -> Listing:
         """Return the list for an answer to `tools/list`."""
-        await self._settled()
+        await self._wait_for_servers()
         loaded = await self._tools.plugins_loaded()
-        listing = await self._whole(caller) if loaded else self._without_plugins(caller)
+        listing = await self._with_plugin_tools(caller) if loaded else self._without_plugins(caller)
         self._incomplete = not loaded
         self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
         self._incomplete = False
@@ -97,10 +98,10 @@ class CallerListings:
         listing = self._without_plugins(caller)
         if name not in listing.entries:
             await self._tools.plugins_loaded()
-            listing = await self._whole(caller)
+            listing = await self._with_plugin_tools(caller)
         if name not in listing.entries:
-            await self._settled()
-            listing = await self._whole(caller)
+            await self._wait_for_servers()
+            listing = await self._with_plugin_tools(caller)
         entry = listing.entries.get(name)
         if entry is None:
             near = nearest(name, listing.entries)
@@ -108,14 +109,14 @@ class CallerListings:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
         return listing, entry
 
-    async def _settled(self) -> None:
-        """Wait for servers whose tools are unknown; all requests together wait no longer than `connectWaitMs`."""
+    async def _wait_for_servers(self) -> None:
+        """Wait for servers whose tools are unknown. All requests together wait for at most `connectWaitMs`."""
         await self._tools.dispatcher()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._tools.settings().code_mode.connect_wait_ms / 1000
         await self._tools.wait_settled(None, max(0.0, self._deadline - time.monotonic()))
 
-    async def _whole(self, caller: Caller) -> Listing:
+    async def _with_plugin_tools(self, caller: Caller) -> Listing:
         """Return the caller's list, with the tools of plugins."""
         catalog = await self._tools.catalog_for(caller, None)
         listing = self._without_plugins(caller)
@@ -130,11 +131,12 @@ class CallerListings:
         catalog = self._tools.catalog_of(caller)
         if catalog not in self._listings:
             before = self._fingerprint()
-            if catalog not in self._listings:
+            if catalog not in self._listings:  # `_fingerprint` updates the lists, and may have added this one
                 self._listings[catalog] = caller, self._listing(catalog)
                 if len(self._listings) > 1:
-                    # There is one more list, and the lists before it have not changed.
-                    self.announcer.describe_again(before, self._fingerprint())
+                    # The fingerprint differs only because there is one more list. No list has changed, so clients must
+                    # not be notified.
+                    self.announcer.redescribe(before, self._fingerprint())
             self._on_change()
         return self._listings[catalog][1]
 
@@ -142,7 +144,7 @@ class CallerListings:
         return Listing(catalog, self._tools.settings().policy)
 
     def _fingerprint(self) -> Hashable:
-        """Return the fingerprint of all lists that clients have got, as they are now; empty before the first."""
+        """Return the fingerprint of the current lists of all callers to whom a list was sent."""
         current: dict[Catalog, tuple[Caller, Listing]] = {}
         for before, (caller, listing) in self._listings.items():
             catalog = self._tools.catalog_of(caller)
@@ -150,7 +152,7 @@ class CallerListings:
                 current[catalog] = caller, listing if catalog is before else self._listing(catalog)
         self._listings = current
         tools = self._tools.settings()
-        # With other rules for callers, each caller may have got another one of these lists.
+        # If rules change, a caller may get the list of another caller, although the lists are the same as before.
         rules = (tools.policy, tools.contexts) if tools.contexts else ()
         plugins = None if self._incomplete else self._tools.plugin_tools()
         self._on_change()

@@ -1,7 +1,7 @@
-"""The client of one open request: progress messages to it, and questions to it in the way of its protocol era.
+"""The client of one open request: progress messages and questions to it, as its protocol era sends them.
 
-Clients of the handshake revisions get a request from us while their own is open. Clients of 2026-07-28 get the
-questions as an `InputRequiredResult` and repeat their request with the answers.
+A client of the handshake revisions gets a request from us while its own request is open. A client of 2026-07-28 gets
+the questions as an `InputRequiredResult`, and repeats its request with the answers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.client")
 
 PROGRESS_SECONDS = 2.0
-"""Seconds between two progress messages that report that an open request is still running."""
+"""Seconds between two progress messages which only say that a request is still running."""
 
 PROGRESS_INTERVAL = 0.25
-"""Seconds between two progress messages of one request, after the first `PROGRESS_BURST`."""
+"""Seconds between two progress messages of one request, after the first `PROGRESS_BURST` messages."""
 
 PROGRESS_BURST = 5
 """Progress messages of one request that are sent without a pause."""
 
 MAX_ROUNDS = 8
-"""Rounds of questions for one request. Clients give up after ten. A later `wait` begins to count again."""
+"""Most rounds of questions for one request. Clients give up after ten rounds. The next `wait` counts from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Continued:
     """State that a client of 2026-07-28 sends back with its answers.
 
     Attributes:
-        run_id: the run that the answers are for; empty for a new request.
+        run_id: the run or call that asked; empty for a new request.
         round: number of times that this request was answered with questions.
         answers: unchecked answers by the keys of the questions.
     """
@@ -57,15 +57,17 @@ class Continued:
 
     @staticmethod
     def of(params: Mapping[str, Any]) -> Continued:
-        """Read the `params` of a call. Their state was verified to come from this server."""
+        """Read the `params` of a call. The SDK has verified that their `requestState` comes from this server."""
         state = params.get("requestState")
         if state is None:
             return Continued()
         run_id, rounds = json.loads(state)
         return Continued(run_id, rounds, params.get("inputResponses") or {})
 
-    def asks_again(self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]) -> dict[str, Any]:
-        """Return the `InputRequiredResult` for questions, given with their keys."""
+    def input_required_result(
+        self, run_id: str, questions: Iterable[tuple[str, Question | ApprovalQuestion]]
+    ) -> dict[str, Any]:
+        """Return the `InputRequiredResult` for questions and their keys."""
         from codemode_mcp.server.client_questions import as_request
 
         return {
@@ -94,7 +96,7 @@ class McpClient:
         self.supported = supported(exchange.session.capabilities)
 
     def progress(self, source: str, message: str) -> None:
-        """Send a progress message, instead of an unsent one of the same source."""
+        """Send a progress message. It replaces an unsent message of the same source."""
         if self._progress is not None:
             self._progress.put(source, (None, None, message))
 
@@ -117,7 +119,7 @@ class McpClient:
         return await self._session.request(question.method, request.get("params", {}), related)
 
     def supports(self, question: Question | ApprovalQuestion) -> bool:
-        """Return True if the client has declared that it answers such questions."""
+        """Return True if the client has declared that it answers questions of this kind."""
         declared = self._session.capabilities or {}
         if question.method == "elicitation/create" and question.params.get("mode") == "url":
             return (declared.get("elicitation") or {}).get("url") is not None
@@ -127,7 +129,7 @@ class McpClient:
 
 
 def supported(declared: Mapping[str, Any] | None) -> frozenset[QuestionMethod]:
-    """Return the questions that a client with these capabilities answers."""
+    """Return the methods of the questions that a client with these capabilities answers."""
     if declared is None:
         return frozenset()
     found: dict[QuestionMethod, bool] = {
@@ -142,7 +144,7 @@ def _fills_forms(declared: Mapping[str, Any]) -> bool:
     elicitation = declared.get("elicitation")
     if elicitation is None:
         return False
-    # An empty capability means forms only (2025-11-25).
+    # An empty capability means forms alone (revision 2025-11-25).
     return elicitation.get("form") is not None or elicitation.get("url") is None
 
 
@@ -156,7 +158,7 @@ def roots_of(session: Session) -> RootsFn | None:
         try:
             return await session.request("roots/list", {})
         except QuestionRefused as refusal:
-            log.warning("the client did not name its roots: %s", refusal)
+            log.warning("the client did not list its roots: %s", refusal)
             return {"roots": []}
 
     return roots
@@ -172,51 +174,52 @@ def _request_of(question: Question | ApprovalQuestion) -> JsonObject | None:
 
 
 Message = tuple[float | None, float | None, str | None]
-"""The progress, total and text of one message. Without a progress, messages are counted."""
+"""The progress, total and text of one message. If the progress is None, the number of messages is sent instead."""
 
 
 class LatestProgress:
     """Progress messages to the client of one request, at a limited rate: the latest message of each source.
 
     An upstream may report progress faster than the client reads, and queued messages delay answers on the same stream.
-    So after the first few, a message replaces the unsent one of its source. `close` drops unsent messages, because the
-    answer follows.
+    So after the first few messages, a message replaces the unsent message of its source. `close` drops unsent messages,
+    because the answer follows.
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._unsent: list[tuple[str, Message]] = []
         self._free_at = -math.inf
-        """Time at which the pauses after all sent messages have passed."""
-        self._news = anyio.Event()
+        """Time at which the intervals of all sent messages have passed. Up to a burst of messages is sent before it."""
+        self._wake = anyio.Event()
         self._closed = False
         self._count = 0
 
     def put(self, source: str, message: Message) -> None:
         """Send a message as soon as the rate allows it."""
         at = next((at for at, (its_source, _) in reversed([*enumerate(self._unsent)]) if its_source == source), None)
+        # The number of messages that could be sent now. While that many are not queued, no message has to be replaced.
         allowed = PROGRESS_BURST - max(0.0, self._free_at - anyio.current_time()) / PROGRESS_INTERVAL
         if at is None or len(self._unsent) < allowed:
             self._unsent.append((source, message))
         else:
             self._unsent[at] = source, message
-        self._news.set()
+        self._wake.set()
 
     def close(self) -> None:
         """Drop unsent messages and end `run`."""
         self._closed = True
-        self._news.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Send messages until `close`."""
         while True:
-            await self._news.wait()
+            await self._wake.wait()
             await anyio.sleep(max(0.0, self._free_at - anyio.current_time() - PROGRESS_BURST * PROGRESS_INTERVAL))
             if self._closed:
                 return
             _, message = self._unsent.pop(0)
             if not self._unsent:
-                self._news = anyio.Event()
+                self._wake = anyio.Event()
             self._free_at = max(self._free_at, anyio.current_time()) + PROGRESS_INTERVAL
             await self._send(*message)
 

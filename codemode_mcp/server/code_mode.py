@@ -1,7 +1,7 @@
 """The MCP surface of code mode: `exec` and `wait`, for both protocol eras and any transport.
 
-Arguments are validated here, because the SDK does not validate them. Every answer is a tool result: a failure has
-`isError`, it is never a protocol error, and the texts of unexpected exceptions go to the log alone.
+Arguments are validated here, because the SDK does not validate them. Every answer is a tool result. A failure is a
+result with `isError`, never a protocol error. The text of an unexpected exception goes only to the log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("codemode_mcp.server")
 
 
 class Runs(Protocol):
-    """The part of the composition root that the surface needs, with the run manager behind it."""
+    """The part of the composition root that the surface needs."""
 
     @property
     def auditor(self) -> Auditor: ...
@@ -52,7 +52,7 @@ class Runs(Protocol):
     async def execute(
         self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
     ) -> Outcome:
-        """Run a program. `request`: the id of its request in events."""
+        """Run a program. `request`: the id of the client's request in events."""
 
     async def observe(
         self,
@@ -73,25 +73,25 @@ class Runs(Protocol):
         """Return notes about calls that failed after their run had ended."""
 
     async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
-        """Return how many tools the caller's catalog has, and how many from each kind of source."""
+        """Return the number of tools in the caller's catalog, and their numbers by kind of source."""
 
     async def state_keys(self) -> Sequence[bytes]:
-        """Return the keys that seal request state; see `sdk_server.guard_state`."""
+        """Return the keys with which request state is sealed; see `sdk_server.guard_state`."""
 
     def servers(self, caller: Caller | None) -> Mapping[str, str]:
-        """Return the configured names, by identifier, of the servers that the caller may see. None: every caller."""
+        """Return the names of the servers that a caller may see, by identifier; for None, that all callers may see."""
 
     def topics(self, caller: Caller) -> Sequence[str]:
-        """Return the topics of the caller's servers, the most telling first."""
+        """Return the topics of the caller's servers, the most distinctive first."""
 
     def all_topics(self) -> Hashable:
-        """Return the topics of all callers, to be compared and never shown."""
+        """Return a value that differs if the topics of any caller differ. It is compared and never shown."""
 
     async def ready_to_list(self) -> None:
         """Wait, for a bounded time, until the content of the tool list is known."""
 
     def configured(self) -> Sequence[str]:
-        """Return the servers of all callers, to be compared and never shown."""
+        """Return the servers of all callers. They are compared and never shown."""
 
     def has_nothing(self) -> bool:
         """Return True if neither a server nor a plugin is configured."""
@@ -100,22 +100,22 @@ class Runs(Protocol):
         """Return True if policy allows the caller no tools."""
 
     def namespaces(self) -> Hashable:
-        """Return the namespaces of all callers, to be compared and never shown."""
+        """Return a value that differs if the namespaces of any caller differ. It is compared and never shown."""
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
-        """Return global name, description and prompt of each known namespace that the caller sees."""
+        """Return the global name, description and prompt of each loaded namespace that the caller sees."""
 
     def settings(self) -> ToolSettings:
         """Return the current settings. They change with the configuration file."""
 
     def change(self) -> anyio.Event:
-        """Return an event for the next change of any of these."""
+        """Return an event for the next change of the settings, servers, topics or namespaces."""
 
     def offer_roots(self, roots: RootsFn | None) -> None:
         """Take the folders of the only client, for servers that ask for them outside a call."""
 
     def touch(self) -> None:
-        """Begin the work that waits for the first client."""
+        """Begin the work that is delayed until the first request of a client."""
 
     def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
         """Count a request of a client."""
@@ -125,8 +125,8 @@ class Surface:
     """Answers to `tools/list` and `tools/call`, for any transport.
 
     Args:
-        user: the caller of all requests; None if they come from several.
-        lasting: there is one client on one connection, for as long as the server runs.
+        user: the caller of all requests; None if there are several callers.
+        lasting: one client is connected for as long as the server runs.
 
     Attributes:
         on_change: called when `instructions` may have changed.
@@ -143,7 +143,7 @@ class Surface:
         self.state_keys = runs.state_keys
         self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
         self.on_change: Callable[[], None] | None = None
-        self.announcer = Announcer(self._shown, runs.change)
+        self.announcer = Announcer(self._describe_list, runs.change)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
         """Return the tools as JSON."""
@@ -165,7 +165,7 @@ class Surface:
             caller,
         )
         if tuple(tool["name"] for tool in tools) != VISIBLE_TOOLS:
-            raise RuntimeError("the tool list is not exec and wait")  # fails closed
+            raise RuntimeError("the tool list is not exec and wait")  # fails closed: no other tool is ever shown
         debugging.log_listing(tools)
         return tools
 
@@ -186,7 +186,7 @@ class Surface:
         fields: dict[str, Any] = {"status": "cancelled"}
         self._report_request(request, exchange, continued)
         try:
-            return await self._carry_out(exchange, continued, request, fields)
+            return await self._call_result(exchange, continued, request, fields)
         finally:
             self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **fields)
 
@@ -207,14 +207,14 @@ class Surface:
             inputs=source if isinstance(source, str) and name == "exec" else None,
         )
 
-    async def _carry_out(
+    async def _call_result(
         self, exchange: Exchange, continued: Continued, request: str, fields: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the result of a call. `fields`: takes the fields of the event about it."""
+        """Return the result of a call. `fields`: the fields of the event about the answer, which this completes."""
         profile = self._profile(exchange)
         name, arguments = _called(exchange)
         if profile.adds_arguments:
-            arguments = _without_added(name, arguments, profile)
+            arguments = _drop_added_arguments(name, arguments, profile)
         notes = () if continued.run_id else ignored_arguments(name, arguments)
         async with open_client(exchange, rounds=continued.round, lasting=self._lasting) as client:
             try:
@@ -222,10 +222,10 @@ class Surface:
                 fields["run"] = outcome.run_id
                 if outcome.questions:
                     fields["status"] = "asks"
-                    return continued.asks_again(outcome.run_id, outcome.questions)
+                    return continued.input_required_result(outcome.run_id, outcome.questions)
                 if notes:
                     outcome = replace(outcome, notes=(*outcome.notes, *notes))
-                if not outcome.usage.sources:  # the program could not be restored
+                if not outcome.usage.sources:  # the program could not be restored, so its catalog is unknown
                     outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
                 rendered = await render(
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
@@ -270,7 +270,8 @@ class Surface:
         caller = exchange.caller
         if self._runs.admits_nothing(caller):
             raise ProgramError(
-                "invalid_input", "the policy of this server allows you no tools, so there is nothing to run"
+                "invalid_input",
+                "the policy of this server allows you no tools, so no program can run; its operator can change that",
             )
         owner = caller.owner
         if continued.run_id:
@@ -289,11 +290,11 @@ class Surface:
                 )
         raise ProgramError(
             "invalid_input",
-            f"there is no tool {name[:100]!r} here; the tools are exec and wait. Call other tools in a program of exec",
+            f"there is no tool {name[:100]!r}; this server has exec and wait. Call other tools in a program of exec",
         )
 
-    def _shown(self) -> tuple[object, ...]:
-        """Return everything that the two tools and the instructions depend on, for all callers."""
+    def _describe_list(self) -> tuple[object, ...]:
+        """Return everything on which the two tools and the instructions depend, for all callers."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
         if self.on_change is not None:
             self.on_change()
@@ -312,8 +313,8 @@ def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
     return exchange.params["name"], exchange.params.get("arguments") or {}
 
 
-def _without_added(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    """Return the arguments of a call without those that the client adds to every call."""
+def _drop_added_arguments(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    """Return the arguments of a call without those that only the client adds, to every call."""
     own = ARGUMENTS.get(tool, ())
     return {name: value for name, value in given.items() if name in own or name not in profile.adds_arguments}
 
@@ -333,6 +334,7 @@ def _tool_result(rendered: Rendered, version: str, profile: Profile) -> dict[str
 
 
 def _content_block(block: dict[str, Any], *, has_audio: bool) -> dict[str, Any]:
+    """Return a content block as MCP has it. Audio becomes a resource for revisions without audio."""
     if block["type"] == "resource":
         resource = block["resource"]
     elif block["type"] != "audio" or has_audio:

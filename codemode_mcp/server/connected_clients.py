@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_CLIENTS: Final = 200
-"""Clients that are remembered. The least recently active one is forgotten first."""
+"""Most clients that are remembered. The least recently active client is forgotten first."""
 
 MAX_TEXT: Final = 200
-"""Characters of a name or a version that are kept."""
+"""Longest name or version that is kept, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,15 @@ class ConnectedClient:
     """A client as its `clientInfo` describes it."""
 
     name: str
-    """Empty if the client has not sent one."""
+    """The name; empty if the client has not sent one."""
     version: str
     protocol: str
-    """Revision of MCP that the client uses."""
+    """Revision of MCP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A client and its requests."""
+class ClientActivity:
+    """A client with the number and the time of its requests."""
 
     client: ConnectedClient
     requests: int
@@ -40,7 +40,7 @@ class ConnectedClients:
     """The clients of one process. Sessions with equal descriptions count as one client.
 
     Args:
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -51,11 +51,14 @@ class ConnectedClients:
         """Count one request of a client."""
         client = ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
         requests, _ = self._seen.pop(client, (0, 0.0))
-        self._seen[client] = (requests + 1, self._clock())  # the latest is the last
+        self._seen[client] = (requests + 1, self._clock())  # the order is that of the latest requests
         if len(self._seen) > MAX_CLIENTS:
             del self._seen[next(iter(self._seen))]
 
-    def listed(self) -> list[Seen]:
+    def listed(self) -> list[ClientActivity]:
         """Return all clients, the most recently active first."""
         now = self._clock()
-        return [Seen(client, requests, now - latest) for client, (requests, latest) in reversed(self._seen.items())]
+        return [
+            ClientActivity(client, requests, now - latest)
+            for client, (requests, latest) in reversed(self._seen.items())
+        ]

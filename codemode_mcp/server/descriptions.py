@@ -1,9 +1,9 @@
 """The texts that a model reads before its first program: tool descriptions and instructions, within byte budgets.
 
 Clients cut descriptions, search them by words, or show only the first line. So the first line of the description of
-`exec` has the names of the servers as plain words, and after them topics. Names, descriptions and input schemas of both
-tools together stay within `TOOLS_BYTES` in every configuration, and within `TOOLS_BYTES_NAMESPACES` with namespaces of
-plugins. Each description and the instructions have their own limits. Equal arguments give equal bytes.
+`exec` has the names of the servers as plain words, and then topics. The names, descriptions and input schemas of both
+tools together take at most `TOOLS_BYTES` in every configuration; with namespaces of plugins, `TOOLS_BYTES_NAMESPACES`.
+Each description and the instructions have limits of their own. Equal arguments give equal bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TOOLS_BYTES = 2200
 TOOLS_BYTES_NAMESPACES = 2700
-"""The limit with namespaces of plugins, including their descriptions and prompts."""
+"""Limit of both tools with namespaces of plugins, including the descriptions and prompts of these."""
 DESCRIPTION_BYTES = 2000
 """Limit of one description. Clients cut at 2,000 characters or more, and a character takes at least one byte."""
 INSTRUCTIONS_BYTES = 1000
@@ -59,8 +59,8 @@ to import the servers of other MCP clients, or add an entry to "mcpServers" in t
 "codemode-mcp doctor" prints. If that file existed when this process started, the tools appear without a restart."""
 """The server's `instructions` if neither a server nor a plugin is configured."""
 
-_MORE = ", see API.list()"
-"""The call that lists what a description only counts."""
+_HOW_TO_LIST = ", see API.list()"
+"""Words after "3 more": how a program lists everything."""
 
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -114,43 +114,43 @@ def exec_description(
     """Return the description of `exec`.
 
     Args:
-        servers: configured names by identifier, listed while they fit.
+        servers: configured names by identifier. As many as fit are listed.
         namespaces: see `namespace_lines`.
-        topics: single words, the most telling first; as many as fit are shown, in alphabetical order.
+        topics: single words, the most distinctive first. As many as fit are shown, in alphabetical order.
     """
-    spoken = _languages(languages)
+    language_names = _languages(languages)
     schemas = json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA)
     others = sum(map(size, ("exec", "wait", WAIT_DESCRIPTION, *schemas)))
-    fixed = size(_EXEC.format(languages=spoken, servers="", topics=""))
+    fixed = size(_EXEC.format(languages=language_names, servers="", topics=""))
     room = min(DESCRIPTION_BYTES, TOOLS_BYTES - others) - fixed
-    listed = _listed(servers, room)
+    listed = _server_words(servers, room)
     room -= size(listed)
     added = ""
     if namespaces:
         left = min(DESCRIPTION_BYTES, TOOLS_BYTES_NAMESPACES - others) - fixed - size(listed)
-        kept = size(_topics(topics, min(room, _MIN_TOPICS)))
-        added = namespace_lines(namespaces, left - kept)
+        reserved = size(_topics(topics, min(room, _MIN_TOPICS)))
+        added = namespace_lines(namespaces, left - reserved)
         room = min(room, left - size(added))
-    return _EXEC.format(languages=spoken, servers=listed, topics=_topics(topics, room)) + added
+    return _EXEC.format(languages=language_names, servers=listed, topics=_topics(topics, room)) + added
 
 
 def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> str:
     """Return the lines about namespaces of plugins in the description of `exec`, in at most `room` bytes.
 
-    Short lines are whole, long ones are cut, and those without room are counted.
+    Short lines are shown whole, and long lines are cut. If lines are left out, the text has their number.
 
     Args:
-        namespaces: global name, description and prompt of each; both texts may be empty.
+        namespaces: the global name, description and prompt of each namespace. Both texts may be empty.
     """
-    # Names with texts come first: API.list() shows the names too.
-    described = [(name, _sentence(about, prompt)) for name, about, prompt in namespaces]
+    # Names with texts come first, because a program can list the names with API.list().
+    described = [(name, _one_line(about, prompt)) for name, about, prompt in namespaces]
     described.sort(key=lambda each: not each[1])
     lines = [f"\n- {name}{': ' if text else ''}{text}" for name, text in described]
     text = "\nGlobal objects of plugins, beside MCP:"
-    more = f"\n- {len(lines)} more{_MORE}"
+    more = f"\n- {len(lines)} more{_HOW_TO_LIST}"
     left = room - size(text)
     if sum(map(size, lines)) > left:
-        # Long lines share the bytes that short ones leave.
+        # Long lines share the bytes that short lines leave.
         left -= size(more)
         for done, number in enumerate(sorted(range(len(lines)), key=lambda number: size(lines[number]))):
             least = max(_MIN_LINE, size(f"\n- {described[number][0]}: …"))  # a name is never cut
@@ -159,12 +159,12 @@ def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> st
     for number, line in enumerate(lines):
         after = sum(map(size, lines[number + 1 :]))
         if size(line) + min(after, size(more)) > room - size(text):
-            return text + f"\n- {len(lines) - number} more{_MORE}"
+            return text + f"\n- {len(lines) - number} more{_HOW_TO_LIST}"
         text += line
     return text
 
 
-def _sentence(about: str, prompt: str) -> str:
+def _one_line(about: str, prompt: str) -> str:
     """Return a description and a prompt as one line."""
     about, prompt = (" ".join("".join(c if c.isprintable() else " " for c in text).split()) for text in (about, prompt))
     if about and prompt and about[-1] not in ".!?:;":
@@ -173,7 +173,7 @@ def _sentence(about: str, prompt: str) -> str:
 
 
 def _topics(topics: Sequence[str], room: int) -> str:
-    """Return ` Topics: a, b, c.` with the first topics, as many as fit, or nothing."""
+    """Return ` Topics: a, b, c.` with as many of the first topics as fit; empty if none fits."""
     shown: list[str] = []
     used = size(" Topics: .")
     for topic in topics:
@@ -190,11 +190,11 @@ def instructions(servers: Mapping[str, str], languages: Sequence[Language]) -> s
     Args:
         servers: configured names, by identifier, of the servers that every client may see.
     """
-    spoken = _languages(languages)
+    language_names = _languages(languages)
     if not servers:
-        return _INSTRUCTIONS.format(languages=spoken, servers="The description of exec names the servers.")
-    room = INSTRUCTIONS_BYTES - size(_INSTRUCTIONS.format(languages=spoken, servers="")) - size("Servers: .")
-    return _INSTRUCTIONS.format(languages=spoken, servers=f"Servers: {_listed(servers, room)}.")
+        return _INSTRUCTIONS.format(languages=language_names, servers="The description of exec names the servers.")
+    room = INSTRUCTIONS_BYTES - size(_INSTRUCTIONS.format(languages=language_names, servers="")) - size("Servers: .")
+    return _INSTRUCTIONS.format(languages=language_names, servers=f"Servers: {_server_words(servers, room)}.")
 
 
 def passthrough_instructions(servers: Sequence[str]) -> str:
@@ -206,7 +206,7 @@ def passthrough_instructions(servers: Sequence[str]) -> str:
     if not servers:
         return _PASSTHROUGH.format(servers="")
     room = INSTRUCTIONS_BYTES - size(_PASSTHROUGH.format(servers=" Servers: ."))
-    return _PASSTHROUGH.format(servers=f" Servers: {_fitting(servers, room, more='')}.")
+    return _PASSTHROUGH.format(servers=f" Servers: {_names_that_fit(servers, room, more='')}.")
 
 
 def _languages(languages: Sequence[Language]) -> str:
@@ -214,11 +214,11 @@ def _languages(languages: Sequence[Language]) -> str:
     return " or ".join(names[language] for language in languages)
 
 
-def _listed(servers: Mapping[str, str], room: int) -> str:
+def _server_words(servers: Mapping[str, str], room: int) -> str:
     """Return the names of servers as plain words, with their identifiers in programs.
 
-    A name that differs from its identifier is followed by it: `google calendar (MCP.googleCalendar)`. If these do not
-    fit, one example stands for all names that follow the rule.
+    If a name differs from its identifier, the identifier follows: `google calendar (MCP.googleCalendar)`. If the names
+    and identifiers do not fit, one example shows the rule for all names that follow it.
     """
     if not servers:
         return "none"
@@ -232,7 +232,7 @@ def _listed(servers: Mapping[str, str], room: int) -> str:
     if size(rule) > room // 4:
         rule = ""
     names = [_with_identifier(identifier, plain, camel[identifier]) for identifier, plain in words.items()]
-    return _fitting(names, room - size(rule), _MORE) + rule
+    return _names_that_fit(names, room - size(rule), _HOW_TO_LIST) + rule
 
 
 def _with_identifier(identifier: str, plain: str, guessed: str) -> str:
@@ -247,8 +247,8 @@ def _camel(plain: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 
 
-def _fitting(names: Sequence[str], room: int, more: str) -> str:
-    """Return `a, b, c`, or as many names as fit and the number of the others."""
+def _names_that_fit(names: Sequence[str], room: int, more: str) -> str:
+    """Return `a, b, c`, or as many names as fit with the number of the other names."""
     whole = ", ".join(names)
     if size(whole) <= room:
         return whole
@@ -286,9 +286,9 @@ def prompt_bytes(tools: Iterable[Mapping[str, Any]]) -> int:
 
 
 _MIN_LINE = 60
-"""Least bytes of a line about a namespace."""
+"""Shortest form of a line about a namespace, in bytes. A line is not cut further."""
 _MIN_TOPICS = 150
-"""Bytes that are reserved for topics beside namespaces of plugins."""
+"""Bytes reserved for topics if there are namespaces of plugins."""
 
 
 def _cut_bytes(text: str, limit: int) -> str:

@@ -38,7 +38,7 @@ class Session(Protocol):
         """The client's capabilities as JSON; None while they are unknown."""
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
-        """Send a request to the client and return the result it answers with.
+        """Send a request to the client and return the result.
 
         Args:
             params: valid for the method.
@@ -57,7 +57,7 @@ class Exchange(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """The principal that sent it."""
+        """The principal that sent the request."""
 
     @property
     def request_id(self) -> RequestId: ...

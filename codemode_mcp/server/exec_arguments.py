@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExecArguments:
-    """The arguments of an `exec`. `language` is None if it is to be detected."""
+    """The arguments of an `exec`. If `language` is None, it is detected."""
 
     source: str
     language: Language | None
@@ -74,22 +74,22 @@ def wait_arguments(arguments: Mapping[str, Any]) -> WaitArguments:
     run_id = _text(arguments, "wait", "runId") or _text(arguments, "wait", "run_id")
     if not run_id:
         _refuse_unknown(arguments, "wait")
-        raise _invalid('wait: runId is missing; pass that of the result with status "waiting"')
+        raise _invalid('wait: runId is missing; pass the runId of the result with status "waiting"')
     cancel, from_start = (_flag(arguments, "wait", name) for name in ("cancel", "fromStart"))
     return WaitArguments(run_id, cancel, from_start)
 
 
 def ignored_arguments(tool: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note about unknown arguments; some clients add their own.
+    """Return a note about unknown arguments. They are ignored, because some clients add arguments to every call.
 
-    Nothing is ignored if the required argument is missing: an unknown argument may be a misspelling of it.
+    Without the required argument, nothing is ignored: an unknown argument may be a misspelling of its name.
     """
     names = ARGUMENTS.get(tool, ())
     unknown = [name for name, value in arguments.items() if name not in names and value is not None]
     if not unknown or not any(arguments.get(name) for name in names[:2]):
         return ()
     named = ", ".join(repr(name[:60]) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-    return (f"Ignored: {named}; {tool} takes {', '.join(_shown_arguments(tool))}",)
+    return (f"Ignored unknown arguments: {named}; {tool} takes {', '.join(_shown_arguments(tool))}",)
 
 
 def _refuse_unknown(arguments: Mapping[str, Any], tool: str) -> None:

@@ -29,39 +29,40 @@ MAX_CALLS: Final = 4096
 """Most calls in flight, including those that wait for a client's answer to a question."""
 
 MAX_OWN_CALLS: Final = 1024
-"""Most calls in flight of one of several callers."""
+"""Most calls in flight of one caller, if there are several callers."""
 
-_ASKED: Final = {
+_WORDS: Final = {
     "elicitation/create": ("the user a question", "elicitation"),
     "sampling/createMessage": ("the client's model for an answer", "sampling"),
     "roots/list": ("for the client's folders", "roots"),
 }
-"""A question as words that follow "asked", and the client's capability for it."""
+"""The words that follow "asked" in a message, and the client's capability, by kind of question."""
 
 
 class _CannotBeAsked(Exception):
-    """The client does not take such questions, or no more of them."""
+    """The client does not answer questions of this kind, or has answered the most rounds of questions."""
 
 
-class _TooLate(QuestionRefused):
-    """The client did not answer before its own request had to be answered."""
+class _AnsweredTooLate(QuestionRefused):
+    """The client did not answer before the deadline of its own request."""
 
 
 @dataclass(eq=False)
 class ForwardedCall:
-    """A call in flight. It can outlive the request that began it: the client repeats the request with answers.
+    """A call in flight. It can outlive the request that began it, because the client repeats the request with answers.
 
     Attributes:
-        id: unguessable.
-        conversation: the same for all calls of one client. A server of the handshake revisions does not say which call
-            its question belongs to, so any call of the conversation may take it.
-        client, reporter: those of the latest request. The reporter takes the tool's progress.
-        patience: seconds after which a request is answered even if its client has not answered a question.
-        deadline: time at which that is for the latest request, in monotonic seconds.
-        plain: the tool's result is data, not an MCP result, because the tool is a plugin's.
+        id: an id that cannot be guessed.
+        conversation: the same for all calls of one client. A server of the handshake revisions does not say to which
+            call its question belongs, so any call of the conversation may put it to the client.
+        client: the client of the latest request.
+        reporter: takes the tool's progress for the latest request; None if its client wants none.
+        request_seconds: time limit of a request. After it, the request is answered without the client's answers.
+        deadline: end of this time for the latest request, in monotonic seconds.
+        plain: True for a tool of a plugin, whose result is data and not an MCP result.
         remember: keeps an approval for later calls; see `App.remembers`.
-        observed: a request waits for the call.
-        notes: texts of hooks for the client, beside the result.
+        observed: True while a request waits for the call.
+        notes: texts of hooks for the client, which follow the result.
     """
 
     id: str
@@ -69,7 +70,7 @@ class ForwardedCall:
     caller: Caller
     client: McpClient
     reporter: LatestProgress | None
-    patience: float
+    request_seconds: float
     deadline: float
     plain: bool
     remember: RememberFn | None
@@ -85,7 +86,7 @@ class ForwardedCall:
         self.questions = Questions(self.change)
 
     def change(self) -> None:
-        """Wake those who wait for `changed`."""
+        """Wake the tasks that wait for `changed`."""
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -105,7 +106,7 @@ class ForwardedCall:
             QuestionRefused: the client does not answer.
         """
         try:
-            return await self._put(question)
+            return await self._ask_client(question)
         except _CannotBeAsked:
             pass
         except QuestionRefused:
@@ -113,27 +114,27 @@ class ForwardedCall:
         except Exception as error:
             log.exception("a question of server %r could not be put", question.server)
             raise QuestionRefused("the question could not be put to the client") from error
-        asked, capability = _ASKED[question.method]
+        asked, capability = _WORDS[question.method]
         but = f"this client does not support {capability}"
         if self.client.supports(question):
-            but = f"it has asked in {MAX_ROUNDS} rounds already"
+            but = f"questions of this call were put in {MAX_ROUNDS} rounds already, which is the limit"
         raise QuestionRefused(f"server {question.server!r} asked {asked}, but {but}")
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Have the client's user decide about the call. It is denied if the user cannot be asked."""
+        """Ask the client's user to approve the call. If the user cannot be asked, the call is denied."""
         remember: tuple[Remember, ...] = ()
         if self.remember is not None and self.caller.operates and can_be_remembered(request.tool):
             remember = ("always",)
         question, _ = ask_for([request], remember=remember, who="the client")
         try:
-            verdict = verdict_of(await self._put(question), remember)
+            verdict = verdict_of(await self._ask_client(question), remember)
         except _CannotBeAsked:
             why = "this client does not support elicitation, so its user cannot be asked"
             return Verdict(approved=False, why=why, by="nobody")
-        except _TooLate:
+        except _AnsweredTooLate:
             why = (
-                f"the user has not answered within {self.patience:g} s (maxRequestMs), and nothing was sent; call "
-                "again when the user is there, or have the operator name the tool in tools.approved"
+                f"the user has not answered within {self.request_seconds:g} s (maxRequestMs), so the call was not "
+                "sent; call again when the user can answer, or ask the operator to add the tool to tools.approved"
             )
             return Verdict(approved=False, why=why, by="nobody")
         except QuestionRefused as refusal:
@@ -143,25 +144,29 @@ class ForwardedCall:
             self.notes += filter(None, (note,))
         return verdict
 
-    async def _put(self, question: Question | ApprovalQuestion) -> JsonObject:
+    async def _ask_client(self, question: Question | ApprovalQuestion) -> JsonObject:
         match self.client.way(question):
             case "ask":
                 with anyio.move_on_after(max(0.0, self.deadline - time.monotonic())):
                     return await self.client.ask(question)
-                raise _TooLate(f"the client did not answer within {self.patience:g} s (maxRequestMs)")
+                raise _AnsweredTooLate(f"the client did not answer within {self.request_seconds:g} s (maxRequestMs)")
             case "return":
                 return await self.questions.put(1, question, time.monotonic())
         raise _CannotBeAsked
 
 
 def no_room(callers: Sequence[Caller], caller: Caller) -> str | None:
-    """Return why a caller must not begin another call while `callers` have theirs in flight; None if it may."""
+    """Return the reason why a caller must not begin another call; None if it may.
+
+    Args:
+        callers: the callers of all calls in flight.
+    """
     if len(callers) >= MAX_CALLS:
         return f"{MAX_CALLS} calls are in flight already; try again when one has ended"
     share = caller.share or caller.owner
     if caller.kind == "stdio" or share is None or len(callers) < MAX_OWN_CALLS:
         return None
-    # Calls with a question that the client never answers stay in flight for long.
+    # A call stays in flight for long if its client never answers a question. One caller must not fill all places.
     if sum((each.share or each.owner) == share for each in callers) < MAX_OWN_CALLS:
         return None
     whose = "of yours" if caller.share is None else "from your address"

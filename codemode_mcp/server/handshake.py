@@ -1,8 +1,8 @@
 """A server over stdio for clients of the handshake revisions (2024-11-05 to 2025-11-25), without the MCP SDK.
 
 Importing the SDK takes longer than some clients wait for their first answer, and the SDK builds several models for each
-message. Here a message stays a dict. Params in an unusual form are validated by the SDK's models, so that both servers
-accept and refuse the same.
+message. Here a message stays a dict. Params in an unusual form are validated by the SDK's models, so that this server
+and the SDK's server accept the same requests. `tests/server/test_handshake.py` compares the two.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic, and its pages on lifecycle and cancellation.
 """
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.server")
 
-GIVE_UP_SECONDS: Final = 1.0
-"""Seconds for the last message about a cancelled request."""
+LAST_MESSAGE_SECONDS: Final = 1.0
+"""Seconds for sending the last message about a cancelled request."""
 
 
 def read_message(line: str) -> Message | None:
-    """Return a JSON-RPC message; None if the line is not one."""
+    """Return the JSON-RPC message in a line; None if the line is something else."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -117,8 +117,8 @@ class HandshakeSession:
         self._lines = lines
         self._caller = caller
         self._group: TaskGroup | None = None
-        self._open: dict[RequestId, _Exchange] = {}
-        self._sent: dict[RequestId, _SentRequest] = {}
+        self._exchanges: dict[RequestId, _Exchange] = {}
+        self._sent_requests: dict[RequestId, _SentRequest] = {}
         self._last_id = 0
         self._stop_announcing: Callable[[], None] | None = None
         self.client_name: str | None = None
@@ -133,7 +133,7 @@ class HandshakeSession:
                 while (line := await self._lines.receive()) is not None:
                     message = read_message(line)
                     if message is None:
-                        log.debug("a line of the client is not a message")
+                        log.debug("a line of the client is not a JSON-RPC message")
                         continue
                     match form_of(message):
                         case "request":
@@ -142,9 +142,11 @@ class HandshakeSession:
                             self._take_notification(message["method"], message.get("params") or {})
                         case "result" | "error" if message.get("id") is not None:
                             self._take_response(message["id"], message)
+                # Requests that wait for an answer of the client fail with a refusal, before they are cancelled.
                 self._refuse_questions()
                 self._group.cancel_scope.cancel()
         finally:
+            # Questions may be open outside of requests, and `serve` may have been cancelled.
             self._refuse_questions()
             if self._stop_announcing is not None:
                 self._stop_announcing()
@@ -154,9 +156,10 @@ class HandshakeSession:
     async def _take_request(self, request_id: RequestId, method: str, params: dict[str, Any] | None) -> None:
         assert self._group is not None
         exchange = _Exchange(self, request_id, params or {})
-        self._open[key_of(request_id)] = exchange
+        self._exchanges[key_of(request_id)] = exchange
         if method == "initialize":
-            # Before any other message is read: the client may send more without waiting for the answer.
+            # Later messages need the result. A client may send them without waiting for the answer, so no other message
+            # is read before the answer is written.
             await self._answer(exchange, method)
         else:
             self._group.start_soon(self._answer, exchange, method)
@@ -167,24 +170,25 @@ class HandshakeSession:
         try:
             with exchange.scope:
                 try:
-                    line = _line(exchange.request_id, result=await self._result(exchange, method))
+                    line = _encode_answer(exchange.request_id, result=await self._result(exchange, method))
                 except JsonRpcError as error:
-                    line = _line(exchange.request_id, error=error.as_json())
+                    line = _encode_answer(exchange.request_id, error=error.as_json())
                 except Exception:
                     log.exception("a request failed in an unexpected way: %s", method[:100])
                     fault = JsonRpcError(INTERNAL_ERROR, "Internal error")
-                    line = _line(exchange.request_id, error=fault.as_json())
+                    line = _encode_answer(exchange.request_id, error=fault.as_json())
                 finally:
-                    exchange.over = True
-                    if self._open.get(key_of(exchange.request_id)) is exchange:
-                        del self._open[key_of(exchange.request_id)]
+                    exchange.ended = True  # no progress may follow the answer
+                    # A client may have used the id again, for a request that is still open.
+                    if self._exchanges.get(key_of(exchange.request_id)) is exchange:
+                        del self._exchanges[key_of(exchange.request_id)]
                 if not exchange.cancelled:
                     is_writing = True
                     await self._write(line)
         except anyio.get_cancelled_exc_class():
-            # The connection is closing. The client gets an error, unless it may have the answer already.
+            # The connection is closing. The client gets an error, unless a part of the answer may be written.
             if not is_writing and not exchange.cancelled:
-                with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
+                with anyio.move_on_after(LAST_MESSAGE_SECONDS, shield=True):
                     closed = JsonRpcError(CONNECTION_CLOSED, "Connection closed").as_json()
                     await self.send({"id": exchange.request_id, "error": closed})
             raise
@@ -203,22 +207,23 @@ class HandshakeSession:
         if is_plain is None:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
         if not is_plain(params):
-            _check(method, self.protocol_version, params)
+            _check_params(method, self.protocol_version, params)
         if method == "ping":
             return {}
-        if self.capabilities is None:
+        if self.capabilities is None:  # the SDK's answer before `initialize`
             raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
         if method == "tools/list":
             return {"tools": await self._surface.list_tools(exchange)}
-        # In these revisions, clients answer questions by responses. State and answers in params are ignored.
+        # In these revisions, clients answer questions by responses. A newer client's `requestState` and
+        # `inputResponses` are not sealed or checked here, so they are dropped.
         exchange.params = {name: params[name] for name in ("name", "arguments") if name in params}
         return await self._surface.call_tool(exchange)
 
     def _initialize(self, params: Mapping[str, Any]) -> JsonObject:
         if not is_plain_greeting(params):
             params = _checked_greeting(params)
-        asked = params["protocolVersion"]
-        self.protocol_version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        requested = params["protocolVersion"]
+        self.protocol_version = requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         self.client_name, self.client_version = params["clientInfo"]["name"], params["clientInfo"]["version"]
         self.capabilities = params["capabilities"]
         surface = self._surface
@@ -235,16 +240,16 @@ class HandshakeSession:
         match method:
             case "notifications/cancelled":
                 request_id = params.get("requestId", "")
-                if is_id(request_id) and (exchange := self._open.get(key_of(request_id))) is not None:
+                if is_id(request_id) and (exchange := self._exchanges.get(key_of(request_id))) is not None:
                     exchange.cancelled = True
                     exchange.scope.cancel()
             case "notifications/initialized" if self._stop_announcing is None:
                 self._stop_announcing = self._surface.announcer.add(self)
 
     def _take_response(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
-        sent = self._sent.get(key_of(request_id))
+        sent = self._sent_requests.get(key_of(request_id))
         if sent is None:
-            log.debug("the client answered a question that is not open")
+            log.debug("the client sent a response to no open request")
             return
         if isinstance(message.get("result"), dict):
             sent.result = message["result"]
@@ -257,7 +262,7 @@ class HandshakeSession:
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send a message. It is dropped if the client has disconnected."""
-        await self._write(_encoded(message))
+        await self._write(_encode(message))
 
     async def _write(self, line: bytes) -> None:
         try:
@@ -270,35 +275,36 @@ class HandshakeSession:
         await self.send({"method": "notifications/tools/list_changed"})
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
-        """Send a request; see `exchange.Session`. `related` is not needed, because all messages share the two pipes."""
+        """Send a request; see `exchange.Session`. `related` is ignored, because all messages share one connection."""
         self._last_id += 1
         number, sent = self._last_id, _SentRequest()
-        self._sent[number] = sent
+        self._sent_requests[number] = sent
         try:
             await self.send({"id": number, "method": method, **({"params": params} if params else {})})
             await sent.answered.wait()
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(GIVE_UP_SECONDS, shield=True):
+            with anyio.move_on_after(LAST_MESSAGE_SECONDS, shield=True):
                 cancelled = {"requestId": number, "reason": "caller cancelled"}
                 await self.send({"method": "notifications/cancelled", "params": cancelled})
             raise
         finally:
-            del self._sent[number]
+            del self._sent_requests[number]
         if sent.result is None:
             raise QuestionRefused(sent.refusal)
         return _checked_answer(method, self.protocol_version, sent.result)
 
     def _refuse_questions(self) -> None:
-        for sent in self._sent.values():
-            sent.refusal = "the client is gone"
+        for sent in self._sent_requests.values():
+            sent.refusal = "the client has disconnected"
             sent.answered.set()
 
 
-def _line(request_id: RequestId, **answer: JsonObject) -> bytes:
-    return _encoded({"id": request_id, **answer})
+def _encode_answer(request_id: RequestId, **answer: JsonObject) -> bytes:
+    return _encode({"id": request_id, **answer})
 
 
-def _encoded(message: Mapping[str, Any]) -> bytes:
+def _encode(message: Mapping[str, Any]) -> bytes:
+    # Texts of programs and servers may have single surrogates, which cannot be encoded.
     return compact_json({"jsonrpc": "2.0", **message}).encode("utf-8", "replace")
 
 
@@ -316,7 +322,7 @@ class _SentRequest:
 class _Exchange:
     """A request of the client, as an `exchange.Exchange`."""
 
-    __slots__ = ("_token", "caller", "cancelled", "over", "params", "request_id", "scope", "session")
+    __slots__ = ("_token", "caller", "cancelled", "ended", "params", "request_id", "scope", "session")
 
     def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:
         meta = params.get("_meta")
@@ -328,14 +334,14 @@ class _Exchange:
         self.params = params
         self.scope = anyio.CancelScope()
         self.cancelled = False
-        self.over = False
+        self.ended = False
 
     @property
     def wants_progress(self) -> bool:
         return self._token is not None
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._token is None or self.over:
+        if self._token is None or self.ended:
             return
         params: dict[str, Any] = {"progressToken": self._token, "progress": progress}
         if total is not None:
@@ -348,7 +354,7 @@ class _Exchange:
 # Validation by the SDK's models
 
 
-def _check(method: str, version: str, params: Mapping[str, Any]) -> None:
+def _check_params(method: str, version: str, params: Mapping[str, Any]) -> None:
     from mcp_types import methods
     from pydantic import ValidationError
 
@@ -361,7 +367,7 @@ def _check(method: str, version: str, params: Mapping[str, Any]) -> None:
 def _checked_greeting(params: Mapping[str, Any]) -> dict[str, Any]:
     from mcp_types import InitializeRequestParams
 
-    _check("initialize", HANDSHAKE_VERSIONS[-1], params)
+    _check_params("initialize", HANDSHAKE_VERSIONS[-1], params)
     read = InitializeRequestParams.model_validate(params, by_name=False)
     return read.model_dump(by_alias=True, mode="json", exclude_none=True)
 

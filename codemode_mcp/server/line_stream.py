@@ -1,7 +1,11 @@
-"""Messages of one client as lines of JSON on a pair of file descriptors: MCP's stdio transport.
+"""MCP's stdio transport: the messages of one client as lines of JSON on a pair of file descriptors.
 
-The event loop reads and writes pipes and sockets when they are ready, without a thread. Terminals, files, and all
-descriptors on Windows cannot be polled; threads read and write them.
+The event loop reads and writes pipes and sockets when they are ready, without a thread. Threads read and write all
+other descriptors: terminals, files, and every descriptor on Windows.
+
+The descriptors stay in blocking mode. The mode belongs to the open file description, so a change would affect every
+process that shares the descriptors, such as the shell that started this one. Therefore a write never asks for more than
+the descriptor takes without blocking.
 """
 
 from __future__ import annotations
@@ -28,58 +32,64 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
 READ_BYTES: Final = 256 * 1024
-MAX_WAITING: Final = 100
-"""Lines that are read ahead. Reading then pauses until one is received."""
+MAX_READ_AHEAD: Final = 100
+"""Lines that are read before they are received. At this number, reading pauses until a line is received."""
 
 
 class LineStream:
-    """The lines of a client in both directions. Use `open_line_stream`."""
+    """The lines of a client in both directions. Use `open_line_stream`.
+
+    Args:
+        source: the descriptor to read from.
+        sink: the descriptor to write to.
+    """
 
     def __init__(self, source: int, sink: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._source = source
         self._sink = sink
-        # received
-        self._partial: list[bytes] = []
-        self._waiting: deque[str] = deque()
-        self._news: asyncio.Future[None] | None = None
+        # The state of reading. An incomplete line is a list of pieces, which are joined once: if each piece were
+        # appended to the line, a line of many megabytes would take quadratic time.
+        self._incomplete: list[bytes] = []
+        self._read_ahead: deque[str] = deque()
+        self._line_ready: asyncio.Future[None] | None = None
         self._ended = False
         self._reading = False
-        self._resume = threading.Event()
-        self._start: Callable[[], object] = self._resume.set
-        self._stop: Callable[[], object] = self._resume.clear
-        # sent
+        self._may_read = threading.Event()
+        self._start_reading: Callable[[], object] = self._may_read.set
+        self._stop_reading: Callable[[], object] = self._may_read.clear
+        # The state of writing.
         self._unsent: deque[_Message] = deque()
         self._write: Callable[[memoryview], int] | None = None
         self._socket: socket.socket | None = None
         self._writing = False
         self._broken = False
-        self._turn = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
 
     async def receive(self) -> str | None:
         """Return the next line, or None after the client has closed its end."""
-        while not self._waiting:
+        while not self._read_ahead:
             if self._ended:
                 return None
             self._resume_reading()
-            self._news = self._loop.create_future()
+            self._line_ready = self._loop.create_future()
             try:
-                await self._news
+                await self._line_ready
             finally:
-                self._news = None
-        line = self._waiting.popleft()
-        if len(self._waiting) < MAX_WAITING:
+                self._line_ready = None
+        line = self._read_ahead.popleft()
+        if len(self._read_ahead) < MAX_READ_AHEAD:
             self._resume_reading()
-        return whole(line)
+        return repair_surrogates(line)
 
     def unread(self, lines: Iterable[str]) -> None:
-        """Put lines back, to be received before all others."""
-        self._waiting.extendleft(reversed([*lines]))
+        """Put lines back. `receive` returns them before all others."""
+        self._read_ahead.extendleft(reversed([*lines]))
 
     async def send(self, message: bytes) -> None:
-        """Write a message and a line feed. The message must not contain one. Messages are written in order.
+        """Write a message and a line feed. The message must not contain a line feed. Messages are written in order.
 
-        If this is cancelled, the message is written whole or not at all.
+        If this is cancelled, the whole message is written or nothing of it.
 
         Raises:
             anyio.BrokenResourceError: the client has closed its end.
@@ -91,17 +101,19 @@ class LineStream:
             return
         item = _Message(memoryview(message + b"\n"))
         self._unsent.append(item)
+        # If other messages are unsent, the descriptor is full. The event loop calls `_flush` as soon as it has room.
         if len(self._unsent) == 1:
             self._flush()
-        if item.over:
+        if item.is_done:
             if self._broken:
                 raise anyio.BrokenResourceError
             return
-        item.written = self._loop.create_future()
+        item.done = self._loop.create_future()
         try:
-            await item.written
+            await item.done
         except asyncio.CancelledError:
-            if not item.begun and item in self._unsent:
+            # A message that has begun stays in the queue: without its rest, the next message would continue its line.
+            if not item.has_begun and item in self._unsent:
                 self._unsent.remove(item)
             raise
         if self._broken:
@@ -111,14 +123,15 @@ class LineStream:
 
     def _open(self) -> None:
         if _is_pollable(self._source):
-            self._start = partial(self._loop.add_reader, self._source, self._on_readable)
-            self._stop = partial(self._loop.remove_reader, self._source)
+            self._start_reading = partial(self._loop.add_reader, self._source, self._on_readable)
+            self._stop_reading = partial(self._loop.remove_reader, self._source)
         else:
+            # A daemon: nothing can end a thread that waits in `os.read`, and the process has to exit nevertheless.
             threading.Thread(target=self._read_in_thread, name="standard input", daemon=True).start()
         if not _is_pollable(self._sink):
             return
-        # The descriptors stay blocking: a change would affect every process that shares them.
         if stat.S_ISSOCK(os.fstat(self._sink).st_mode):
+            # A duplicate, because the socket object closes its descriptor when it is collected.
             self._socket = socket.socket(fileno=os.dup(self._sink))
             self._write = partial(_write_to_socket, self._socket)
         else:
@@ -127,54 +140,57 @@ class LineStream:
     def _close(self) -> None:
         self._ended = True
         if self._reading:
-            self._stop()
-        self._break()
+            self._stop_reading()
+        self._drop_unsent()
         if self._socket is not None:
             self._socket.close()
 
     def _resume_reading(self) -> None:
         if not self._reading and not self._ended:
             self._reading = True
-            self._start()
+            self._start_reading()
 
     def _on_readable(self) -> None:
         try:
             data = os.read(self._source, READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:
+        except OSError:  # the client has reset the connection
             data = b""
-        self._take(data)
+        self._add(data)
 
-    def _take(self, data: bytes) -> None:
-        """Add data that was read. No data means the end of the stream."""
+    def _add(self, data: bytes) -> None:
+        """Add data that was read. Empty data means the end of the stream.
+
+        Reading may be paused when this is called: a thread that was already waiting for input delivers it later.
+        """
         *lines, rest = data.split(b"\n")
         if lines:
-            lines[0] = b"".join((*self._partial, lines[0]))
-            self._partial.clear()
-            self._waiting.extend(line.decode("utf-8", "replace") for line in lines)
+            lines[0] = b"".join((*self._incomplete, lines[0]))
+            self._incomplete.clear()
+            self._read_ahead.extend(line.decode("utf-8", "replace") for line in lines)
         if rest:
-            self._partial.append(rest)
+            self._incomplete.append(rest)
         if not data:
             self._ended = True
-            if self._partial:
-                self._waiting.append(b"".join(self._partial).decode("utf-8", "replace"))
-                self._partial.clear()
-        if self._reading and (self._ended or len(self._waiting) >= MAX_WAITING):
+            if self._incomplete:
+                self._read_ahead.append(b"".join(self._incomplete).decode("utf-8", "replace"))
+                self._incomplete.clear()
+        if self._reading and (self._ended or len(self._read_ahead) >= MAX_READ_AHEAD):
             self._reading = False
-            self._stop()
-        if self._news is not None and not self._news.done() and (self._waiting or self._ended):
-            self._news.set_result(None)
+            self._stop_reading()
+        if self._line_ready is not None and not self._line_ready.done() and (self._read_ahead or self._ended):
+            self._line_ready.set_result(None)
 
     def _read_in_thread(self) -> None:
         while True:
-            self._resume.wait()
+            self._may_read.wait()
             try:
                 data = os.read(self._source, READ_BYTES)
             except OSError:
                 data = b""
             try:
-                self._loop.call_soon_threadsafe(self._take, data)
+                self._loop.call_soon_threadsafe(self._add, data)
             except RuntimeError:  # the loop has ended
                 return
             if not data:
@@ -187,37 +203,39 @@ class LineStream:
         while self._unsent:
             item = self._unsent[0]
             try:
-                written = self._write(item.left)
+                written = self._write(item.rest)
             except (BlockingIOError, InterruptedError):
                 written = 0
             except OSError:
-                self._break()
+                self._drop_unsent()
                 return
-            item.begun = item.begun or written > 0
-            if written < len(item.left):
-                item.left = item.left[written:]
+            item.has_begun = item.has_begun or written > 0
+            if written < len(item.rest):
+                item.rest = item.rest[written:]
                 if not self._writing:
                     self._writing = True
                     self._loop.add_writer(self._sink, self._flush)
                 return
             del self._unsent[0]
-            item.end()
+            item.finish()
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._sink)
 
-    def _break(self) -> None:
+    def _drop_unsent(self) -> None:
         """Drop all unsent messages, because nothing can be written."""
         self._broken = True
         while self._unsent:
-            self._unsent.popleft().end()
+            self._unsent.popleft().finish()
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._sink)
 
     async def _send_by_thread(self, line: bytes) -> None:
-        async with self._turn:
-            # A write that has begun is completed even if the request is cancelled.
+        # Without the lock, two threads could write at the same time, and parts of their lines would mix.
+        async with self._write_lock:
+            # A write that has begun is completed even if the request is cancelled: the next message would otherwise
+            # continue its line.
             with anyio.CancelScope(shield=True):
                 try:
                     await anyio.to_thread.run_sync(_write_whole, self._sink, line)
@@ -227,27 +245,34 @@ class LineStream:
 
 
 class _Message:
-    """A line that is being written."""
+    """A line in the queue for writing.
 
-    __slots__ = ("begun", "left", "over", "written")
+    Attributes:
+        rest: the bytes that are not written yet.
+        has_begun: some bytes are written.
+        is_done: all bytes are written, or the client has disconnected.
+        done: wakes the sender of the message, if it waits.
+    """
 
-    def __init__(self, left: memoryview) -> None:
-        self.left = left
-        self.begun = False
-        self.over = False
-        self.written: asyncio.Future[None] | None = None
+    __slots__ = ("done", "has_begun", "is_done", "rest")
 
-    def end(self) -> None:
-        self.over = True
-        if self.written is not None and not self.written.done():
-            self.written.set_result(None)
+    def __init__(self, rest: memoryview) -> None:
+        self.rest = rest
+        self.has_begun = False
+        self.is_done = False
+        self.done: asyncio.Future[None] | None = None
+
+    def finish(self) -> None:
+        self.is_done = True
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
 
 
 @asynccontextmanager
 async def open_line_stream(source: int, sink: int) -> AsyncIterator[LineStream]:
-    """Open the lines of a client for the duration of the context. The descriptors stay open and blocking.
+    """Open the lines of a client for the duration of the context. The descriptors stay open.
 
-    If the input cannot be polled, a thread may still wait for input afterwards.
+    If the event loop cannot poll the source, a thread may still wait for input after the context.
     """
     lines = LineStream(source, sink)
     lines._open()
@@ -257,17 +282,18 @@ async def open_line_stream(source: int, sink: int) -> AsyncIterator[LineStream]:
         lines._close()
 
 
-def whole(line: str) -> str:
-    r"""Return a line of JSON without escaped halves of surrogate pairs, such as `\ud83d`, which have no UTF-8 form.
+def repair_surrogates(line: str) -> str:
+    r"""Return a line of JSON without escaped surrogates, such as `\ud83d`, which have no UTF-8 form.
 
-    Two halves become their character. A single half becomes U+FFFD.
+    A pair of surrogates becomes its character. A single surrogate becomes U+FFFD.
     """
+    # Nearly no line has a surrogate. The others are not parsed here, because their reader parses them.
     if "\\ud" not in line and "\\uD" not in line:
         return line
     try:
         return joined_halves(json.dumps(json.loads(line), ensure_ascii=False))
     except (ValueError, RecursionError):
-        return line
+        return line  # the reader of the messages refuses the line
 
 
 def _is_pollable(descriptor: int) -> bool:
@@ -282,6 +308,7 @@ def _is_pollable(descriptor: int) -> bool:
 
 def _write_to_socket(connection: socket.socket, data: memoryview) -> int:
     """Write as much as possible without waiting. Return the number of bytes."""
+    # The flag makes only this call non-blocking, not the socket.
     return connection.send(data, socket.MSG_DONTWAIT)
 
 
@@ -290,18 +317,19 @@ def _write_to_pipe(sink: int, data: memoryview) -> int:
     poll = select.poll()
     poll.register(sink, select.POLLOUT)
     written = 0
-    # A pipe that is ready takes PIPE_BUF bytes without blocking (POSIX).
+    # A blocking pipe has no flag for a single call. But POSIX promises that a pipe which `poll` reports as ready takes
+    # PIPE_BUF bytes without blocking, so no more are written before it is polled again.
     while written < len(data):
         ready = poll.poll(0)
         if not ready:
             break
-        if ready[0][1] & select.POLLERR:
+        if ready[0][1] & select.POLLERR:  # the client has closed its end
             raise BrokenPipeError
         written += os.write(sink, data[written : written + select.PIPE_BUF])
     return written
 
 
 def _write_whole(sink: int, line: bytes) -> None:
-    left = memoryview(line)
-    while left:
-        left = left[os.write(sink, left) :]
+    rest = memoryview(line)
+    while rest:
+        rest = rest[os.write(sink, rest) :]

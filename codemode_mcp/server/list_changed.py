@@ -1,7 +1,7 @@
 """Announcements to clients that the answer to `tools/list` has changed, in both protocol eras.
 
 A session of the handshake revisions gets a notification. Clients of newer revisions listen on a subscription. Changes
-come in bursts, when servers connect or a file is saved, so they are announced together.
+come in bursts, for example when servers connect or a file is saved, so all changes of a burst are announced together.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.server")
 
-AFTER_SECONDS: Final = 0.3
-"""Seconds from a change to its announcement. Further changes in this time are announced with it."""
-REST_SECONDS: Final = 2.0
-"""Least seconds between two announcements."""
+DELAY_SECONDS: Final = 0.3
+"""Seconds from a next_change to its announcement. Further changes in this time are announced with it."""
+MIN_INTERVAL_SECONDS: Final = 2.0
+"""Shortest time between two announcements, in seconds."""
 SEND_SECONDS: Final = 5.0
-"""Seconds after which a notification is given up."""
+"""Timeout of a notification in seconds."""
 
 
 class Listener(Protocol):
@@ -32,18 +32,18 @@ class Listener(Protocol):
 
 
 class Announcer:
-    """The lists that clients have got, and the sessions to notify when a list changes.
+    """The lists that were sent to clients, and the sessions to notify when a list changes.
 
     Args:
-        shown: returns a comparable description of the current list.
-        change: returns an event for the next time that the list may change.
+        describe: returns a comparable description of the current list.
+        next_change: returns an event that is set when the list may have changed.
     """
 
-    def __init__(self, shown: Callable[[], Hashable], change: Callable[[], anyio.Event]) -> None:
-        self._shown = shown
-        self._change = change
-        self._seen: set[Hashable] = set()
-        """Lists that clients have got since the last announcement, and the list that was announced."""
+    def __init__(self, describe: Callable[[], Hashable], next_change: Callable[[], anyio.Event]) -> None:
+        self._describe = describe
+        self._next_change = next_change
+        self._sent: set[Hashable] = set()
+        """Descriptions of the lists that were sent since the last announcement, and of the announced list."""
         self._sessions: set[Listener] = set()
         self.publish: Callable[[], Awaitable[None]] | None = None
         """Notifies the subscriptions of newer revisions; None before the server is made."""
@@ -52,16 +52,16 @@ class Announcer:
         return f"<Announcer: {len(self._sessions)} sessions>"
 
     def listed(self) -> None:
-        """Record that a client gets the current list. Before the first time, nothing is announced."""
-        self._seen.add(self._shown())
+        """Record that a client gets the current list. Nothing is announced before the first call."""
+        self._sent.add(self._describe())
 
-    def describe_again(self, before: Hashable, now: Hashable) -> None:
-        """Replace the description of an unchanged list, for which `shown` returns `now` from now on."""
-        if before in self._seen:
-            self._seen = self._seen - {before} | {now}
+    def redescribe(self, before: Hashable, now: Hashable) -> None:
+        """Replace the description of a list that has not changed. From now on, `describe` returns `now` for it."""
+        if before in self._sent:
+            self._sent = self._sent - {before} | {now}
 
     def add(self, session: Listener) -> Callable[[], None]:
-        """Notify a session of changes from now on. Return a function that ends this."""
+        """Notify a session of changes from now on. Return a function that removes the session."""
         self._sessions.add(session)
         return lambda: self._sessions.discard(session)
 
@@ -71,15 +71,15 @@ class Announcer:
     async def run(self) -> None:
         """Announce changes until cancelled."""
         while True:
-            change = self._change()
-            now = self._shown()
-            if self._seen - {now}:
-                self._seen = {now}
+            change = self._next_change()  # taken before the list is described, so that no change is missed
+            now = self._describe()
+            if self._sent - {now}:
+                self._sent = {now}
                 await self._announce()
-                await anyio.sleep(REST_SECONDS)
+                await anyio.sleep(MIN_INTERVAL_SECONDS)
             else:
                 await change.wait()
-                await anyio.sleep(AFTER_SECONDS)
+                await anyio.sleep(DELAY_SECONDS)
 
     async def _announce(self) -> None:
         log.info("the tool list has changed; notifying %d sessions", len(self._sessions))

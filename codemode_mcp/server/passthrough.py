@@ -1,8 +1,7 @@
-"""The MCP surface of pass-through mode: the tools of all upstreams as `<server>__<tool>`, those of plugins as
-`<plugin>__<tool>`, without `exec` and `wait`.
+"""The MCP surface of pass-through mode: the tools of all upstreams and plugins, without `exec` and `wait`.
 
-Every call takes the dispatch path. A tool that policy denies is not listed, and a call of its name gets the same answer
-as a call of any unknown name.
+A tool of an upstream is named `<server>__<tool>`, a tool of a plugin `<plugin>__<tool>`. Every call takes the dispatch
+path. A tool that policy denies is not listed. A call of its name gets the same answer as a call of an unknown name.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Upstreams(Tools, Protocol):
     def touch(self) -> None: ...
 
     def server_names(self, caller: Caller | None) -> Sequence[str]:
-        """Return the servers of which the caller may see something; None stands for all servers."""
+        """Return the servers of which a caller may see a tool; for None, all servers."""
 
     def has_nothing(self) -> bool:
         """Return True if neither a server nor a plugin is configured."""
@@ -72,8 +71,8 @@ class Passthrough:
 
     Args:
         caller_of: returns the caller of a request.
-        user: the caller of all requests; None if they come from several.
-        lasting: there is one client on one connection, for as long as the server runs.
+        user: the caller of all requests; None if there are several callers.
+        lasting: one client is connected for as long as the server runs.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Passthrough:
             else descriptions.passthrough_instructions(self._upstreams.server_names(self._user))
         )
 
-    def _greet(self, context: ServerRequestContext[Any]) -> None:
+    def _note_client(self, context: ServerRequestContext[Any]) -> None:
         if self._lasting:
             self._upstreams.offer_roots(roots_of(SdkSession(context.session)))
         self._upstreams.touch()
@@ -126,7 +125,7 @@ class Passthrough:
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        self._greet(context)
+        self._note_client(context)
         listing = await self._listings.listed(self._caller_of(context))
         listed = listing.of_version(context.protocol_version)
         debugging.log_listing(listed)
@@ -135,7 +134,7 @@ class Passthrough:
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> dict[str, Any]:
-        self._greet(context)
+        self._note_client(context)
         exchange = SdkExchange(context, self._caller_of(context))
         reporter = progress_to(exchange)
         if reporter is None:
@@ -154,34 +153,34 @@ class Passthrough:
         params: types.CallToolRequestParams,
         reporter: LatestProgress | None,
     ) -> dict[str, Any]:
-        patience = self._upstreams.settings().code_mode.max_request_ms / 1000
-        deadline = time.monotonic() + patience
+        request_seconds = self._upstreams.settings().code_mode.max_request_ms / 1000
+        deadline = time.monotonic() + request_seconds
         version = context.protocol_version
         caller = exchange.caller
         continued = Continued.of(exchange.params)
-        # Only the tool's own progress is passed on. The client could not tell our signs of life from it.
+        # Only the tool's own progress is passed on. The client could not distinguish it from messages of ours.
         client = McpClient(exchange, None, rounds=continued.round, lasting=False)
         if continued.run_id:
             # The client repeats its request with answers to the questions of the last result (revision 2026-07-28).
             found = self._calls.get(continued.run_id)
             if found is None or found.caller != caller or found.observed:
-                return failure("this call is over, or was given up meanwhile; make it again", version)
+                return failure("this call has ended or was cancelled; call the tool again", version)
             call = found
             call.client, call.reporter = client, reporter
-            call.patience, call.deadline = patience, deadline
+            call.request_seconds, call.deadline = request_seconds, deadline
             call.questions.answer(continued.answers.items())
         else:
             listing, entry = await self._listings.find(params.name, caller)
-            if (full := no_room([each.caller for each in self._calls.values()], caller)) is not None:
-                return failure(full, version)
-            unguessable = "call_" + secrets.token_urlsafe(18)
+            if (reason := no_room([each.caller for each in self._calls.values()], caller)) is not None:
+                return failure(reason, version)
+            secret_id = "call_" + secrets.token_urlsafe(18)
             call = ForwardedCall(
-                unguessable,
-                _conversation(context, caller.owner, unguessable),
+                secret_id,
+                _conversation(context, caller.owner, secret_id),
                 caller,
                 client,
                 reporter,
-                patience,
+                request_seconds,
                 deadline,
                 plain=entry.source != "mcp",
                 remember=self._upstreams.remembers(),
@@ -192,9 +191,9 @@ class Passthrough:
             self._group.start_soon(self._run, call, dispatcher, listing, entry, json_text(params.arguments or {}))
         questions = await self._observe(call)
         if questions:
-            return continued.asks_again(call.id, questions.items())
+            return continued.input_required_result(call.id, questions.items())
         if call.completion is None:
-            return failure("the call was given up", version)
+            return failure("the call was cancelled; call the tool again", version)
         if call.completion.error is not None:
             return failure(call.completion.error.message, version)
         value = call.completion.value
@@ -206,7 +205,7 @@ class Passthrough:
     async def _run(
         self, call: ForwardedCall, dispatcher: Dispatcher, listing: Listing, entry: Entry, arguments: str
     ) -> None:
-        """Carry out a call, in a task of its own."""
+        """Carry out a call. This is a task, because a call may outlive the request that began it."""
         now, effects = time.monotonic(), entry.effects
         record = CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only)
         record.watched = self._auditor.listening
@@ -238,7 +237,7 @@ class Passthrough:
             call.change()
 
     async def _observe(self, call: ForwardedCall) -> dict[str, Question | ApprovalQuestion]:
-        """Wait until a call has ended, and return nothing, or until its client has questions to answer.
+        """Wait until a call has ended or has questions for its client. Return the questions by their keys.
 
         Cancelling this cancels the call.
         """
@@ -250,6 +249,7 @@ class Passthrough:
                     await anyio.sleep(WINDOW)  # more questions may follow
                     questions = call.unanswered()
                     if call.id in self._calls and questions:
+                        # From now on no request waits for the call. If the client does not return, the call ends then.
                         ttl = self._upstreams.settings().code_mode.snapshot_ttl_seconds
                         call.scope.deadline = anyio.current_time() + ttl
                         return questions
@@ -264,7 +264,7 @@ class Passthrough:
 
 
 def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:
-    """Return the conversation of a call, safe to log. A call of an unknown caller has a conversation of its own."""
+    """Return the conversation of a call, which is safe to log. Each call of an unknown caller is a conversation."""
     if owner is None:
         return call_id
     session = context.session._connection.session_id or ""

@@ -26,17 +26,13 @@ log = logging.getLogger("codemode_mcp.server")
 
 SEPARATOR: Final = "__"
 
-
 MAX_NAME: Final = 64
-"""Longest name of a tool that common clients accept."""
-
+"""Longest name of a tool that common clients accept, in characters."""
 
 _FIT_FOR_CLIENTS = re.compile(r"[A-Za-z0-9_-]+")
 
-
 DIGEST_CHARACTERS: Final = 16
-"""Hexadecimal digits of a digest in a name. With 64 bits, no server can search for a name that collides."""
-
+"""Hexadecimal digits of a digest in a name. They have 64 bits, so a server cannot find a name that collides."""
 
 _LIKE_A_DIGEST = re.compile(rf"_[0-9a-f]{{{DIGEST_CHARACTERS}}}$")
 
@@ -50,10 +46,10 @@ _HINTS = (
 
 
 def exposed_name(server: str, tool: str) -> str:
-    """Return the name of a tool for clients: `<server>__<tool>` if clients accept it and it is unambiguous.
+    """Return the name of a tool for clients: `<server>__<tool>` if clients accept this name and it is unambiguous.
 
-    Otherwise characters are replaced and a digest of both names is appended. The name depends on these two names alone,
-    so other tools never change it.
+    Otherwise characters are replaced and a digest of both names is appended. The result depends only on the two names,
+    so a name never changes because of another tool.
     """
     name = server + SEPARATOR + tool
     if (
@@ -70,7 +66,7 @@ def exposed_name(server: str, tool: str) -> str:
 def plugin_tool_name(plugin: str, tool: str, servers: Collection[str]) -> str:
     """Return the name of a plugin's tool for clients, as `exposed_name` does.
 
-    If a server has the plugin's name, the server's tools keep their names, and the plugin's names end in a digest.
+    If a server has the plugin's name, the tools of the server keep their names, and those of the plugin get a digest.
     """
     if plugin in servers:
         return _with_digest(plugin + SEPARATOR + tool, "plugin", plugin, tool)
@@ -87,14 +83,14 @@ class Listing:
     """The list of tools of one catalog.
 
     Attributes:
-        catalog: the same tools, with the names that clients use in its messages.
-        entries: the tools by these names.
+        catalog: the tools, with the names for clients in its messages.
+        entries: the tools by their names for clients.
         tools: the tools as JSON of MCP, ordered by name.
         fingerprint: equal for equal `tools`.
     """
 
     def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
-        self.entries = _named(catalog)
+        self.entries = _entries_by_name(catalog)
         shown = {entry.id: entry for entry in self.entries.values()}
         servers = [
             replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())
@@ -106,7 +102,7 @@ class Listing:
         self.catalog = _Untyped(ServerIndex(tuple(servers)), toolset)
         text = json_text(
             [
-                _shown(name, entry, rules, self._title(entry))
+                _tool_json(name, entry, rules, self._title(entry))
                 for name, entry in sorted(self.entries.items(), key=lambda item: item[0])
             ]
         )
@@ -127,10 +123,10 @@ class Listing:
         return found
 
 
-def _named(catalog: Catalog) -> dict[str, Entry]:
-    """Return the tools by the names that clients use. These become the paths of the entries.
+def _entries_by_name(catalog: Catalog) -> dict[str, Entry]:
+    """Return the tools by their names for clients. The names become the paths of the entries.
 
-    Tools whose digests are equal are left out, whatever their order, because a call could mean any of them.
+    Tools with equal names are all left out, because a call could mean any of them.
     """
     named: dict[str, list[Entry]] = {}
     for server in catalog.servers:
@@ -143,13 +139,13 @@ def _named(catalog: Catalog) -> dict[str, Entry]:
         if entry.source == "plugin":
             name = plugin_tool_name(entry.source_name, entry.tool.name, servers)
             if name in taken:
-                log.error("%s is not listed: a tool of a server has the name %s", escape_line(entry.id), name)
+                log.error("plugin tool %s is not listed: a server's tool is named %s", escape_line(entry.id), name)
             else:
                 named.setdefault(name, []).append(replace(entry, path=name))
     for name, entries in named.items():
         if len(entries) > 1:
             ids = ", ".join(escape_line(entry.id) for entry in entries)
-            log.error("these tools are not listed, because all would have the name %s: %s; rename one", name, ids)
+            log.error("these tools are not listed, because each would be named %s: %s; rename one", name, ids)
     return {name: entries[0] for name, entries in named.items() if len(entries) == 1}
 
 
@@ -160,7 +156,7 @@ class _Untyped(Catalog):
         return ""
 
 
-def _shown(name: str, entry: Entry, rules: PolicyRules, title: str | None) -> dict[str, Any]:
+def _tool_json(name: str, entry: Entry, rules: PolicyRules, title: str | None) -> dict[str, Any]:
     tool = entry.tool
     shown: dict[str, Any] = {"name": name, "inputSchema": tool.input_schema}
     if tool.description:

@@ -1,8 +1,8 @@
 """Profiles of MCP clients: how a client shows tool results and tool lists to its model. Pure.
 
 A client is recognised by the name in its `clientInfo`. Each row of `PROFILES` was measured with the real client and a
-scripted model. A client without a row gets the default, which sends every form of a result that MCP has. Answers and
-lists are fitted to the profile, so that the model can read them.
+scripted model. Answers and lists are adapted to the profile, so that the model can read them. A client without a row
+gets the default, which sends a result in all forms that MCP has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import ProfileOverride
 
 MAX_NAME: Final = 200
-"""Characters of a client's name that are compared."""
+"""Characters of a client's name that are compared with globs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,20 @@ class Profile:
     client: str = "*"
     """Glob for the name in `clientInfo`, without regard to case."""
     shows_structured: bool = False
-    """Shows its model `structuredContent` instead of `content`. Such a client gets neither structured content nor an
+    """The client shows its model `structuredContent` instead of `content`. It gets neither structured content nor an
     output schema, so that its model reads the text."""
     loses_pictures: bool = False
-    """Drops pictures of a result that has `structuredContent`."""
+    """The client drops pictures of a result that has `structuredContent`."""
     defers_tools: bool = False
-    """Hides tools from the first request to its model, behind its own tool search."""
+    """The client leaves tools out of the first request to its model, and offers its own tool search."""
     max_output_bytes: int | None = None
-    """Largest answer in bytes that it shows whole. None: no limit is known."""
+    """Largest answer in bytes that the client shows whole; None if no limit is known."""
     sends_null: bool = False
-    """Sends null for arguments that the model left out."""
+    """The client sends null for arguments that the model left out."""
     adds_arguments: tuple[str, ...] = ()
-    """Arguments that it adds to every call. They are ignored without a note."""
+    """Arguments that the client adds to every call. They are ignored without a note."""
     repeats_failures: bool = False
-    """Shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a failure."""
+    """The client shows its model all forms of a failure, and its `_meta`. It gets only the text of a failure."""
     evidence: str = ""
     """The measured client and version, a colon, and the observations."""
 
@@ -95,7 +95,7 @@ PROFILES: Final[tuple[Profile, ...]] = (
         evidence="mcp-use 1.7: shows text; sends cancel: null and fromStart: null to wait.",
     ),
 )
-"""First match wins."""
+"""The measured profiles. The first one whose glob matches is used."""
 
 KEYS: Final = {
     "shows_structured": "showsStructured",
@@ -106,7 +106,7 @@ KEYS: Final = {
     "adds_arguments": "addsArguments",
     "repeats_failures": "repeatsFailures",
 }
-"""Names in the configuration and in JSON, by field."""
+"""The names of the fields in the configuration and in JSON."""
 
 
 def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> Profile:
@@ -114,7 +114,7 @@ def profile_of(name: str | None, overrides: Sequence[ProfileOverride] = ()) -> P
 
     Args:
         name: `clientInfo.name`; None if the client has not sent one.
-        overrides: from the configuration. The first whose glob matches replaces the fields that it has.
+        overrides: from the configuration. The first override whose glob matches replaces the fields that it sets.
     """
     return _profile_of((name or "")[:MAX_NAME], tuple(overrides))
 

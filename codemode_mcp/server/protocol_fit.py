@@ -17,26 +17,23 @@ if TYPE_CHECKING:
 
 
 MAX_PARTS: Final = 10_000
-"""Content blocks of a result."""
-
+"""Most content blocks of a result."""
 
 MAX_VALUES: Final = 100_000
-"""JSON values in a result. The SDK validates each of them several times, and blocks all clients meanwhile."""
-
+"""Most JSON values in a result. The SDK validates each value several times, and blocks all clients meanwhile."""
 
 MAX_DEPTH: Final = 200
-"""Levels of JSON within a part of a result. The SDK cannot serialize 250."""
-
+"""Most levels of JSON within a part of a result. The SDK fails to serialize 250 levels."""
 
 TOOL = types.Tool.model_validate
 
 
 def fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
-    """Return a tool, if need be without its schemas, so that it is valid in a revision; None if it cannot be."""
+    """Return a tool in a form that is valid in a revision, without its schemas if necessary; None if there is none."""
     without_output = {key: value for key, value in tool.items() if key != "outputSchema"}
     any_object = {**without_output, "inputSchema": {"type": "object"}}
     for form in (tool, without_output, any_object):
-        if _fits("tools/list", {"tools": [form], "ttlMs": 0, "cacheScope": "private"}, version):
+        if _is_valid("tools/list", {"tools": [form], "ttlMs": 0, "cacheScope": "private"}, version):
             return form
     return None
 
@@ -44,15 +41,15 @@ def fit_tool(tool: dict[str, Any], version: str) -> dict[str, Any] | None:
 def result_for(name: str, text: str, version: str) -> dict[str, Any]:
     """Return a tool's result, given as JSON, in the form of the client's protocol revision.
 
-    A part that no revision knows becomes text, so that nothing is lost. The work blocks the event loop, so the size of
-    the result is bounded.
+    A content block of an unknown type becomes text, so that nothing is lost. The work blocks the event loop, so the
+    size of the result is bounded.
     """
-    if (count := _values(text)) > MAX_VALUES:
-        return failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_LESS}", version)
+    if (count := _count_values(text)) > MAX_VALUES:
+        return failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_ASK_FOR_LESS}", version)
     result = json.loads(joined_halves(text))
     blocks = result.get("content", [])
     if len(blocks) > MAX_PARTS:
-        return failure(f"{name}: the result has {len(blocks)} parts, more than {MAX_PARTS}; {_LESS}", version)
+        return failure(f"{name}: the result has {len(blocks)} parts, more than {MAX_PARTS}; {_ASK_FOR_LESS}", version)
     content = [block if _is_known(block) else text_block(json_text(block)) for block in blocks]
     fitted: dict[str, Any] = {"content": content}
     if "isError" in result:
@@ -76,11 +73,14 @@ def result_of(value: str) -> str:
     return f'{{"content":[{{"type":"text","text":{json_text(text)}}}],"structuredContent":{value}}}'
 
 
-_LESS = "ask the tool for less at a time"
+_ASK_FOR_LESS = "ask the tool for less at a time"
 
 
-def _values(text: str) -> int:
-    """Return the number of JSON values in a text, nested ones included, or an upper bound that is within the limit."""
+def _count_values(text: str) -> int:
+    """Return the number of JSON values in a text, nested ones included, or an upper bound if that is within the limit.
+
+    Counting characters is enough: each value follows a comma or an opening bracket, except the outermost one.
+    """
     at_most = 1 + sum(map(text.count, ",[{"))
     if at_most <= MAX_VALUES:
         return at_most
@@ -104,7 +104,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def _is_known(block: Any) -> bool:
-    """Return True if a content block is valid MCP. Each model judges alone: their union is slow where all refuse."""
+    """Return True if a content block is valid MCP."""
+    # One model is chosen by the type. The union of all models is slow if each of them refuses a block.
     model = _BLOCKS.get(str(block.get("type"))) if isinstance(block, dict) else None
     if model is None or _is_deep(block):
         return False
@@ -128,7 +129,7 @@ def _is_meta(value: Any) -> bool:
     return isinstance(value, dict) and not _is_deep(value)
 
 
-def _fits(method: str, result: Mapping[str, Any], version: str) -> bool:
+def _is_valid(method: str, result: Mapping[str, Any], version: str) -> bool:
     try:
         methods.serialize_server_result(method, version, _complete(result, version))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The MCP SDK's server, which serves HTTP, clients of revision 2026-07-28, and pass-through mode."""
+"""The MCP SDK's server for HTTP, for clients of revision 2026-07-28, and for pass-through mode."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SdkSession:
         except ValidationError as error:
             raise QuestionRefused("the client's answer is not valid MCP") from error
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise QuestionRefused("the client is gone") from error
+            raise QuestionRefused("the client has disconnected") from error
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
@@ -153,7 +153,7 @@ _RESULT = types.CallToolResult.model_validate
 class AnnouncingServer(Server[Any]):
     """A server that declares and sends announcements of changes to its tool list.
 
-    A `lifespan` in the arguments has to enter `announcer.running`.
+    If `others` has a `lifespan`, it must enter `announcer.running`.
     """
 
     def __init__(self, name: str, *, announcer: Announcer, **others: Any) -> None:
@@ -195,6 +195,8 @@ def guard_state(server: Server[Any], seconds: float, keys: StateKeys | None = No
 
 
 class _Boundary(RequestStateBoundary):
+    """The SDK's sealing of request state, with keys that are loaded when they are first needed."""
+
     def __init__(self, seconds: float, keys: StateKeys | None) -> None:
         self._own = os.urandom(32)
         self._keys = keys
@@ -215,7 +217,8 @@ class _Boundary(RequestStateBoundary):
     async def _load_keys(self) -> None:
         if self._keys is None:
             return
-        with suppress(StoreUnavailable):  # programs are then suspended in this process alone
+        # While the store is unavailable, programs are suspended in this process, so its own key is enough.
+        with suppress(StoreUnavailable):
             shared = await self._keys()
             self._state_security.codec = AESGCMRequestStateCodec([*shared, self._own])
             self._keys = None
@@ -228,7 +231,7 @@ async def serve_lines(server: Server[Any], lines: LineStream) -> None:
 
 
 class _MessageStream:
-    """The messages of one client in both directions, as streams for the SDK. Closing them leaves the lines open."""
+    """The messages of one client in both directions, as streams for the SDK. Closing them does not close the lines."""
 
     last_context: contextvars.Context | None = None
 

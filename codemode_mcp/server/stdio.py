@@ -1,6 +1,7 @@
 """The standard streams of `serve`, reserved for MCP: nothing else in this process or its children uses them.
 
-They are reserved before anything else is imported, so the SDK is imported inside functions.
+The streams are reserved before most modules are imported, because an imported module may print. So this module imports
+the SDK inside functions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Streams = tuple[int, int]
 """Descriptors to read from and to write to."""
 
 MAX_OPENING: Final = 8
-"""Messages before the first request that are kept, as in the SDK. The first request decides the protocol era."""
+"""Messages kept until the first request, which decides the protocol era. The SDK keeps the same number."""
 
 _STREAMS = (0, 1, 2)
 
@@ -33,17 +34,17 @@ _STREAMS = (0, 1, 2)
 def reserve() -> Streams:
     """Return private copies of standard input and output, which no child inherits.
 
-    Afterwards descriptor 0 is empty and descriptor 1 is standard error, until the process exits: output of a plugin or
-    library cannot get between the messages, even if it is flushed at exit. If the parent process has closed a stream,
-    return descriptors 0 and 1 unchanged.
+    Afterwards descriptor 0 is empty and descriptor 1 is standard error, until the process exits. So output of a plugin
+    or library cannot get between the messages, even if it is flushed at exit. If the parent process has closed a
+    stream, return descriptors 0 and 1 unchanged.
     """
     if sys.stdin is None or sys.stdout is None:
         return 0, 1
     try:
         client_in, client_out = _duplicate(0), _duplicate(1)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
         os.dup2(2, 1)
         sys.stdout.flush()  # earlier output goes to standard error too
     except OSError:
@@ -59,7 +60,9 @@ def reserve() -> Streams:
 
 
 def _duplicate(stream: int) -> int:
-    """Return a copy that children do not inherit, with a number that is not one of a standard stream."""
+    """Return a copy that children do not inherit, with a number other than those of the standard streams."""
+    # The system gives the lowest free number. If the parent has closed standard error, that is 2, and everything that
+    # writes to standard error would write to the client.
     copies = [os.dup(stream)]
     while copies[-1] in _STREAMS:
         copies.append(os.dup(stream))
@@ -72,7 +75,7 @@ async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> N
     """Answer one client on its streams, in the era of its first request, until it closes its end."""
     async with open_line_stream(*streams) as lines:
         opening: list[str] = []
-        handshake = not telemetry.is_configured()  # the SDK makes the spans of requests
+        handshake = not telemetry.is_configured()  # only the SDK makes spans of requests
         while handshake and (line := await lines.receive()) is not None:
             message = read_message(line)
             is_request = message is not None and form_of(message) == "request"

@@ -30,8 +30,8 @@ def tool_list(
 ) -> list[dict[str, Any]]:
     """Return the two tools as JSON for a client of this profile.
 
-    They are marked read-only if policy admits only tools that are read-only by trusted annotations. `store()` does not
-    count as a change: its values are the caller's own scratch memory in codemode-mcp.
+    Both tools are marked read-only if policy admits only tools that are read-only by trusted annotations. `store()`
+    does not count as a change, because its values stay in codemode-mcp and belong to the caller.
 
     Args:
         servers, namespaces, topics: see `descriptions.exec_description`.

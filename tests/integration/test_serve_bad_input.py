@@ -73,7 +73,7 @@ WAIT = {
     "number": ({"runId": 7}, ["runId", "a number"]),
     "unknown": ({"runId": "run_x"}, ["there is no run 'run_x'"]),
     "mistyped": ({"runid": "x"}, ["'runid'", "did you mean"]),
-    "code": ({"runId": "run_x", "code": "return 1"}, ["there is no run 'run_x'", "Ignored: 'code'"]),
+    "code": ({"runId": "run_x", "code": "return 1"}, ["there is no run 'run_x'", "Ignored unknown arguments: 'code'"]),
     "null": ({"runId": None, "cancel": None}, ["runId is missing"]),
     "cancel": ({"runId": "x", "cancel": "yes"}, ["cancel", "a string"]),
     "from start": ({"runId": "x", "fromStart": 1}, ["fromStart", "a number"]),
@@ -103,7 +103,7 @@ async def test_null_means_absent_and_what_is_unknown_is_ignored_and_named(client
     arguments = {"code": "return 1", "command": None, "language": language, **unknown}
     result = await call(client, name="exec", arguments=arguments)
     assert result["structuredContent"]["value"] == 1
-    note = "Ignored: 'wait_for_previous', 'x'; exec takes code, language"
+    note = "Ignored unknown arguments: 'wait_for_previous', 'x'; exec takes code, language"
     assert result["structuredContent"]["notes"] == [note]
     assert result["content"][0]["text"] == f"1\n{note}"
     refused = await call(client, name="exec", arguments={**arguments, "code": "return ("})

@@ -478,7 +478,7 @@ async def asked(served: Served, token: str | None = None) -> str:
 def over(answer: dict[str, Any]) -> bool:
     """Return True if a reply was refused because no call waits for it."""
     result = answer.get("result", {"isError": False})
-    return result["isError"] is True and "this call is over" in result["content"][0]["text"]
+    return result["isError"] is True and "this call has ended or was cancelled" in result["content"][0]["text"]
 
 
 async def test_a_call_whose_client_does_not_come_back_is_given_up(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ async def test_an_argument_that_the_client_adds_to_every_tool_is_ignored_without
         resumed = await session.client.call_tool("wait", {"runId": waiting["runId"], **added})
         assert resumed.structured_content == {"status": "completed", "value": 1}
         other = await session.client.call_tool("exec", {"code": "return 1", **added, "x": 1})
-        assert other.structured_content["notes"] == ["Ignored: 'x'; exec takes code, language"]
+        assert other.structured_content["notes"] == ["Ignored unknown arguments: 'x'; exec takes code, language"]
         misspelt = await session.client.call_tool("exec", {**added, "coed": "return 1"})
         assert "unknown argument 'coed'; did you mean 'code'?" in misspelt.content[0].text
 

@@ -374,7 +374,7 @@ async def test_a_question_of_a_request_that_is_cancelled_is_taken_back(front: st
 async def test_a_changed_list_is_announced_to_a_client_that_has_seen_it(
     front: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codemode_mcp.server.list_changed.AFTER_SECONDS", 0.01)
+    monkeypatch.setattr("codemode_mcp.server.list_changed.DELAY_SECONDS", 0.01)
     surface = Counter()
     async with serving(front, surface) as peer:
         await peer.greet()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.server.line_stream import MAX_WAITING, open_line_stream, whole
+from codemode_mcp.server.line_stream import MAX_READ_AHEAD, open_line_stream, repair_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,13 +164,13 @@ async def test_files_are_read_and_written_too(tmp_path: Path) -> None:
 async def test_no_more_is_read_ahead_than_is_allowed() -> None:
     with pipe() as (source, sink):
         async with open_line_stream(source, sink) as lines:
-            os.write(sink, b"x\n" * (3 * MAX_WAITING))
+            os.write(sink, b"x\n" * (3 * MAX_READ_AHEAD))
             with anyio.fail_after(SECONDS):
                 assert await lines.receive() == "x"
             await anyio.wait_all_tasks_blocked()
             assert not lines._reading
             with anyio.fail_after(SECONDS):
-                assert {await lines.receive() for _ in range(3 * MAX_WAITING - 1)} == {"x"}
+                assert {await lines.receive() for _ in range(3 * MAX_READ_AHEAD - 1)} == {"x"}
 
 
 @unix
@@ -195,7 +195,7 @@ async def test_lines_that_were_put_back_come_first() -> None:
 
 @given(st.text(st.characters(), max_size=5))
 def test_a_line_without_halves_of_pairs_keeps_its_value_and_one_with_them_can_be_encoded(text: str) -> None:
-    line = whole(json.dumps({"a": text}))
+    line = repair_surrogates(json.dumps({"a": text}))
     line.encode()
     value = json.loads(line)["a"]
     value.encode()

@@ -55,8 +55,8 @@ class Ear:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_changed, "AFTER_SECONDS", 0.02)
-    monkeypatch.setattr(list_changed, "REST_SECONDS", 0.02)
+    monkeypatch.setattr(list_changed, "DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(list_changed, "MIN_INTERVAL_SECONDS", 0.02)
 
 
 async def test_a_storm_of_changes_is_announced_once() -> None:
@@ -124,9 +124,9 @@ async def test_a_list_that_is_described_in_another_way_is_no_change() -> None:
     shop, ear = Shop(), Ear()
     async with Client(shop.server, mode="legacy", message_handler=ear) as client:
         await client.list_tools()
-        before = shop.announcer._shown()
+        before = shop.announcer._describe()
         shop.names.append("two")  # a list of another client
-        shop.announcer.describe_again(before, shop.announcer._shown())
+        shop.announcer.redescribe(before, shop.announcer._describe())
         for _ in range(2):  # the second list follows an announcement that the first one caused
             shop.looked = anyio.Event()
             shop.put(*shop.names)
