@@ -45,18 +45,18 @@ async def answer_terminals(
         serves: returns True if this process may resume the runs of an owner without a request of the owner.
     """
     from codemode_mcp.audit.redaction import Inputs
-    from codemode_mcp.control.answers import About, Control
+    from codemode_mcp.control.answers import Control, ServerFacts
     from codemode_mcp.control.server import listening
 
     inputs = Inputs(include=config.audit.include_inputs)
-    about = About(transport, mode, None if config.path is None else str(config.path), __version__)
+    about = ServerFacts(transport, mode, None if config.path is None else str(config.path), __version__)
     # So that a terminal that asks right after the start is shown the runs in the store, too.
     await store.wait_attempted(STORE_SECONDS)
 
     def arguments(text: str) -> dict[str, Any]:
         return inputs.of_arguments(text, redact)
 
-    async with listening(Control(runs, about, arguments, adopts=serves, clients=clients)):
+    async with listening(Control(runs, about, arguments, may_take_over=serves, clients=clients)):
         await anyio.sleep_forever()
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.views import CallView, RunView
 
     Where = Literal["here", "elsewhere", "stored"]
-    """The process of a run: this one, another one, or none since the run is suspended."""
+    """The process that has a run: this one, another one, or none because the run is suspended."""
 
 log = logging.getLogger("codemode_mcp.control")
 
@@ -30,19 +30,19 @@ MAX_RUNS = 1000
 """Maximum number of runs in a listing."""
 
 MAX_WAITING_CALLS = 200
-"""Maximum number of waiting calls in one answer. The others follow when these have been decided."""
+"""Maximum number of waiting calls in one answer. Later answers have the other calls."""
 
 MAX_WAITING_CHARACTERS = 2 * 1024 * 1024
-"""Maximum characters of the waiting calls in one answer, but at least one call."""
+"""Maximum characters of the waiting calls in one answer. The first call is in the answer even if it is longer."""
 
 MAX_WAITING_ARGUMENTS = 256 * 1024
-"""Maximum characters of the arguments of one waiting call. Longer ones are cut, with a note."""
+"""Maximum characters of the arguments of one waiting call. Longer arguments are cut, and the answer has their size."""
 
 MAX_ARGUMENTS = 500
 """Maximum characters of the arguments of any other call."""
 
 MAX_INPUTS = 4 * 1024 * 1024
-"""Maximum characters of arguments that are read for one answer."""
+"""Maximum characters of arguments that are parsed for one answer."""
 
 MAX_NAME = 200
 MAX_REASON = 2000
@@ -64,7 +64,7 @@ class Runs(Protocol):
     def decide(
         self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
     ) -> list[int]:
-        """Return the calls that were decided, without those that have an earlier decision. Raise `ProgramError`."""
+        """Decide about calls. Return the decided ones, without calls that were decided before. Raise `ProgramError`."""
         ...
 
     async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool: ...
@@ -72,12 +72,12 @@ class Runs(Protocol):
     async def stored_views(self) -> list[RunView]:
         """Return the runs that are only in the store. Raise `StoreUnavailable`.
 
-        Those that another process has are `observed`.
+        Runs of other processes are `observed`.
         """
         ...
 
     async def take_over(self, run_id: str, serves: Callable[[str], bool]) -> bool:
-        """Take over a run without a process, to learn which of its calls wait for a person. Raise `CodeModeError`.
+        """Take over a run that no process has, to learn which of its calls wait for a person. Raise `CodeModeError`.
 
         Args:
             serves: returns True for an owner whose runs this process serves.
@@ -89,7 +89,7 @@ class Runs(Protocol):
 
     @property
     def store(self) -> tuple[str, str]:
-        """Kind and name of the store."""
+        """The kind and the name of the store."""
         ...
 
     async def totals(self) -> Totals:
@@ -98,7 +98,7 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ServerFacts:
     """Facts about the serving process, for terminals."""
 
     transport: str
@@ -108,39 +108,39 @@ class About:
 
 
 class Control:
-    """Answers the requests of terminals, one at a time.
+    """The answers to requests of terminals, one at a time.
 
     Args:
-        arguments: returns the arguments of a call in presentable form, from their JSON text.
-        adopts: returns True for an owner whose suspended runs this process may take over.
+        arguments: returns the arguments of a call, redacted for display, from their JSON text.
+        may_take_over: returns True for an owner whose suspended runs this process may take over.
         clients: returns the clients that have sent requests to this process, as JSON.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
         self,
         runs: Runs,
-        about: About,
+        about: ServerFacts,
         arguments: Callable[[str], Mapping[str, Any]],
         clock: Callable[[], float] = time.monotonic,
         *,
-        adopts: Callable[[str], bool] = bool,
+        may_take_over: Callable[[str], bool] = bool,
         clients: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
-        self._adopts = adopts
+        self._may_take_over = may_take_over
         self._clients = clients
         self._runs = runs
         self._about = about
         self._arguments = arguments
         self._clock = clock
         self._began = clock()
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
 
     async def answer(self, line: bytes) -> dict[str, Any]:
-        """Return the answer to one request, valid or not. Raise nothing."""
+        """Return the answer to a request. An invalid request is answered too, and no exception is raised."""
         try:
             request = protocol.decode_request(line)
-            async with self._turn:
+            async with self._lock:
                 return {"ok": True, **await self._answer(request)}
         except protocol.BadMessage as error:
             return {"ok": False, "error": str(error)}
@@ -159,15 +159,15 @@ class Control:
             case "show":
                 view, where = await self._find(request.run)
                 requests = self._runs.approvals(request.run) if where == "here" else ()
-                # In a thread, since arguments may be large. They are never changed.
+                # Arguments may be large, so they are parsed in a thread. Nothing changes the view meanwhile.
                 shown = await anyio.to_thread.run_sync(self._show, view, where, requests)
                 return {"server": self._server(), "run": shown}
             case "decide":
                 if self._runs.view(request.run) is None:
-                    await self._runs.take_over(request.run, self._adopts)
+                    await self._runs.take_over(request.run, self._may_take_over)
                 return {"decided": await self._decide(request)}
             case "cancel":
-                return {"cancelled": await self._runs.cancel(request.run, self._adopts)}
+                return {"cancelled": await self._runs.cancel(request.run, self._may_take_over)}
             case "clients":
                 return {"server": self._server(), "clients": self._clients()}
 
@@ -185,7 +185,7 @@ class Control:
         return {
             "server": self._server(),
             "store": store,
-            "runs": [run_report(*each, self._adopts) for each in found[:MAX_RUNS]],
+            "runs": [run_report(*each, self._may_take_over) for each in found[:MAX_RUNS]],
             "omitted": max(0, len(found) - MAX_RUNS),
         }
 
@@ -194,9 +194,9 @@ class Control:
         problem: CodeModeError | None = None
         if self._runs.view(run_id) is None:
             try:
-                await self._runs.take_over(run_id, self._adopts)
+                await self._runs.take_over(run_id, self._may_take_over)
             except CodeModeError as error:
-                problem = error  # if another process has the run, the store has a view of it
+                problem = error  # another process may have the run. Then the store can still describe it.
         view = self._runs.view(run_id)
         if view is not None:
             return view, "here"
@@ -205,16 +205,19 @@ class Control:
                 return stored, place_of_stored(stored)
         if problem is not None:
             raise problem
-        raise protocol.BadMessage(f"there is no run {run_id[:80]!r} here now; see codemode-mcp runs list")
+        raise protocol.BadMessage(f"this process has no run {run_id[:80]!r} now; codemode-mcp runs list shows all runs")
 
     async def _decide(self, request: protocol.Request) -> list[int]:
         waiting = {each.call: each for each in self._runs.approvals(request.run)}
-        # The other calls have ended, or were decided elsewhere.
+        # Calls that do not wait have ended, or were decided in another way meanwhile.
         chosen = {number: digest for number, digest in request.calls if number in waiting}
         for number, digest in chosen.items():
             text = await anyio.to_thread.run_sync(protocol.text_of, waiting[number].arguments)
+            # The person has decided about the arguments that were shown. Others must not pass with this decision.
             if protocol.digest_of(text) != digest:
-                raise protocol.BadMessage(f"call {number} has other arguments than were shown; nothing was decided")
+                raise protocol.BadMessage(
+                    f"call {number} has other arguments than were shown, so nothing was decided; look at the run again"
+                )
         if not chosen:
             return []
         approved, remember = request.approved, request.remember
@@ -223,12 +226,12 @@ class Control:
     def _show(self, view: RunView, where: Where, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
         room = MAX_INPUTS
         calls = []
-        for call in reversed(view.calls):
+        for call in reversed(view.calls):  # if there is no room for all arguments, the latest calls have theirs
             room -= len(call.input or "")
             calls.append(self._call(call, readable=room >= 0))
         waiting = _waiting(requests)
         return {
-            **run_report(view, where, self._adopts),
+            **run_report(view, where, self._may_take_over),
             "calls": calls[::-1],
             "waiting": waiting,
             "waitingOmitted": len(requests) - len(waiting),
@@ -257,7 +260,7 @@ class Control:
 
 
 def place_of_stored(view: RunView) -> Where:
-    """Return the place of a run that only the store has reported."""
+    """Return which process has a run that is only in the store."""
     return "elsewhere" if view.observed else "stored"
 
 
@@ -267,12 +270,12 @@ def store_report(totals: Totals) -> dict[str, Any]:
     return {"suspended": totals.suspended, "oldestMs": oldest, "bytes": totals.size}
 
 
-def run_report(view: RunView, where: Where, adopts: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the report on a run without its calls, as JSON. `adopts`: as in `Control`."""
+def run_report(view: RunView, where: Where, may_take_over: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the report on a run without its calls, as JSON. `may_take_over`: see `Control`."""
     return {
         "id": view.id,
         "where": where,
-        "adoptable": where == "stored" and view.ended_ms is None and adopts(view.owner),
+        "adoptable": where == "stored" and view.ended_ms is None and may_take_over(view.owner),
         "state": view.state,
         "code": view.code,
         "caller": view.kind,

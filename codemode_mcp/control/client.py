@@ -1,4 +1,4 @@
-"""The terminal's side of the control socket: finds the serving processes of this user, and asks them."""
+"""The terminal's side of the control socket: the search for serving processes of this user, and requests to them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_TOKEN_FILE = 4096
 
 
 class NoAnswer(Exception):
-    """Error for a server that gave no answer or rejected the request. The message says why."""
+    """Error for a server that sent no valid answer, or rejected the request. The message has the reason."""
 
 
 class NotListening(NoAnswer):
@@ -45,8 +45,8 @@ class Answers:
     """Answers of all servers.
 
     Attributes:
-        answers: each with the endpoint of its server.
-        problems: the reasons of the servers without an answer, a sentence each.
+        answers: pairs of an endpoint and its answer.
+        problems: a sentence for each server without an answer.
     """
 
     answers: tuple[tuple[Endpoint, dict[str, Any]], ...]
@@ -57,7 +57,7 @@ async def ask(endpoint: Endpoint, request: protocol.Request) -> dict[str, Any]:
     """Return the answer of one server.
 
     Raises:
-        NoAnswer: there is none within `ANSWER_SECONDS`, or it is an error.
+        NoAnswer: the server does not answer within `ANSWER_SECONDS`, or the answer is an error.
     """
     answer: dict[str, Any] | None = None
     try:
@@ -69,7 +69,8 @@ async def ask(endpoint: Endpoint, request: protocol.Request) -> dict[str, Any]:
         if isinstance(error.__cause__ or error, ConnectionRefusedError | FileNotFoundError):
             endpoints.remove_stale(endpoint)
             raise NotListening(f"process {endpoint.pid} no longer serves") from None
-        raise NoAnswer(f"process {endpoint.pid} could not be asked: {error or 'it closed the connection'}") from None
+        reason = error or "it closed the connection"
+        raise NoAnswer(f"no answer from process {endpoint.pid}: {reason}") from None
     if answer is None:
         raise NoAnswer(f"process {endpoint.pid} has not answered within {ANSWER_SECONDS:g} s")
     if answer.get("ok") is not True:
@@ -88,7 +89,7 @@ async def ask_all(request: protocol.Request, folders: Sequence[Path] | None = No
             try:
                 answers.append((endpoint, await ask(endpoint, request)))
             except NotListening:
-                pass  # it was killed
+                pass  # the process was killed, and has nothing to report
             except NoAnswer as error:
                 problems.append(str(error))
 
@@ -97,7 +98,7 @@ async def ask_all(request: protocol.Request, folders: Sequence[Path] | None = No
         try:
             found += await anyio.to_thread.run_sync(endpoints.endpoints_in, folder)
         except endpoints.NotPrivate as error:
-            problems.append(f"not searched for servers: {error}")
+            problems.append(f"a folder was not searched for servers: {error}")
     async with anyio.create_task_group() as group:
         for endpoint in found:
             group.start_soon(one, endpoint)
@@ -115,7 +116,7 @@ async def _ask(endpoint: Endpoint, request: bytes) -> dict[str, Any]:
         stream = await anyio.connect_tcp("127.0.0.1", port)
     async with stream:
         if token is None and peer_user(stream.extra(SocketAttribute.raw_socket)) != os.geteuid():
-            raise protocol.BadMessage("it is a process of another user")
+            raise protocol.BadMessage("the process belongs to another user")
         lines = LineReader(stream, protocol.MAX_ANSWER)
         if token is not None:
             await _authenticate(stream, lines, token)
@@ -124,10 +125,14 @@ async def _ask(endpoint: Endpoint, request: bytes) -> dict[str, Any]:
 
 
 async def _authenticate(stream: SocketStream, lines: LineReader, token: str) -> None:
-    """Prove that this side knows the token, and have the server prove it. Nothing else is sent before that."""
+    """Prove that this side knows the token, and check the proof of the server.
+
+    Nothing else is sent before that. Another program may have the port of a server that has ended, and must learn
+    neither the token nor the request.
+    """
     theirs = protocol.decode(await lines.next()).get("nonce")
     if not isinstance(theirs, str):
-        raise protocol.BadMessage("it did not begin with a nonce")
+        raise protocol.BadMessage("its first message has no nonce")
     ours = secrets.token_hex(16)
     await stream.send(
         protocol.encode({"nonce": ours, "proof": protocol.proof(token, "client", (theirs, ours))}),
@@ -137,6 +142,7 @@ async def _authenticate(stream: SocketStream, lines: LineReader, token: str) -> 
 
 
 def _read_token(endpoint: Endpoint) -> tuple[int, str]:
+    # A link could lead to a file of another user. Opening a pipe would wait for its writer.
     flags = os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(os.open(endpoint.path, flags), "rb") as file:
         text = file.read(MAX_TOKEN_FILE)
@@ -144,4 +150,4 @@ def _read_token(endpoint: Endpoint) -> tuple[int, str]:
         match json.loads(text):
             case {"port": int() as port, "token": str() as token} if 0 < port < 65536 and len(token) >= 32:
                 return port, token
-    raise protocol.BadMessage("the file with its token is damaged")
+    raise protocol.BadMessage("the file with its port and token is damaged")

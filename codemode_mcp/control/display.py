@@ -1,4 +1,4 @@
-"""Text of programs and servers for a terminal: it cannot move the cursor, hide, or look like text of ours. Pure."""
+"""Text of programs and servers for a terminal. It cannot move the cursor, hide, or look like text of ours. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def plain(text: str, *, right_to_left: bool = False) -> str:
-    """Return `text` on one line, with all characters that do not print as themselves as JavaScript escapes.
+    """Return `text` on one line. Characters that do not print as themselves become JavaScript escapes.
 
     Args:
         right_to_left: keep the letters of right-to-left scripts. They change the order in which the text around them is
-            displayed, so decisions must not depend on that text.
+            displayed, so they must not be kept in a text on which a person decides.
     """
     return escape_misleading(text, _javascript_escape, right_to_left=right_to_left)
 
@@ -27,7 +27,7 @@ def _javascript_escape(character: str) -> str:
 
 
 def cut(text: str, characters: int) -> str:
-    """Return `text` on one line as `plain` does, cut to at most so many characters, with `…` at the cut."""
+    """Return `text` on one line as `plain` does, with at most `characters` characters. A cut text ends with `…`."""
     shown = plain(text[: characters + 1])
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"
 
@@ -38,7 +38,7 @@ def counted(count: int, what: str) -> str:
 
 
 def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
-    """Yield `text` in lines that fit a terminal, which would otherwise wrap them without the margin.
+    """Yield `text` in lines that fit a terminal. The terminal would wrap longer lines, and their rest has no margin.
 
     Args:
         width: columns of the terminal.
@@ -59,5 +59,5 @@ def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
 
 
 def columns(text: str) -> int:
-    """Return the maximum columns of a text; terminals disagree on the width of some characters."""
+    """Return the maximum number of columns that a text may take. Terminals disagree on the width of some characters."""
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(char) in "WFA") for char in text)

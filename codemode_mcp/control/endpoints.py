@@ -1,4 +1,4 @@
-"""Endpoints of serving processes, in folders of this user alone. The functions block for disk operations."""
+"""Endpoints of serving processes, in folders that only this user can access. The functions block while disks work."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_PATH = 103
-"""Maximum bytes of the path of a Unix socket: the system allows 104 on macOS and 108 on Linux, with a final zero."""
+"""Maximum bytes of the path of a Unix socket. macOS allows 104 bytes and Linux 108, each with a final zero."""
 
 MAX_ENDPOINTS = 256
-"""Maximum number of endpoints that are read from a folder, the newest ones."""
+"""Maximum number of endpoints that are read from a folder. The newest endpoints are read."""
 
 
 class NoPrivateFolder(Exception):
@@ -36,12 +36,13 @@ class NotPrivate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of one serving process.
+    """The address of one serving process.
 
     Attributes:
-        pid: its process id.
-        kind: `sock` is a Unix socket, `json` a file with a port of loopback and a token.
-        local: it was made on this machine. A home folder may be shared by several machines.
+        path: the socket or file.
+        pid: the id of the process.
+        kind: `sock` for a Unix socket, `json` for a file with a loopback port and a token.
+        local: True if the endpoint was made on this machine. Several machines may share a home folder.
     """
 
     path: Path
@@ -53,7 +54,7 @@ class Endpoint:
 def folders() -> list[Path]:
     """Return the folders for endpoints, in the order of preference.
 
-    A terminal searches all of them: a server that was started by a client may have other environment variables.
+    A terminal searches all folders, because a server that a client has started may have other environment variables.
     """
     found = []
     cache = Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False)) / "control"
@@ -64,14 +65,15 @@ def folders() -> list[Path]:
             found.append(Path(runtime) / "codemode-mcp")
         if sys.platform == "linux" and Path(f"/run/user/{uid}").is_dir():
             found.append(Path(f"/run/user/{uid}/codemode-mcp"))
-        found += [cache, Path(f"/tmp/codemode-mcp-{uid}")]  # short
+        # The last folder is for users whose other folders have paths that are too long for a socket.
+        found += [cache, Path(f"/tmp/codemode-mcp-{uid}")]
     else:
         found.append(cache)
     return list(dict.fromkeys(found))
 
 
 def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | None = None) -> Endpoint:
-    """Return an unused name in the first usable folder, after creating that folder.
+    """Return an unused endpoint in the first usable folder. The folder is created, but not the endpoint.
 
     Raises:
         NoPrivateFolder: no candidate is usable.
@@ -83,7 +85,7 @@ def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | Non
             problems.append(f"{folder}: the path of a socket would be longer than {MAX_PATH} bytes")
             continue
         try:
-            _make(folder)
+            _make_folder(folder)
             check_private(folder)
         except NotPrivate as error:
             problems.append(str(error))
@@ -95,10 +97,10 @@ def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | Non
 
 
 def endpoints_in(folder: Path) -> list[Endpoint]:
-    """Return the endpoints in a folder, also those of processes that no longer run; empty if there is no folder.
+    """Return the endpoints in a folder, including those of processes that have ended; empty if there is no folder.
 
     Raises:
-        NotPrivate: other users could have put files there.
+        NotPrivate: other users could have put files into the folder.
     """
     try:
         check_private(folder)
@@ -107,29 +109,29 @@ def endpoints_in(folder: Path) -> list[Endpoint]:
         return []
     except OSError as error:
         raise NotPrivate(f"{folder}: {error.strerror}") from None
-    return list(_read(entries))
+    return list(_newest_endpoints(entries))
 
 
-def _read(entries: Sequence[os.DirEntry[str]]) -> Iterator[Endpoint]:
+def _newest_endpoints(entries: Sequence[os.DirEntry[str]]) -> Iterator[Endpoint]:
     found = []
     for entry in entries:
         host, _, rest = entry.name.partition("-")
         pid = rest.partition("-")[0]
         try:
-            about = entry.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
         except OSError:
-            continue  # removed since
-        is_one = stat.S_ISSOCK(about.st_mode) if entry.name.endswith(".sock") else stat.S_ISREG(about.st_mode)
-        if is_one and pid.isdecimal() and len(pid) < 12 and _is_ours(about):
-            found.append((about.st_mtime, entry.path, int(pid), host == _host()))
+            continue  # its process has removed it
+        is_one = stat.S_ISSOCK(status.st_mode) if entry.name.endswith(".sock") else stat.S_ISREG(status.st_mode)
+        if is_one and pid.isdecimal() and len(pid) < 12 and _is_ours(status):
+            found.append((status.st_mtime, entry.path, int(pid), host == _host()))
     for _, path, number, local in sorted(found, reverse=True)[:MAX_ENDPOINTS]:
         yield Endpoint(Path(path), number, "sock" if path.endswith(".sock") else "json", local)
 
 
 def remove_stale(endpoint: Endpoint) -> bool:
-    """Remove an endpoint that does not answer if its process has died. Return True if it was removed.
+    """Remove an endpoint that does not answer, if its process has ended. Return True if it was removed.
 
-    On Windows a living process keeps its file open, so that it cannot be removed.
+    On Windows, a running process keeps its file open, and an open file cannot be removed.
     """
     if not endpoint.local or (sys.platform != "win32" and _is_alive(endpoint.pid)):
         return False
@@ -142,31 +144,33 @@ def remove_stale(endpoint: Endpoint) -> bool:
 
 def check_private(folder: Path) -> None:
     """Raise `NotPrivate` if other users can access a folder, and `OSError` if it cannot be examined."""
-    about = os.lstat(folder)
-    if not stat.S_ISDIR(about.st_mode):
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode):
         raise NotPrivate(f"{folder} is not a folder")
-    if not _is_ours(about):
+    if not _is_ours(status):
         raise NotPrivate(f"{folder} belongs to another user")
-    if sys.platform != "win32" and stat.S_IMODE(about.st_mode) & 0o077:
+    if sys.platform != "win32" and stat.S_IMODE(status.st_mode) & 0o077:
         raise NotPrivate(f"{folder} is open to other users; run chmod 700 on it")
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     make_private_folder(folder)
     if sys.platform == "win32":
         return
+    # An older folder may be open to others. The descriptor makes sure that the mode of no other folder is changed, even
+    # if the path is replaced meanwhile.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder, flags)
     try:
-        about = os.fstat(descriptor)
-        if _is_ours(about) and stat.S_IMODE(about.st_mode) != 0o700:
+        status = os.fstat(descriptor)
+        if _is_ours(status) and stat.S_IMODE(status.st_mode) != 0o700:
             os.fchmod(descriptor, 0o700)
     finally:
         os.close(descriptor)
 
 
-def _is_ours(about: os.stat_result) -> bool:
-    return sys.platform == "win32" or about.st_uid == os.geteuid()
+def _is_ours(status: os.stat_result) -> bool:
+    return sys.platform == "win32" or status.st_uid == os.geteuid()
 
 
 def _is_alive(pid: int) -> bool:
@@ -174,7 +178,7 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # the process belongs to another user
         return True
     return True
 

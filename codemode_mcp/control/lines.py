@@ -1,4 +1,4 @@
-"""Lines of a connection, and the user at its other end."""
+"""The lines of a connection, and the user at the other end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LineReader:
         self._size = 0
 
     async def next(self) -> bytes:
-        """Return the next line, without its end.
+        """Return the next line, without its line feed.
 
         Raises:
             BadMessage: the line is too long, or the stream ended before the line.

@@ -1,7 +1,7 @@
 """The choice of one report for a run that several processes report. Pure.
 
-Processes that share a store all report its runs. For a moment two of them may have the same run: one that has taken it
-over, and one that has not learned of that yet.
+All processes that share a store report its runs. For a moment, two processes may report the same run as theirs: the
+process that has taken it over, and the process that has not noticed this yet.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class ReportedRun(Generic[Source]):
     """A run with the report of the process that is closest to it; see `rank`.
 
     Attributes:
-        source: the process.
-        disputed: another process reports that it has the run, too.
+        source: the process that has reported the run.
+        disputed: True if another process reports that it has the run too.
     """
 
     source: Source
@@ -30,7 +30,11 @@ class ReportedRun(Generic[Source]):
 
 
 def merge_reports(reports: Iterable[tuple[Source, Iterable[Mapping[str, Any]]]]) -> list[ReportedRun[Source]]:
-    """Return each run once, in the order of the first reports. Each source comes with its views of runs."""
+    """Return each run once, in the order of the first reports.
+
+    Args:
+        reports: pairs of a source and its views of runs.
+    """
     found: dict[str, ReportedRun[Source]] = {}
     for source, views in reports:
         for view in views:
@@ -53,7 +57,7 @@ def where(view: Mapping[str, Any]) -> str:
 
 
 def rank(view: Mapping[str, Any]) -> int:
-    """Return a number for the distance of the reporting process from a run. The process of the run has the lowest."""
+    """Return a number that is lower, the closer the reporting process is to a run. The process of the run has 0."""
     if is_here(view):
         return 0 if view["observed"] else 1 if view["endedMs"] is not None else 2
     if where(view) == "elsewhere":

@@ -30,7 +30,7 @@ Operation = Literal["list", "show", "decide", "cancel", "clients"]
 
 
 class BadMessage(Exception):
-    """Error for a message that is not valid. Its text is the reason."""
+    """Error for a message that is not valid. The text of the error is the reason."""
 
 
 class Request(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Request(Struct, frozen=True):
 
     Attributes:
         run: the full id of a run; "" for a listing of runs or clients.
-        calls: for each call that a person has decided, its number and the digest of the arguments as shown.
+        calls: the decided calls: the number of each, and the digest of the arguments that were shown to the person.
     """
 
     operation: Operation
@@ -57,7 +57,9 @@ def decode_request(line: bytes) -> Request:
     """Return the request of a line. Raise `BadMessage`."""
     message = decode(line)
     if message.get("version") != VERSION:
-        raise BadMessage(f"this server speaks version {VERSION} of the control protocol; use the same codemode-mcp")
+        raise BadMessage(
+            f"this server speaks version {VERSION} of the control protocol; use the codemode-mcp of the same version"
+        )
     missing = [name for name in Request.__struct_fields__ if name not in message]
     if missing:
         raise BadMessage(f"not a request: {missing[0]!r} is missing")
@@ -84,7 +86,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def text_of(arguments: Any) -> str:
-    """Return arguments as one line of JSON: the text that a person sees, and that `digest_of` is applied to."""
+    """Return arguments as one line of JSON. A person sees this text, and `digest_of` is applied to it."""
     return json.dumps(arguments, ensure_ascii=True)
 
 
@@ -94,10 +96,12 @@ def digest_of(text: str) -> str:
 
 
 def proof(token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> str:
-    """Return a proof that a side knows the token, which does not disclose the token to the other side.
+    """Return a proof that a side knows the token. The proof does not disclose the token.
+
+    Each proof contains the side and the nonces of both sides, so that it cannot be used by the other side, or again.
 
     Args:
-        nonces: of the server and of the client.
+        nonces: those of the server and of the client.
     """
     return hmac.new(token.encode(), "\n".join((side, *nonces)).encode(), "sha256").hexdigest()
 

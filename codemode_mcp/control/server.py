@@ -1,8 +1,10 @@
 """The control socket of a serving process, in a folder of its user.
 
-Only processes of the same user are admitted. Each connection has one small request, with a timeout. The number of
-connections is limited, and requests are answered one after another, so that a flood delays other requests of this kind
-alone.
+Only processes of the same user are admitted. On a Unix socket, the system names the user of the client. On a loopback
+port, both sides prove that they know the token in the endpoint's file, which only this user can read.
+
+Each connection has one small request and a timeout. The number of connections is limited, and requests are answered one
+after another. So a flood of requests delays only other requests to this socket.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ CONNECTION_SECONDS = 10.0
 """Timeout of a connection, from its beginning to the last byte of the answer."""
 
 MAX_CONNECTIONS = 16
-"""Maximum number of concurrent connections; more are closed without a message."""
+"""Maximum number of concurrent connections. Further connections are closed without an answer."""
 
 PAUSE_SECONDS = 0.2
 """Pause after a connection could not be accepted."""
@@ -47,11 +49,13 @@ PAUSE_SECONDS = 0.2
 async def listening(
     control: Control, *, loopback: bool = sys.platform == "win32", folders: Sequence[Path] | None = None
 ) -> AsyncIterator[Endpoint | None]:
-    """Answer requests for the duration of the context. Yield None, after a warning in the log, if that is impossible.
+    """Answer requests for the duration of the context.
+
+    If this is impossible, log a warning and yield None: the process serves its clients nevertheless.
 
     Args:
-        loopback: listen on a port, with its token in a file, instead of a Unix socket.
-        folders: candidates for the folder of the endpoint; None for those of the user.
+        loopback: listen on a port instead of a Unix socket.
+        folders: candidates for the folder of the endpoint; None for the folders of the user.
     """
     token = secrets.token_hex(32)
     try:
@@ -79,7 +83,7 @@ def _listen(
     """Return an endpoint, its listening socket, and the file of the endpoint if it has to stay open.
 
     Raises:
-        NoPrivateFolder: see there.
+        NoPrivateFolder: the user has no usable private folder.
         OSError: the endpoint cannot be made.
     """
     for folder in endpoints.folders() if folders is None else folders:
@@ -89,7 +93,8 @@ def _listen(
     try:
         made.setblocking(False)
         if not loopback:
-            # It gets its final name only when clients can connect.
+            # The socket gets its final name only when it listens. A client or another server that finds it before would
+            # be refused, and take it for the socket of a process that was killed.
             unready = endpoint.path.with_suffix(".new")
             made.bind(os.fspath(unready))
             os.chmod(unready, 0o600)
@@ -98,6 +103,8 @@ def _listen(
             return endpoint, made, None
         made.bind(("127.0.0.1", 0))
         made.listen(MAX_CONNECTIONS)
+        # The file is made last, when clients can connect. It stays open, because an open file cannot be removed on
+        # Windows: this is how `remove_stale` knows there that the process is running.
         descriptor = os.open(endpoint.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         file = os.fdopen(descriptor, "wb", buffering=0)
         try:
@@ -108,9 +115,9 @@ def _listen(
         return endpoint, made, file
     except BaseException:
         made.close()
-        for left in (endpoint.path, endpoint.path.with_suffix(".new")):
+        for path in (endpoint.path, endpoint.path.with_suffix(".new")):
             with suppress(OSError):
-                left.unlink()
+                path.unlink()
         raise
 
 
@@ -122,6 +129,7 @@ def _remove_stale_in(folder: Path) -> None:
         return
     for endpoint in found:
         if endpoint.kind == "json":
+            # Its port is not tried: another program may listen there by now.
             endpoints.remove_stale(endpoint)
             continue
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -131,7 +139,7 @@ def _remove_stale_in(folder: Path) -> None:
             except ConnectionRefusedError:
                 endpoints.remove_stale(endpoint)
             except OSError:
-                pass  # its queue of connections is full, so it lives
+                pass  # the queue of connections is full, so the process is running
 
 
 async def _accept(listener: SocketListener, control: Control, token: str | None, group: TaskGroup) -> None:
@@ -155,7 +163,7 @@ async def _accept(listener: SocketListener, control: Control, token: str | None,
             stream = await listener.accept()
         except anyio.ClosedResourceError:
             return
-        except OSError as error:  # such as no free file descriptors
+        except OSError as error:  # for example, there are no free file descriptors
             log.warning("a connection to the control socket could not be accepted: %s", error)
             await anyio.sleep(PAUSE_SECONDS)
             continue
@@ -184,7 +192,10 @@ async def _attend(stream: SocketStream, control: Control, token: str | None) -> 
 
 
 async def _authenticate(stream: SocketStream, lines: LineReader, token: str) -> bool:
-    """Return True if the client proves that it knows the token; then this side proves it, too."""
+    """Return True if the client has proved that it knows the token. This side then sends its own proof.
+
+    The client proves first, so that a client without the token gets no proof.
+    """
     ours = secrets.token_hex(16)
     await stream.send(protocol.encode({"nonce": ours}))
     message = protocol.decode(await lines.next())

@@ -29,20 +29,21 @@ class Profile:
     client: str = "*"
     """Glob for the name in `clientInfo`, without regard to case."""
     shows_structured: bool = False
-    """The client shows its model `structuredContent` instead of `content`. It gets neither structured content nor an
-    output schema, so that its model reads the text."""
+    """The client shows its model `structuredContent` instead of `content`. Such a client gets neither structured
+    content nor an output schema, so that its model reads the text."""
     loses_pictures: bool = False
     """The client drops pictures of a result that has `structuredContent`."""
     defers_tools: bool = False
     """The client leaves tools out of the first request to its model, and offers its own tool search."""
     max_output_bytes: int | None = None
-    """Largest answer in bytes that the client shows whole; None if no limit is known."""
+    """Largest answer in bytes that the client shows whole. None: no limit is known."""
     sends_null: bool = False
     """The client sends null for arguments that the model left out."""
     adds_arguments: tuple[str, ...] = ()
     """Arguments that the client adds to every call. They are ignored without a note."""
     repeats_failures: bool = False
-    """The client shows its model all forms of a failure, and its `_meta`. It gets only the text of a failure."""
+    """The client shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a
+    failure."""
     evidence: str = ""
     """The measured client and version, a colon, and the observations."""
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from codemode_mcp.control import client, lines, server
-from codemode_mcp.control.answers import About, Control
+from codemode_mcp.control.answers import Control, ServerFacts
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.endpoints import Endpoint
 from codemode_mcp.control.protocol import MAX_ANSWER, MAX_REQUEST, Request, digest_of, encode, encode_request
@@ -132,9 +132,9 @@ def closed_off(folder: Path) -> None:
 async def serving(runs: FakeRuns, folder: Path, *, loopback: bool = False) -> AsyncIterator[Endpoint]:
     control = Control(
         runs,
-        About("stdio", "code", None, "1"),
+        ServerFacts("stdio", "code", None, "1"),
         lambda text: {"shape": f"{len(text)} characters"},
-        adopts=lambda owner: owner == "me",
+        may_take_over=lambda owner: owner == "me",
     )
     with anyio.fail_after(BOUND):
         async with listening(control, loopback=loopback, folders=[folder]) as place:
@@ -559,7 +559,7 @@ async def test_without_a_private_folder_a_server_keeps_serving_without_a_socket(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed_off(folder)
-    control = Control(FakeRuns(), About("stdio", "code", None, "1"), lambda _: {})
+    control = Control(FakeRuns(), ServerFacts("stdio", "code", None, "1"), lambda _: {})
     async with listening(control, loopback=False, folders=[folder]) as place:
         assert place is None
     assert "cannot reach this process" in caplog.text
