@@ -233,7 +233,7 @@ class IssuerSettings:
     issuer: str
     """Issuer exactly as in the tokens."""
     audience: str
-    """Audience of the tokens: the URL of this server, as clients have it."""
+    """Audience of the tokens: the URL that clients use for this server."""
     resource: str
     """URL of this server, if `audience` is not a URL."""
     scopes: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.formats import format_of, written
+from codemode_mcp.config.formats import format_of, member_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -125,7 +125,7 @@ def furnish(home: Path, client: str) -> None:
         }
     path = home / where
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = [written(format_of(path), (key,), name, entry) for name, entry in servers.items()]
+    texts = [member_text(format_of(path), (key,), name, entry) for name, entry in servers.items()]
     match format_of(path):
         case "toml":
             text = "\n\n".join(texts)

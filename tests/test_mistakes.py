@@ -114,8 +114,8 @@ INVALID: Final[list[tuple[str, Any, list[str]]]] = [
     ("10s", {"tools": {"codeMode": {"timeoutMs": "10s"}}}, ["tools.codeMode.timeoutMs: expected an integer"]),
     ("array", {"mcpServers": [{"command": "x"}]}, ['expected an object such as {"files": {"command": "npx"']),
     ("entry as text", {"mcpServers": {"a": "npx -y b"}}, ['expected an object such as {"command": "npx"']),
-    ("YAML", "mcpServers:\n  a: {}\n", ["it has to begin with {", "write it as JSON"]),
-    ("TOML", "[mcpServers]\n", ["it has to begin with {", "write it as JSON"]),
+    ("YAML", "mcpServers:\n  a: {}\n", ["which begins with {", "write it as JSON"]),
+    ("TOML", "[mcpServers]\n", ["which begins with {", "write it as JSON"]),
     ("number in env", {"mcpServers": {"a": {"command": "x", "env": {"PORT": 80}}}}, ["write it in quotes"]),
     (
         "file of a client",

@@ -63,10 +63,10 @@ def _complete(incomplete: str, names: Callable[[], Iterable[Any]]) -> list[str]:
 def _configuration(ctx: typer.Context) -> tuple[Path, dict[str, Any]]:
     """Return the configuration file and its value as written, without expanding variables or running programs."""
     from codemode_mcp.cli.confirming import find
-    from codemode_mcp.config.source import look, parse, read_text
+    from codemode_mcp.config.source import file_states, parse, read_text
 
     path = find(ctx.params.get("config"), lambda _: None)
-    if path is None or look((path,)) == (None,):
+    if path is None or file_states((path,)) == (None,):
         raise FileNotFoundError("there is no configuration, or it is not a regular file")
     value = parse(read_text(path))
     return path, value if isinstance(value, dict) else {}
@@ -87,13 +87,13 @@ def _servers(ctx: typer.Context, with_key: tuple[str, ...] = ()) -> list[str]:
 def _recorded_runs(ctx: typer.Context) -> list[str]:
     import json
 
-    from codemode_mcp.config.source import look
+    from codemode_mcp.config.source import file_states
 
     trajectory = ctx.params.get("trajectory")
     if trajectory is None:
         path, value = _configuration(ctx)
         trajectory = path.parent / os.path.expanduser(value["audit"]["trajectory"])
-    if look((Path(trajectory),)) == (None,):
+    if file_states((Path(trajectory),)) == (None,):
         return []
     with open(trajectory, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))

@@ -75,7 +75,7 @@ def ask(path: Path, value: object) -> None:
     if not is_at_terminal():
         raise _refusal(path)
     say(f"{path} was found in the working directory. You have not used its current content before. It starts, as you:")
-    programs = trust.named(value)
+    programs = trust.described_parts(value)
     for line in programs[:MAX_LINES]:
         say_command(cut(line, MAX_LINE))
     if len(programs) > MAX_LINES:

@@ -28,7 +28,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
 
     found, gate = None, Gate(ask)
     try:
-        found = find(path, gate.find)
+        found = find(path, gate.remember)
         loaded = load_config(found, environ=os.environ, admit=gate.admit)
     except NotConfirmedError as error:
         stop(2, "\n".join(error.problems))

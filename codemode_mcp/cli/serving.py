@@ -100,7 +100,7 @@ def run(
 
             # A changed file in the working directory may start programs that were not confirmed.
             gate = Gate(refuse_unknown)
-            find(config, gate.find)
+            find(config, gate.remember)
             changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
             redactor.know(changed.secretive)
             return with_options(changed, log_level, log_file, read_only=read_only)

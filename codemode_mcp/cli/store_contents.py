@@ -53,7 +53,9 @@ def read_store(config: str | None, known: Collection[str]) -> StoreContents:
 
     gate = Gate(refuse_unknown)
     try:
-        settings = load_store(find(config, gate.find), environ=os.environ, admit=gate.admit) or StoreSettings("sqlite")
+        settings = load_store(find(config, gate.remember), environ=os.environ, admit=gate.admit) or StoreSettings(
+            "sqlite"
+        )
     except ConfigError as error:
         return StoreContents(problem=f"the store of suspended runs was not read: {error.problems[0]}")
     if settings.kind == "memory":

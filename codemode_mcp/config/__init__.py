@@ -1,11 +1,11 @@
-"""Find, load and validate the one configuration file, and return it as frozen settings.
+"""The one configuration file: finding, loading and validating it. The result is a tree of frozen settings.
 
-`source` parses the file, and `nodes` has the checks of single values and the wording of messages. Each section has a
+`source` parses the file. `nodes` has the checks of single values and the wording of messages. Each section has its own
 module: `servers` (with `server_entry`), `plugins`, `tools` (with `patterns` and `contexts`), `clients`, `store` and
-`http`. `expand` and `secret_values` resolve variables, files, programs and the keyring. `load` puts all of it together.
+`http`. `expand` and `secret_values` resolve variables, files, programs and the keyring. `load` combines all of these.
 
-Apart from that, `reload` watches the file, `trust` confirms files of working directories, `literals` finds secrets that
-are written out, and `edit` and `formats` change files in place.
+`reload` watches the file. `trust` records which files of working directories a person has confirmed. `literals` finds
+secrets that are written into entries. `edit` and `formats` change files in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The section `clients`: changes to the profiles of MCP clients, by globs on the names that clients give themselves."""
+"""The section `clients`: changes to the profiles of MCP clients, by globs on the names that clients send."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ OUTPUT_CLAMP = Clamp(1024, 10 * 1024 * 1024)
 
 
 def _limit(node: Node) -> int | None:
-    """Return a number of bytes. Null lifts the limit of a profile."""
+    """Return a number of bytes. Null removes the limit of a profile."""
     return None if node.value is None else node.clamped(OUTPUT_CLAMP, "an integer or null")
 
 
 _READERS: Readers = {
     **dict.fromkeys(("showsStructured", "losesPictures", "defersTools", "sendsNull", "repeatsFailures"), Node.flag),
     "maxOutputBytes": _limit,
-    "addsArguments": array_of(Node.filled),
+    "addsArguments": array_of(Node.nonblank),
 }
 
 
 def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
-    """Return the entries in the order of the file, of which the first that matches a client is used."""
+    """Return the entries in the order of the file. The first entry that matches a client is used."""
     if node.value is None:
         return ()
     return tuple(_override(glob, entry) for glob, entry in node.entries().items())
@@ -34,5 +34,5 @@ def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
 
 def _override(glob: str, node: Node) -> ProfileOverride:
     if not glob.strip() or not glob.isprintable():
-        node.fail("needs the name of a client, or a glob such as claude-*; codemode-mcp clients lists the names")
+        node.fail("the key must be the name of a client, or a glob such as claude-*; codemode-mcp clients lists names")
     return ProfileOverride(glob, tuple(node.settings(_READERS).items()))

@@ -1,4 +1,4 @@
-"""`tools.contexts`: other rules for some callers. A context with a mistake fails closed: no caller gets its rules."""
+"""`tools.contexts`: other rules for some callers. A mistake in a context makes the whole configuration invalid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALLOWED = 'allowed: "stdio", "stdio:<login name>", "principal:<name>", "group:<
 
 
 def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
-    """Return the contexts in the order of the file, each completed by the rules of `tools`."""
+    """Return the contexts in the order of the file. Rules that a context does not set are those of `tools`."""
     if node.value is None:
         return ()
     return tuple(_context(name, entry, base) for name, entry in node.entries().items())
@@ -39,9 +39,9 @@ def _callers(node: Node) -> tuple[str, ...]:
 
 
 def _caller(node: Node) -> str:
-    """Return a kind of caller, with a name or a glob on names for some kinds: `principal:ann`."""
-    caller = node.filled()
-    if not node.sound:
+    """Return a kind of caller. Some kinds are followed by a name or a glob on names, as in `principal:ann`."""
+    caller = node.nonblank()
+    if not node.valid:
         return caller
     kind, colon, name = caller.partition(":")
     if kind not in _KINDS:

@@ -1,6 +1,6 @@
-"""Replace files that people edit too: the configuration file, and the files of MCP clients.
+"""Changes to files that people edit too: the configuration file, and the files of MCP clients.
 
-A backup keeps the old content, and the new file takes its place in one step, so that no process reads half of it.
+A backup keeps the old content. The new file replaces the old one in one step, so that no process reads half a file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 ATTEMPTS = 5
-"""Attempts to change a file that another process changes at the same time."""
+"""Maximum number of attempts to change a file that another process changes at the same time."""
 
 MAX_BACKUPS = 10
-"""Backups to keep of one file."""
+"""Maximum number of backups of one file. Older backups are deleted."""
 
 _writing = threading.Lock()
 
@@ -54,7 +54,7 @@ def add_approved(path: Path, ids: Iterable[str], context: str | None = None) -> 
 
 
 class ChangedMeanwhileError(Exception):
-    """Another process has written the file since it was read."""
+    """Error for a file that another process has written since it was read."""
 
 
 def _add_items(path: Path, keys: Sequence[str], items: Sequence[str]) -> bool:
@@ -85,17 +85,17 @@ def replace_file(
     text: str,
     *,
     private: bool = True,
-    first: Callable[[Path | None], None] | None = None,
+    before_replacing: Callable[[Path | None], None] | None = None,
 ) -> Path | None:
     """Write a text to a file, and return the path of the backup of its old content.
 
     Args:
         before: the old content; None for a new file, which has no backup.
         private: True if only the owner may read a new file.
-        first: called with the path of the backup directly before the file is replaced.
+        before_replacing: called with the path of the backup, or None, directly before the file is replaced.
 
     Raises:
-        ChangedMeanwhileError: the file has another content than `before`.
+        ChangedMeanwhileError: the content of the file is not `before`.
         OSError: the file or its backup cannot be written.
     """
     backup = None if before is None else _back_up(path, before)
@@ -104,24 +104,27 @@ def replace_file(
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode())
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # after a crash, the new name must not stand for a file without its content
         if before is not None:
             shutil.copymode(path, name)
-            with suppress(OSError, AttributeError):
+            with suppress(OSError, AttributeError):  # only root may give files to others, and Windows has no `chown`
                 status = path.stat()
                 os.chown(name, status.st_uid, status.st_gid)
         elif not private:
             os.chmod(name, 0o644)
+        # Between the last check and `os.replace`, another process can still write the file. No system call compares and
+        # replaces in one step, so the check is as late as possible.
         if _content(path) != before:
             raise ChangedMeanwhileError
-        if first is not None:
-            first(backup)
+        if before_replacing is not None:
+            before_replacing(backup)
             if _content(path) != before:
                 raise ChangedMeanwhileError
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)  # fails if the file was replaced already: then the backup has to stay
+            # This fails if the file was replaced already. Then the backup stays.
+            os.unlink(name)
             if backup is not None:
                 os.unlink(backup)
         raise
@@ -130,7 +133,7 @@ def replace_file(
     return backup
 
 
-def put_back(path: Path, backup: Path) -> None:
+def restore_backup(path: Path, backup: Path) -> None:
     """Replace a file by its backup, and remove the backup.
 
     Raises:
@@ -151,10 +154,10 @@ def put_back(path: Path, backup: Path) -> None:
     backup.unlink()
 
 
-def backups_of(path: Path) -> Path:
+def backup_folder(path: Path) -> Path:
     """Return the folder for backups of a file, inside the user's state folder.
 
-    A backup has the secrets of the file, and the folder of the file may be shared, such as a repository.
+    A backup contains the secrets of the file. Beside the file it could be shared, for example in a repository.
     """
     from codemode_mcp.paths import state_dir
 
@@ -163,7 +166,7 @@ def backups_of(path: Path) -> Path:
 
 def _back_up(path: Path, content: bytes) -> Path:
     stem = f"{path.name}.{time.strftime('%Y-%m-%d-%H%M%S')}"
-    folder = backups_of(path)
+    folder = backup_folder(path)
     make_private_folder(folder)
     for number in count():
         backup = folder / (f"{stem}-{number}.bak" if number else f"{stem}.bak")
@@ -192,7 +195,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _delete_oldest_backups(path: Path, newest: Path) -> None:
-    """Delete all but the latest backups, by the dates in their names. Errors are ignored: the file is written."""
+    """Delete the oldest backups, by the dates in their names. Errors are ignored, because the file is written."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{4}-\d\d-\d\d-\d{6})(?:-(\d+))?\.bak")
     dated: list[tuple[str, int, Path]] = []
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Change JSON, with or without comments, and keep everything else as it is written. Pure.
+"""Changes to JSON with or without comments. Everything else in the text stays as it is. Pure.
 
-Comments, trailing commas, indentation and line ends stay, and new members are written like their neighbours. The result
-is parsed and compared with what was asked for, so that a text is never damaged.
+Comments, trailing commas, indentation and line ends stay. New members are written in the style of their neighbours. The
+result is parsed and compared with the intended value, so that a text is never damaged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.edit_members import edited, newline_of, value_at, verified, with_value
+from codemode_mcp.config.edit_members import change_members, newline_of, value_at, verified, with_value
 from codemode_mcp.config.json_layout import COMMENT, QUOTED, JsonLayout, line_start
 from codemode_mcp.config.source import parse
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.json_layout import Container
 
 _REST_OF_LINE = re.compile(r"(?:[ \t]*(?://[^\r\n\u2028\u2029]*|/\*(?:[^*\r\n]|\*(?!/))*\*/))*")
-"""Comments on the rest of a line, which are about the text before them."""
+"""The comments on the rest of a line. They belong to the text before them."""
 
 
 def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()) -> str:
@@ -30,11 +30,11 @@ def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], 
     Raises:
         SourceError: the text is not JSON, has another value at `keys`, or cannot be changed safely.
     """
-    return edited(text, keys, members, without, parse=parse, change=_changed)
+    return change_members(text, keys, members, without, parse=parse, change=_changed)
 
 
 def with_items(text: str, keys: Sequence[str], items: Sequence[str]) -> str:
-    """Return the text whose list at `keys` has these items too. New items are added at the end.
+    """Return the text whose list at `keys` also has these items. Missing items are added at the end.
 
     Raises:
         SourceError: the text is not JSON, has another value at `keys`, or cannot be changed safely.
@@ -60,9 +60,10 @@ class _Style:
     """The style of members that are added to an object.
 
     Attributes:
-        indent: the indentation of members that have a line each; None for all members on one line.
+        indent: the indentation of members that each have a line; None if all members are on one line.
         unit: the additional indentation of nested members.
-        base: the indentation of the line in which the object begins.
+        base: the indentation of the line on which the object begins.
+        newline: the line end.
         tight: True for `{"a":1,"b":2}`, without spaces.
     """
 
@@ -87,7 +88,7 @@ def _dumped(value: object, **how: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, **how)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can hold
+    except UnicodeEncodeError:  # half of a surrogate pair, which can only be written as an escape
         return json.dumps(value, **how)
     return text
 
@@ -111,11 +112,11 @@ def _changed(
         containers.append(layout.container(member.value))
     style = _style(text, containers)
     target = containers[-1]
-    # Only the object itself is scanned from here on, however large the rest of the file is.
+    # From here on, only the object itself is scanned. The rest of the file may be large.
     piece = text[target.begin : target.close + 1]
     members = {each.name for each in target.members}
     if members and members <= set(drop) and "/" not in re.sub(QUOTED, "", piece, flags=re.DOTALL):
-        piece = "{}"  # all members go, and there is no comment to keep
+        piece = "{}"  # all members are removed, and there is no comment to keep
     else:
         for name in drop:
             piece = _removed(piece, name)
@@ -131,7 +132,7 @@ def _changed(
 
 
 def _style(text: str, containers: Sequence[Container]) -> _Style:
-    """Return the style of the innermost object that shows one."""
+    """Return the style of the innermost object that has members."""
     unit = "  "
     for container in reversed(containers):
         base = _line_indent(text, container.begin)
@@ -174,7 +175,7 @@ def _on_one_line(value: object) -> str:
 
 
 def _add(text: str, container: Container, members: Sequence[str], style: _Style | None) -> str:
-    """Return the text with more members after the last one, written like the others.
+    """Return the text with more members after the last one, in the style of the others.
 
     Args:
         style: the style for an empty container; None for one line.
@@ -183,7 +184,7 @@ def _add(text: str, container: Container, members: Sequence[str], style: _Style 
     indent = container.indent if container.members or style is None else style.indent
     if not container.members:
         if indent is None or style is None:
-            # Directly after the bracket: behind a line comment, the members would become part of the comment.
+            # The members follow the bracket directly. After a line comment, they would be part of the comment.
             at = container.begin + 1
             return text[:at] + ("," if style is not None and style.tight else ", ").join(members) + text[at:]
         inside = text[container.begin + 1 : container.close]
@@ -198,14 +199,14 @@ def _add(text: str, container: Container, members: Sequence[str], style: _Style 
     added = between + ("," + between).join(members)
     at, comma = last.end, ","
     if last.comma is not None:
-        # The list has a trailing comma, and keeps one.
+        # There is a trailing comma, and there will be one after the new members.
         at, comma, added = last.comma + 1, "", added + ","
     after = at if indent is None else _end_of_comments(text, at)
     return text[:at] + comma + text[at:after] + added + text[after:]
 
 
 def _end_of_comments(text: str, at: int) -> int:
-    """Return where the comments on the rest of the line end, or `at` if anything else is on it."""
+    """Return where the comments on the rest of the line end; `at` if the line has anything else."""
     match = _REST_OF_LINE.match(text, at)
     assert match is not None
     return match.end() if _is_end_of_line(text, match.end()) else at
@@ -224,7 +225,7 @@ def _removed(piece: str, name: str) -> str:
     alone = _is_end_of_line(piece, after)
     above = line - (2 if piece[line - 2 : line] == "\r\n" else 1)
     comments = re.findall(COMMENT, piece[1 if before is None else (before.comma or 0) + 1 : max(above, 1)], re.DOTALL)
-    # If more text follows on the line, the line break before the member may be the end of a comment.
+    # If more text follows on the line, the line break before the member must stay when it ends a line comment.
     ends_comment = not alone and bool(comments) and comments[-1].startswith("//")
     begins_line = line > 0 and not piece[line:begin].strip()
     if begins_line and (alone or last) and not ends_comment:

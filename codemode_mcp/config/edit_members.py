@@ -1,4 +1,4 @@
-"""Change the members of an object in a text, whatever its format, and check the result. Pure."""
+"""Changes to the members of an object in a text of any format, and the check of the result. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     Parse = Callable[[str], Any]
     Change = Callable[[str, Sequence[str], Mapping[str, object], Collection[str]], str]
-    """A function that takes a text, the keys of an object, members to set and members to remove, and returns a text."""
+    """A function that changes a text: from the text, the keys of an object, and members to set and to remove."""
 
 
-def edited(
+def change_members(
     text: str,
     keys: Sequence[str],
     members: Mapping[str, object],
@@ -45,26 +45,26 @@ def edited(
     new = {name: each for name, each in old.items() if name not in drop} | put
     accepted = [with_value(value, keys, new)]
     if not new and keys:
-        accepted.append(_without_value(value, keys))  # TOML has no empty table that is only implied
+        accepted.append(_without_value(value, keys))  # in TOML, a table without members may be missing
     return verified(change(text, keys, put, drop), parse, *accepted)
 
 
 def value_at(value: Any, keys: Sequence[str], kind: type, noun: str) -> Any:
-    """Return the object or list at `keys`, or None if it is missing or null.
+    """Return the object or list at `keys`; None if it is missing or null.
 
     Raises:
-        SourceError: there is another value, or one of the keys is given twice.
+        SourceError: the value has another type, or a key is given twice.
     """
-    way = ".".join(key if key.isidentifier() else json.dumps(key) for key in keys)
+    path = ".".join(key if key.isidentifier() else json.dumps(key) for key in keys)
     for key in keys:
         if not isinstance(value, dict):
-            raise SourceError(f"could not be changed: {way} does not lead to {noun}")
+            raise SourceError(f"could not be changed: {path} does not lead to {noun}")
         _refuse_repeated(value, (key,))
         value = value.get(key)
         if value is None:
             return None
     if not isinstance(value, kind):
-        raise SourceError(f"could not be changed: {way} is not {noun}" if keys else f"does not hold {noun}")
+        raise SourceError(f"could not be changed: {path} is not {noun}" if keys else f"does not contain {noun}")
     return value
 
 
@@ -76,24 +76,26 @@ def with_value(value: Any, keys: Sequence[str], new: object) -> object:
 
 
 def verified(changed: str, parse: Parse, *accepted: object) -> str:
-    """Return a changed text if it means what was asked for, so that an unknown way of writing can damage no file.
+    """Return a changed text if its value is one of those accepted.
+
+    The check protects files that are written in a way which the code does not expect.
 
     Raises:
-        SourceError: the text means something else.
+        SourceError: the text has another value.
     """
     with suppress(SourceError, RecursionError):
         if parse(changed) in accepted:
             return changed
-    raise unchangeable()
+    raise not_changeable()
 
 
-def unchangeable() -> SourceError:
-    """Return the error for a text that is written in an unknown way."""
-    return SourceError("could not be changed as it is written; change it by hand")
+def not_changeable() -> SourceError:
+    """Return the error for a text that is written in a way which the code does not support."""
+    return SourceError("could not be changed, because it is written in an unusual way; change it by hand")
 
 
 def newline_of(text: str) -> str:
-    """Return the line end that a text uses."""
+    """Return the line end of a text."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
@@ -110,5 +112,5 @@ def _refuse_repeated(value: object, names: Collection[str]) -> None:
 
 
 def _canonical(value: object) -> str:
-    """Return a text that is equal for equal values only: `1`, `1.0` and `true` are not equal."""
+    """Return a text that is equal only for equal values. Unlike in Python, `1`, `1.0` and `true` are not equal."""
     return json.dumps(value, sort_keys=True, default=str)

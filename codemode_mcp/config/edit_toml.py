@@ -1,9 +1,11 @@
-"""Change tables of TOML and keep everything else as it is written. Pure.
+"""Changes to tables of TOML. Everything else in the text stays as it is. Pure.
 
 TOML consists of headers `[a.b]` and statements `a.b = value`, which may take several lines. A table is added at the end
-of the text, where a new header is always allowed. It is removed by dropping its headers and statements, and those of
-its sub-tables. Comments between tables stay: libraries that round-trip TOML count a comment above a header as part of
-the table before it, and would drop it with that table.
+of the text, where a new header is always allowed. A table is removed by dropping its headers and statements, and those
+of its sub-tables.
+
+No library for round trips is used. These libraries treat a comment above a header as part of the table before it, and
+would drop the comment together with that table.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.edit_members import edited, newline_of
+from codemode_mcp.config.edit_members import change_members, newline_of
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
@@ -48,15 +50,15 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], without: Collection[str] = ()) -> str:
-    """Return the text whose table at `keys` has these tables, and none of `without`.
+    """Return the text whose table at `keys` has these tables as members, and none of `without`.
 
     Raises:
         SourceError: the text is not TOML, has another value at `keys`, or cannot be changed safely.
     """
-    return edited(text, keys, members, without, parse=parse, change=_changed, noun="a table")
+    return change_members(text, keys, members, without, parse=parse, change=_changed, noun="a table")
 
 
-def written(keys: Sequence[str], name: str, value: object) -> str:
+def member_text(keys: Sequence[str], name: str, value: object) -> str:
     """Return one table as TOML, with a header for it and for each table in it."""
     return "\n".join(_table((*keys, name), value)) + "\n"
 
@@ -67,7 +69,7 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
     if not put:
         return text
     newline = newline_of(text)
-    added = "\n".join(written(keys, name, value) for name, value in put.items()).replace("\n", newline)
+    added = "\n".join(member_text(keys, name, value) for name, value in put.items()).replace("\n", newline)
     before = text if not text or text.endswith("\n") else text + newline
     blank = newline if before.strip() and not before.endswith((newline * 2, "\n\n")) else ""
     return before + blank + added
@@ -96,7 +98,7 @@ def _value(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            # A JSON string is a basic string of TOML, except for DEL and halves of surrogate pairs.
+            # A JSON string is also a basic string of TOML, except for DEL and halves of surrogate pairs.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
         case list():
             return "[" + ", ".join(map(_value, value)) + "]"
@@ -112,8 +114,8 @@ class _Statement:
     """A header or an assignment.
 
     Attributes:
-        begin: where its first line begins.
-        end: where the line after it begins.
+        begin: where the first line of the statement begins.
+        end: where the line after the statement begins.
         keys: the full dotted key.
     """
 
@@ -124,7 +126,7 @@ class _Statement:
 
 
 def _statements(text: str) -> Iterator[_Statement]:
-    """Yield the statements of a text that has been parsed already, and so is known to be well-formed."""
+    """Yield the statements of a text. The text was parsed before, so it is valid TOML."""
     table: tuple[str, ...] = ()
     at = 0
     while True:
@@ -158,7 +160,7 @@ def _end(text: str, at: int, *, nested: bool) -> int:
 
 
 def _keys(value: object, *, is_header: bool) -> tuple[str, ...]:
-    """Return the dotted key of a statement that was parsed alone, which gives nested objects of one member each."""
+    """Return the dotted key of a statement. `value`: the statement, parsed alone, as nested objects of one member."""
     keys: list[str] = []
     while isinstance(value, dict) and len(value) == 1:
         key, value = next(iter(value.items()))
@@ -178,14 +180,14 @@ def _removed(text: str, keys: tuple[str, ...]) -> str:
             continue
         previous = statements[number - 1] if number else None
         inside = previous is not None and previous.keys[: len(keys)] == keys
-        # Comments inside the table go with it. Those before and after it stay.
+        # Comments inside the table are removed with it. Comments before and after it stay.
         pieces.append("" if inside and not each.is_header else text[at : each.begin])
         at = each.end
     pieces.append(text[at:])
     kept = ""
     for piece in pieces:
         if kept.endswith(("\n\n", "\n\r\n")) or not kept:
-            # Keep one blank line where two would meet.
+            # Where the removal leaves two blank lines, keep one.
             piece = re.sub(r"\A(?:[ \t]*\r?\n)+", "", piece) if kept or pieces[0] != piece else piece
         kept += piece
     return kept if text.endswith(("\n\n", "\n\r\n")) else re.sub(r"(\r?\n)(?:[ \t]*\r?\n)+\Z", r"\1", kept)

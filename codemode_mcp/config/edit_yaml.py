@@ -1,7 +1,7 @@
-"""Change the members of a mapping in YAML and keep everything else as it is written.
+"""Changes to the members of a mapping in YAML. Everything else in the text stays as it is.
 
-A parser gives the lines of each member, and only these lines change. A round-trip writer is not used, because it would
-indent and wrap the whole file in its own way. A mapping on one line (`{...}`) or with anchors is refused.
+A parser finds the lines of each member, and only these lines change. No library for round trips is used, because it
+would indent and wrap the whole file in its own way. A mapping on one line (`{...}`) or with anchors is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.edit_members import edited, newline_of, unchangeable
+from codemode_mcp.config.edit_members import change_members, newline_of, not_changeable
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def with_members(text: str, keys: Sequence[str], members: Mapping[str, object], 
     Raises:
         SourceError: the text is not YAML, has another value at `keys`, or cannot be changed safely.
     """
-    return edited(text, keys, members, without, parse=parse, change=_changed, noun="a mapping")
+    return change_members(text, keys, members, without, parse=parse, change=_changed, noun="a mapping")
 
 
-def written(name: str, value: object, indent: str = "") -> str:
+def member_text(name: str, value: object, indent: str = "") -> str:
     """Return one member as lines of YAML."""
     return "\n".join(_lines({name: value}, indent)) + "\n"
 
@@ -78,7 +78,7 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
     colon = text.index(":", key_node.end_mark.index) + 1
     if not isinstance(node, MappingNode) or node.flow_style or not node.value:
         if node.value:
-            raise unchangeable()
+            raise not_changeable()
         # `extensions:`, `extensions: {}` or `extensions: null`
         rest, line_end, others = text[max(node.end_mark.index, colon) :].partition("\n")
         return text[:colon] + rest + (line_end or newline) + "".join(_lines_of(put, "  ", newline)) + others
@@ -102,7 +102,7 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
     fresh = {name: each for name, each in put.items() if name not in spans}
     pieces += _lines_of(fresh, indent, newline)
     if len(drop) == len(spans) and not put:
-        # An empty mapping has to be written as `{}`: without it, the key would have no value.
+        # Without `{}`, the value of the key would be null.
         pieces[0] = pieces[0][:colon] + " {}" + pieces[0][colon:]
     return "".join(pieces) + text[at:]
 
@@ -112,7 +112,7 @@ def _line(text: str, at: int) -> int:
 
 
 def _after(text: str, begin: int, until: int) -> int:
-    """Return where the lines of a member end. Comments and blank lines after them belong to the next member."""
+    """Return where the lines of a member end. Comments and blank lines after the member belong to the next member."""
     lines = text[begin:until].splitlines(keepends=True)
     if text[until - 1 : until] != "\n":
         # The position may be in the middle of the last line, or at the end of the text.

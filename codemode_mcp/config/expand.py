@@ -1,6 +1,6 @@
 """References to variables and files in the configuration file.
 
-No message here quotes an expanded value or a line of a file.
+An expanded value or a line of an `envFile` may be a secret. Therefore no message in this module quotes one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ _QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:\s+#.*)?""")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 PROGRAM_SECONDS = 10
-"""Time limit of a program that prints a value."""
+"""Time limit of a program that prints a value, in seconds."""
 
 
 class Reading:
-    """One reading of the configuration: the files and programs that it uses.
+    """The files and programs that are used while the configuration is read once.
+
+    The configuration is read in a thread. `stop` is called from another thread, when the process is shutting down.
 
     Attributes:
-        files: the files that the configuration file refers to, including unreadable ones.
+        files: the files that the configuration file refers to, including unreadable files.
     """
 
     def __init__(self) -> None:
@@ -49,8 +51,9 @@ class Reading:
 
         Raises:
             OSError: the program cannot be run.
-            subprocess.TimeoutExpired: the program did not end in `PROGRAM_SECONDS`.
+            subprocess.TimeoutExpired: the program did not end within `PROGRAM_SECONDS`.
         """
+        # With the lock, `stop` comes either before the start, which then fails, or after it, and ends the program.
         with self._lock:
             if self._stopped:
                 raise InterruptedError(errno.EINTR, "codemode-mcp is shutting down")
@@ -71,7 +74,7 @@ class Reading:
         return process.returncode, output
 
     def stop(self) -> None:
-        """End the running program and start no others. May be called from any thread."""
+        """End the running program, and prevent the start of others. May be called from any thread."""
         with self._lock:
             self._stopped = True
             if self._process is not None:
@@ -80,11 +83,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Expander:
-    """Expands the references in values of one section or one server entry.
+    """The expansion of references in one section or one server entry.
 
     Attributes:
+        environ: the variables.
         folder: the folder of the configuration file.
-        used: the values of all variables that were expanded, in order; the mutable state. They are secret.
+        used: the values of all expanded variables, in order. They are treated as secrets. The list is mutable state.
     """
 
     environ: Mapping[str, str]
@@ -93,69 +97,76 @@ class Expander:
     used: list[str] = field(default_factory=list)
 
     def fresh(self) -> Expander:
-        """Return an expander for another entry, which has used no variables."""
+        """Return an expander for another entry, so that each entry has only the secrets that it uses itself."""
         return replace(self, used=[])
 
     def text(self, node: Node) -> str:
         """Return the string with its references expanded.
 
-        `${VAR}` and `${env:VAR}` require a variable that is set. `${VAR:-default}` uses the default if the variable is
-        unset or empty, as a shell does. `${workspaceFolder}` is the folder of the workspace in VS Code. References in
-        the value of a variable are not expanded.
+        `${VAR}` and `${env:VAR}` require that the variable is set. `${VAR:-default}` uses the default if the variable
+        is unset or empty, as a shell does. `${workspaceFolder}` is the folder of the workspace in VS Code.
         """
+        # One pass only. A reference in the value of a variable is not expanded: the value may come from another program
+        # than the file, and could name any variable.
         return _REFERENCE.sub(lambda match: self._value(node, match), node.text())
 
-    def filled(self, node: Node) -> str:
-        """Return the expanded string, which must not be blank."""
+    def nonblank(self, node: Node) -> str:
+        """Return the expanded string. Report a problem if it is blank."""
         text = self.text(node)
-        if node.sound and not text.strip():
+        if node.valid and not text.strip():
             node.fail("must not be empty")
         return text
 
     def path(self, node: Node) -> Path:
-        """Return the string as an absolute path. A relative path starts in the folder of the configuration file."""
+        """Return the expanded string as an absolute path. A relative path starts in the folder of the file."""
         return resolve(self.text(node), self.folder)
 
     def unexpanded_path(self, node: Node) -> str:
-        """Return a string that must not be blank as an absolute path, without expanding references."""
-        return str(resolve(node.filled(), self.folder))
+        """Return the string as an absolute path, without expanding references. Report a problem if it is blank."""
+        return str(resolve(node.nonblank(), self.folder))
 
     def _value(self, node: Node, match: re.Match[str]) -> str:
+        """Return the value of a reference. Report a problem, and return an empty text, if there is no value."""
         inside, brace = match.groups()
         if not brace or "${" in inside:
-            node.fail("`${` has no closing `}`; references cannot be nested")
+            node.fail("`${` has no closing `}`, or contains another `${`; references cannot be nested")
         elif inside == "workspaceFolder":
             return str(self.folder.parent if self.folder.name == ".vscode" else self.folder)
         elif inside.startswith("input:"):
             node.fail(
                 f"{quote(match[0])} asks a person for the value, which is not possible here; "
-                "use an environment variable, `${NAME}`"
+                "use an environment variable instead: `${NAME}`"
             )
         elif variable := _VARIABLE.fullmatch(inside):
             name, default = variable.groups()
             if value := self.environ.get(name):
+                # Any value may be a secret, except those of variables such as HOME, which are part of many texts.
                 if name not in PLAIN:
                     self.used.append(value)
                 return value
+            # As in a shell, a variable that is set to an empty value is not an error.
             if default is None and value is None:
                 node.fail(f"the variable {name} is not set; set it, or give a default: `${{{name}:-default}}`")
             return default or ""
         else:
-            node.fail("`${...}` does not hold the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}")
+            node.fail("`${...}` does not contain the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}")
         return ""
 
 
 def resolve(name: str, folder: Path) -> Path:
-    """Return a name as an absolute path: `~` is the home directory, and a relative name is inside `folder`."""
+    """Return a name as an absolute path. `~` is the home directory, and a relative name starts in `folder`."""
     return Path(os.path.abspath(folder / os.path.expanduser(name)))
 
 
 def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
-    """Return the variables of an `envFile`: lines `KEY=VALUE` with `#` comments, `export` and quotes, not expanded."""
+    """Return the variables of an `envFile`. Its lines are `KEY=VALUE`, with `#` comments, `export` and quotes.
+
+    References in values are not expanded.
+    """
     path = expander.path(node)
-    if not node.sound:
+    if not node.valid:
         return {}
-    expander.reading.files.append(path)
+    expander.reading.files.append(path)  # before it is read: a missing file is watched too, until it appears
     try:
         lines = read_text(path).splitlines()
     except SourceError as error:
@@ -175,8 +186,9 @@ def read_env_file(node: Node, expander: Expander) -> dict[str, str]:
 
 
 def _unquote(text: str) -> str | None:
-    """Return the value of a line `KEY=VALUE`, or None if a quote is not closed."""
+    """Return the value of a line `KEY=VALUE`; None if a quote is not closed."""
     if not text.startswith(("'", '"')):
+        # A `#` begins a comment only after a space: passwords and URLs may contain the character.
         return re.sub(r"(^|\s+)#.*$", "", text)
     quoted = _QUOTED.fullmatch(text)
     if quoted is None:

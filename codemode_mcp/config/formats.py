@@ -47,11 +47,11 @@ def with_members(
     return _EDITORS[kind](text, keys, members, without)
 
 
-def written(kind: Format, keys: Sequence[str], name: str, value: object) -> str:
+def member_text(kind: Format, keys: Sequence[str], name: str, value: object) -> str:
     """Return one member as text in this format, to show to a person."""
     match kind:
         case "toml":
-            return edit_toml.written(keys, name, value).rstrip("\n")
+            return edit_toml.member_text(keys, name, value).rstrip("\n")
         case "yaml":
-            return edit_yaml.written(name, value).rstrip("\n")
+            return edit_yaml.member_text(name, value).rstrip("\n")
     return json.dumps({name: value}, ensure_ascii=False, indent=2)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.secret_values import SecretValues
 
 MIN_TOKEN = 16
-"""Least characters of a bearer token. Shorter ones can be guessed."""
+"""Minimum number of characters of a bearer token. Shorter tokens can be guessed."""
 
 _OAUTH_KEYS = ("issuer", "audience", "resource", "scopes", "jwksUrl", "groupsClaim")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -36,7 +36,7 @@ _ORIGIN = text_that(
 
 @dataclass(slots=True)
 class HttpSection:
-    """The section `http`. Its tokens are complete after `SecretValues.run`."""
+    """The section `http`. The tokens in its settings are complete after `SecretValues.run`."""
 
     settings: HttpSettings = field(default_factory=HttpSettings)
 
@@ -81,21 +81,21 @@ class HttpSection:
                 if isinstance(entry.value, dict):
                     entry.fail(f"needs `{missing[0]}`")
                 continue
-            name = fields["name"].filled()
+            name = fields["name"].nonblank()
             if name in names:
-                fields["name"].fail("another token has this name; one name is one principal")
+                fields["name"].fail("another token has this name; give each token its own name")
             names.add(name)
-            # `auth` is secret as a whole, but groups are not.
-            groups = array_of(Node.filled)(replace(fields["groups"], secret=False)) if "groups" in fields else ()
+            # Messages quote nothing of `auth` except groups, which are not secret.
+            groups = array_of(Node.nonblank)(replace(fields["groups"], secret=False)) if "groups" in fields else ()
             secrets.read(
                 fields["token"], expander, partial(self._add, StaticToken(name, b"", tuple(dict.fromkeys(groups))))
             )
 
     def _add(self, principal: StaticToken, node: Node, token: str) -> None:
         if len(token) < MIN_TOKEN:
-            node.fail(f"a token has at least {MIN_TOKEN} characters; make one with `openssl rand -hex 32`")
+            node.fail(f"a token needs at least {MIN_TOKEN} characters; make one with `openssl rand -hex 32`")
         elif not _TOKEN.fullmatch(token):
-            node.fail("a token may have letters, digits and -._~+/ only, and = at its end")
+            node.fail("a token may contain only letters, digits and -._~+/, and may end with =")
         else:
             digest = hashlib.sha256(token.encode()).digest()
             if any(other.digest == digest for other in self.settings.tokens):
@@ -111,23 +111,23 @@ class HttpSection:
             fields,
             {
                 **dict.fromkeys(("issuer", "resource", "jwksUrl"), expander.text),
-                "audience": expander.filled,
+                "audience": expander.nonblank,
                 "scopes": array_of(scope),
-                "groupsClaim": Node.filled,
+                "groupsClaim": Node.nonblank,
             },
         )
-        if not node.sound:
+        if not node.valid:
             return
         for key, field_name in (("issuer", "issuer"), ("jwksUrl", "jwks_url")):
-            if key in fields and fields[key].sound and not is_safe_url(given[field_name]):
+            if key in fields and fields[key].valid and not is_safe_url(given[field_name]):
                 fields[key].fail("expected a URL with https; http is allowed for localhost only")
         resource = fields.get("resource", fields["audience"])
         given.setdefault("resource", given["audience"])
-        if resource.sound and not is_resource_url(given["resource"]):
+        if resource.valid and not is_resource_url(given["resource"]):
             resource.fail(
-                "expected the URL of this server, as clients have it"
+                "expected the URL that clients use for this server"
                 if "resource" in fields
-                else "is not a URL; add `resource`, the URL of this server, as clients have it"
+                else "is not a URL; add `resource`, the URL that clients use for this server"
             )
         self.settings = replace(self.settings, oauth=IssuerSettings(**given))
 
@@ -137,6 +137,6 @@ def _network(node: Node) -> str:
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
-        if node.sound:
+        if node.valid:
             node.fail('expected an address or a network such as "10.0.0.7" or "10.0.0.0/8"')
         return text

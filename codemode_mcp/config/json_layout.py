@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.edit_members import unchangeable
+from codemode_mcp.config.edit_members import not_changeable
 from codemode_mcp.config.source import SourceError, parse
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ QUOTED = r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'"""
 _BLANK = re.compile(rf"(?:[\s\ufeff]+|{COMMENT})*", re.DOTALL)
 _TOKEN = re.compile(rf"""[{{}}\[\]:,]|{QUOTED}|[^\s{{}}\[\]:,"'/\ufeff]+""", re.DOTALL)
 _NESTED = re.compile(rf"""[^"'{{}}\[\]/]*(?:([{{}}\[\]])|{QUOTED}|{COMMENT})""", re.DOTALL)
-"""Text up to the next bracket, or past a string or a comment, in which brackets do not count."""
+"""Text up to the next bracket, or up to the end of a string or a comment. Brackets in these do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Member:
 
     Attributes:
         name: the key of a member; empty for an item.
-        begin: where the key begins, or the item.
+        begin: where the key of the member, or the item, begins.
         value: where the value begins.
         end: where the value ends.
-        comma: where the comma after it is, if there is one.
+        comma: where the comma after the value is; None if there is no comma.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Container:
     Attributes:
         begin: where the opening bracket is.
         close: where the closing bracket is.
-        indent: the indentation of the first member if that is the first on its line, else None.
+        indent: the indentation of the first member; None if other text precedes it on its line.
     """
 
     begin: int
@@ -56,7 +56,7 @@ class Container:
 
 
 class JsonLayout:
-    """Finds positions in a text that has been parsed already, and so is known to be well-formed."""
+    """The layout of a text. The text was parsed before, so it is valid JSON with comments."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -71,11 +71,11 @@ class JsonLayout:
         """Return the bracket, mark, string or word at a position.
 
         Raises:
-            SourceError: there is something else.
+            SourceError: something else is at the position.
         """
         match = _TOKEN.match(self._text, at)
         if match is None:
-            raise unchangeable()
+            raise not_changeable()
         return match[0]
 
     def end_of_value(self, at: int) -> int:
@@ -87,7 +87,7 @@ class JsonLayout:
         while depth:
             match = _NESTED.match(self._text, at)
             if match is None:
-                raise unchangeable()
+                raise not_changeable()
             if match[1]:
                 depth += 1 if match[1] in "{[" else -1
             at = match.end()
@@ -122,7 +122,7 @@ class JsonLayout:
 
 
 def line_start(text: str, at: int) -> int:
-    """Return where the line begins that a position is in."""
+    """Return where the line of a position begins."""
     return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
 
 

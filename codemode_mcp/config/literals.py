@@ -1,7 +1,7 @@
-"""Find secrets that are written out in a server entry, and their positions. Pure.
+"""Secrets that are written into a server entry, and their positions. Pure.
 
-A secret is recognized by its name (`GITHUB_TOKEN`, `--api-key`) or by its form: known kinds of tokens, credentials in
-URLs, and long words in which letters and digits alternate.
+A secret is recognized by its name (`GITHUB_TOKEN`, `--api-key`) or by its form. The forms are known kinds of tokens,
+credentials in URLs, and long words in which letters and digits alternate.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ PLAIN_VALUES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret that is written out in an entry.
+    """A secret that is written into an entry.
 
     Attributes:
-        keys: the path of the text: `("env", "TOKEN")`, `("args", 2)`.
+        keys: the path of the text, such as `("env", "TOKEN")` or `("args", 2)`.
         begin, end: the position in the text.
-        hint: a name for a variable that can hold it.
+        hint: a name for a variable that could have the secret as its value.
     """
 
     keys: tuple[str | int, ...]
@@ -60,7 +60,7 @@ class Secret:
 
     @property
     def where(self) -> str:
-        """Return the path for a message: `env.TOKEN`, `args[2]`."""
+        """The path for a message, such as `env.TOKEN` or `args[2]`."""
         return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys).lstrip(".")
 
 
@@ -70,14 +70,14 @@ def secrets_of(entry: Mapping[str, Any]) -> list[Secret]:
     for keys, text, name in _texts(entry):
         spans = _spans(text, name)
         if keys[0] == "env" and spans and not REFERENCE.search(text):
-            # The whole text: a `DATABASE_URL` with a password is best kept in one variable of that name.
+            # The whole text becomes the secret: a `DATABASE_URL` with a password belongs in one variable.
             spans = [(0, len(text), str(name))]
         found += [Secret(keys, *span) for span in spans]
     return found
 
 
 def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
-    """Return the secrets among arguments by the index of the argument."""
+    """Return the secrets in the arguments of a command, by the index of the argument."""
     found: dict[int, tuple[str, ...]] = {}
     for secret in secrets_of({"args": list(args)}):
         index = int(secret.keys[1])
@@ -86,7 +86,7 @@ def secret_args(args: Sequence[object]) -> dict[int, tuple[str, ...]]:
 
 
 def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, str | None]]:
-    """Yield each text that may hold a secret: its path, the text, and its name if it has one."""
+    """Yield each text that may contain a secret: its path, the text, and its name, if it has a name."""
     for table in ("env", "headers"):
         values = entry.get(table)
         for key, value in values.items() if isinstance(values, dict) else ():
@@ -108,16 +108,20 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], st
 
 
 def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
-    """Return the secrets of a text: begin, end, and a name for a variable."""
+    """Return the secrets of a text: begin, end, and a name for a variable.
+
+    Args:
+        name: the name of the text in the entry, such as that of a variable or an option.
+    """
     label = name or ""
     secret_name = name is not None and _is_secret(name, text)
     references = list(REFERENCE.finditer(text))
-    # In a reference, only the default can be a secret.
+    # In a reference, only the default can be a secret. Spaces in place of references keep all positions.
     masked = REFERENCE.sub(lambda match: " " * len(match[0]), text)
     found: list[tuple[int, int, str]] = []
     for match in references:
         variable, mark, default = match[1].partition(":-")
-        if default and (secret_name or _forms(default) or _is_secret(variable, default)):
+        if default and (secret_name or _secret_like_words(default) or _is_secret(variable, default)):
             found.append((match.end() - 1 - len(mark + default), match.end() - 1, label or "SECRET"))
     if secret_name and not references and text.strip():
         found.append(_credential(text, 0, label))
@@ -131,7 +135,7 @@ def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:
             if _is_secret(match[1].lstrip("-"), match[2]) and match[2].strip()
         ]
     found += [(*match.span(1), "PASSWORD") for match in _PASSWORD.finditer(masked) if match[1].strip()]
-    found += [(begin, end, label or "KEY") for begin, end in _forms(masked)]
+    found += [(begin, end, label or "KEY") for begin, end in _secret_like_words(masked)]
     return _merge_overlapping(found)
 
 
@@ -143,11 +147,11 @@ def _credential(text: str, begin: int, name: str) -> tuple[int, int, str]:
     return scheme.end() if scheme and scheme.end() < len(text) else begin, len(text), name
 
 
-def _forms(text: str) -> list[tuple[int, int]]:
-    """Return the positions of words in the form of a secret."""
+def _secret_like_words(text: str) -> list[tuple[int, int]]:
+    """Return the positions of words that have the form of a secret."""
     found = []
     for begin, end in tokens_in(text):
-        # `user:password@` has a secret, `git@` has none.
+        # In a URL, `user:password@` contains a secret, and `git@` does not.
         user_info = text[end : end + 1] == "@" and text[:begin].endswith("://")
         if not user_info or (":" not in text[begin:end] and end - begin >= 12):
             found.append((begin, end))
@@ -176,7 +180,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _merge_overlapping(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Return the spans in order. Overlapping ones become one, with the name of the span that was found first."""
+    """Return the spans in order. Overlapping spans become one, with the name of the span that was found first."""
     order = {span: number for number, span in enumerate(spans)}
     joined: list[tuple[int, int, str, int]] = []
     for span in sorted(set(spans), key=lambda each: each[:2]):

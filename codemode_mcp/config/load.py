@@ -1,4 +1,4 @@
-"""Find and load the configuration file."""
+"""The search for the configuration file, and its loading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, o
 from codemode_mcp.config.plugins import read_plugins
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import ROOT_KEYS, read_servers
-from codemode_mcp.config.source import Seen, SourceError, look, parse, read_file
+from codemode_mcp.config.source import FileState, SourceError, file_states, parse, read_file
 from codemode_mcp.config.store import StoreSection
 from codemode_mcp.config.tools import read_tools
 from codemode_mcp.errors import ConfigError
@@ -49,7 +49,7 @@ PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
 
 FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
-"""Keys of other clients, as `Node.fields` takes them."""
+"""Keys of other clients; see `foreign` of `Node.fields`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,7 +57,7 @@ class Config:
     """A valid configuration.
 
     Attributes:
-        path: the absolute path of the file; None without a file, when all settings have their defaults.
+        path: the absolute path of the file. If there is no file, the path is None and all settings have their defaults.
         upstreams: the enabled servers, in the order of the file.
         store: None if the file does not choose a store.
         secrets: secret values of the section `store`, which must never be shown.
@@ -65,7 +65,7 @@ class Config:
         disabled: names of servers with `disabled: true`.
         left_out: names of enabled servers that a command does not start.
         files: other files that were read because the file refers to them.
-        seen: the state of the file just before it was read, from `source.look`.
+        file_state: the state of the file directly before it was read; see `source.file_states`.
     """
 
     path: Path | None = None
@@ -81,7 +81,7 @@ class Config:
     disabled: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
-    seen: Seen = None
+    file_state: FileState = None
 
     @property
     def secretive(self) -> list[Secretive]:
@@ -101,17 +101,19 @@ def find_config(
     user_config_dir: Path,
     admit: Callable[[Path], None],
 ) -> Path | None:
-    """Return the first of these files that exists, or None: `--config`, `$CODEMODE_MCP_CONFIG`, the file in the working
-    directory, the file in the user's configuration folder.
+    """Return the path of the configuration file; None if there is no file.
+
+    The first of these files is used: `--config`, `$CODEMODE_MCP_CONFIG`, the file in the working directory, the file in
+    the user's configuration folder.
 
     Args:
         explicit: the value of `--config`.
         admit: called with the path of a file in the working directory, which may have come with a repository; raises
-            `ConfigError` to refuse it. The file may change before it is loaded, so `load_config` takes an `admit` too.
+            `ConfigError` to refuse it. The file may change before it is loaded, so `load_config` has an `admit` too.
 
     Raises:
-        ConfigError: a file that was named explicitly does not exist, or the file in the working directory belongs to
-            another user or was refused.
+        ConfigError: the file of `--config` or `$CODEMODE_MCP_CONFIG` does not exist, or the file in the working
+            directory belongs to another user or was refused.
     """
     for source, name in (("--config", explicit), (f"${PATH_VARIABLE}", environ.get(PATH_VARIABLE))):
         if name:
@@ -131,7 +133,7 @@ def find_config(
 
 
 def check_owner(path: Path, status: os.stat_result) -> None:
-    """Refuse a file of another user that was found in the working directory: a configuration starts programs.
+    """Refuse a file of another user in the working directory, because a configuration starts programs.
 
     Raises:
         ConfigError: the file belongs to another user.
@@ -140,7 +142,7 @@ def check_owner(path: Path, status: os.stat_result) -> None:
         raise ConfigError(
             (
                 f"{_printable(path)} belongs to another user, and a configuration starts programs as you; "
-                f"read it, and pass --config {_printable(path)} if you trust it",
+                f"read the file, and pass --config {_printable(path)} if you trust it",
             )
         )
 
@@ -148,24 +150,24 @@ def check_owner(path: Path, status: os.stat_result) -> None:
 def load_config(
     path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None, admit: Admit | None = None
 ) -> Config:
-    """Load the configuration file; without one, return the defaults.
+    """Load the configuration file. Without a file, return the defaults.
 
     Programs that print values (`{"command": [...]}`) run last, and only if the rest of the file is valid.
 
     Args:
-        admit: called with the path, the value that was read, and the status of the file it was read from; raises
-            `ConfigError` to refuse it. Exactly this value is used then, even if the file was replaced meanwhile.
+        admit: called with the path, the value of the file, and the status of the file; raises `ConfigError` to refuse
+            the file. The same value is used afterwards, even if the file is replaced meanwhile.
 
     Raises:
-        ConfigError: the file is unreadable, invalid or refused; with one message for each problem.
+        ConfigError: the file is unreadable, invalid or refused. The error has a message for each problem.
     """
     if path is None:
         return Config()
     path = Path(os.path.abspath(path))
-    (seen,) = look((path,))
+    (file_state,) = file_states((path,))
     value = _read(path, admit)
     if not isinstance(value, dict):
-        raise ConfigError((f"{_printable(path)} holds {describe(value, secret=True)}; expected an object",))
+        raise ConfigError((f"{_printable(path)} contains {describe(value, secret=True)}; expected an object",))
 
     _check_kind(path, value)
     report, secrets = Report(), SecretValues()
@@ -184,7 +186,7 @@ def load_config(
     if "store" in fields:
         store.read(fields["store"], expander, secrets)
     report.raise_problems()
-    secrets.run()
+    secrets.run()  # adds secret values to `servers`, `http` and `store`, and may find more problems
     report.raise_problems()
     return Config(
         path=path,
@@ -202,7 +204,7 @@ def load_config(
         secrets=tuple(store.secrets),
         notes=tuple(report.notes),
         disabled=tuple(servers.disabled),
-        seen=seen,
+        file_state=file_state,
         files=tuple(dict.fromkeys(expander.reading.files)),
     )
 
@@ -219,20 +221,20 @@ def _read(path: Path, admit: Admit | None) -> Any:
 
 
 def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
-    """Refuse the settings file of a client, which has servers and many other keys."""
+    """Refuse the settings file of an MCP client: it has servers and many other keys."""
     unknown = [key for key in value if key not in _KEYS and key not in FOREIGN_KEYS and nearest(key, _KEYS) is None]
     if len(unknown) > 1 and any(key in value for key in ROOT_KEYS):
         shown = ", ".join(map(quote, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
         raise ConfigError(
             (
-                f"{_printable(path)} looks like the settings of a client: it has {shown} beside its servers; "
-                f"to import these servers: codemode-mcp import --from {shlex.quote(_printable(path))} --write",
+                f"{_printable(path)} looks like the settings of an MCP client: besides servers, it has {shown}; "
+                f"to import the servers, run: codemode-mcp import --from {shlex.quote(_printable(path))} --write",
             )
         )
 
 
 def load_store(path: Path | None, *, environ: Mapping[str, str], admit: Admit | None = None) -> StoreSettings | None:
-    """Load the section `store` alone. No variable of a server is expanded, and no program is run for a server.
+    """Load only the section `store`. No variable of a server is expanded, and no program of a server is run.
 
     Args:
         admit: see `load_config`.

@@ -1,6 +1,7 @@
 """Checks of single values in the configuration file, and the wording of their messages.
 
-A message quotes a value only if that cannot be a secret. Containers, and values under a secret key, are named by type.
+A message quotes a value only if the value cannot be a secret. For objects, arrays and values under a secret key, it
+names only the type.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Clamp
 
     Readers = Mapping[str, Callable[["Node"], Any]]
-    """Functions that check and return the value of a key, by key."""
+    """Functions that check and return the value of a key, by the names of keys."""
 
 _T = TypeVar("_T")
 
@@ -28,12 +29,12 @@ _MAX_QUOTED = 60
 """Characters of a value that a message quotes."""
 
 _NOT_FOR_THE_SYSTEM = re.compile("[\0\ud800-\udfff]")
-"""Characters that no argument, variable or path of an operating system can hold."""
+"""Characters that cannot be passed to an operating system, in an argument, a variable or a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Problems and warnings found so far. The collections are the mutable state.
+    """The problems and warnings that were found so far. The collections are the mutable state.
 
     Attributes:
         problems: messages by the path of their key. The inner dictionary is an ordered set: its keys are the messages.
@@ -56,7 +57,7 @@ class Node:
     """One value of the file, with the path of its key.
 
     A check that fails reports a problem and returns a stand-in of the right type, so that the remaining values are
-    checked too. `Report.raise_problems` has to be called before the values are used: it keeps stand-ins inside.
+    checked too. Call `Report.raise_problems` before the values are used, because some may be stand-ins.
     """
 
     value: Any
@@ -66,8 +67,8 @@ class Node:
     """True if messages must not quote the value."""
 
     @property
-    def sound(self) -> bool:
-        """Return True if no problem with this key has been reported."""
+    def valid(self) -> bool:
+        """True if no problem with this key has been reported."""
         return self.path not in self.report.problems
 
     def fail(self, message: str) -> None:
@@ -79,14 +80,14 @@ class Node:
         self.report.notes.append(f"{self.path}: {message}")
 
     def fail_type(self, expected: str) -> None:
-        """Report that the value is not what was expected."""
+        """Report that the value has another type than expected."""
         self.fail(f"expected {expected}, got {describe(self.value, secret=self.secret)}{_repair(expected, self.value)}")
 
     def entries(self, example: str = "") -> dict[str, Node]:
-        """Return the members of an object whose keys are free to choose.
+        """Return the members of an object that may have any keys.
 
         Args:
-            example: an object for the message, if the value is not one.
+            example: a valid object, for the message if the value is not an object.
         """
         if not isinstance(self.value, dict):
             self.fail_type(f"an object such as {example}" if example else "an object")
@@ -101,25 +102,25 @@ class Node:
     def fields(
         self, known: Collection[str], *, foreign: Mapping[str, str | None] | None = None, example: str = ""
     ) -> dict[str, Node]:
-        """Return the members of an object whose keys all have to be known.
+        """Return the members of an object. Unknown keys are problems.
 
         Args:
-            foreign: keys of other programs, which are ignored: each with the key to use instead, or an empty string.
-                A key with None is ignored without a warning.
-            example: an object for the message, if the value is not one.
+            foreign: keys of other programs, which are ignored. Each has the key to use instead, or an empty string. A
+                key with None is ignored without a warning.
+            example: a valid object, for the message if the value is not an object.
         """
         members = self.entries(example)
         for key, node in members.items():
             if foreign and key in foreign:
                 instead = foreign[key]
                 if instead is not None:
-                    node.note(f"ignored, a key of other clients{instead and f'; use {instead} instead'}")
+                    node.note(f"ignored, because it is a key of other clients{instead and f'; use {instead} instead'}")
             elif key not in known:
                 node.fail(f"unknown key{did_you_mean(key, known)}; allowed: {', '.join(known)}")
         return {key: node for key, node in members.items() if key in known}
 
     def settings(self, readers: Readers) -> dict[str, Any]:
-        """Return the values of an object as keyword arguments of a settings class: `maxBytes` as `max_bytes`.
+        """Return the values of an object as arguments of a settings class. `maxBytes` becomes `max_bytes`.
 
         Args:
             readers: all keys that the object may have.
@@ -140,13 +141,13 @@ class Node:
             self.fail_type("a string")
             return ""
         if _NOT_FOR_THE_SYSTEM.search(self.value):
-            self.fail("the string holds NUL or half of a surrogate pair; remove that character")
+            self.fail("the string contains NUL or half of a surrogate pair; remove that character")
         return self.value
 
-    def filled(self) -> str:
-        """Return a string that is not blank."""
+    def nonblank(self) -> str:
+        """Return the string. Report a problem if it is blank."""
         text = self.text()
-        if self.sound and not text.strip():
+        if self.valid and not text.strip():
             self.fail("must not be empty")
         return text
 
@@ -157,11 +158,11 @@ class Node:
         return self.value is True
 
     def integer(self, expected: str = "an integer", lowest: int | None = None, highest: int | None = None) -> int:
-        """Return an integer, which may be written as `1e4` as in JSON Schema.
+        """Return an integer. It may be written as `1e4`, as in JSON Schema.
 
         Args:
-            expected: the description of a valid value, for the message.
-            lowest, highest: the bounds, if there are any.
+            expected: a description of valid values, for the message.
+            lowest, highest: the bounds; None if there is no bound.
         """
         value = self.value
         if isinstance(value, float) and value.is_integer():
@@ -173,7 +174,7 @@ class Node:
         return lowest or 0
 
     def clamped(self, clamp: Clamp, expected: str = "an integer") -> int:
-        """Return an integer within a range. One outside is replaced by the nearest bound, with a warning."""
+        """Return an integer within a range. A number outside is replaced by the nearest bound, with a warning."""
         value = self.integer(expected)
         inside = min(max(value, clamp.lowest), clamp.highest)
         if inside != value:
@@ -181,7 +182,7 @@ class Node:
         return inside
 
     def choice(self, *allowed: str) -> str | None:
-        """Return one of the allowed strings, or None for another value."""
+        """Return the string if it is allowed. Otherwise report a problem and return None."""
         if isinstance(self.value, str) and self.value in allowed:
             return self.value
         hint = did_you_mean(self.value, allowed) if isinstance(self.value, str) and len(allowed) > 1 else ""
@@ -191,7 +192,7 @@ class Node:
 
 
 def read_fields(fields: Mapping[str, Node], readers: Readers) -> dict[str, Any]:
-    """Return the values of some members by field name, in the order of the readers: `maxBytes` as `max_bytes`."""
+    """Return the values of some members by field name, in the order of the readers. `maxBytes` becomes `max_bytes`."""
     return {
         re.sub("[A-Z]", lambda match: f"_{match[0].lower()}", key): read(fields[key])
         for key, read in readers.items()
@@ -200,16 +201,16 @@ def read_fields(fields: Mapping[str, Node], readers: Readers) -> dict[str, Any]:
 
 
 def one_of(*allowed: str) -> Callable[[Node], str | None]:
-    """Return a reader for `Node.choice`."""
+    """Return a reader that accepts only these strings."""
     return lambda node: node.choice(*allowed)
 
 
 def text_that(is_valid: Callable[[str], object], problem: str) -> Callable[[Node], str]:
-    """Return a reader for a string that has to pass a test."""
+    """Return a reader for a string that must pass a test."""
 
     def read(node: Node) -> str:
         text = node.text()
-        if node.sound and not is_valid(text):
+        if node.valid and not is_valid(text):
             node.fail(problem)
         return text
 
@@ -217,7 +218,7 @@ def text_that(is_valid: Callable[[str], object], problem: str) -> Callable[[Node
 
 
 def array_of(read: Callable[[Node], _T]) -> Callable[[Node], tuple[_T, ...]]:
-    """Return a reader for an array whose items have a reader."""
+    """Return a reader for an array. `read` is the reader of its items."""
     return lambda node: tuple(map(read, node.items()))
 
 
@@ -227,18 +228,18 @@ def clamps(ranges: Mapping[str, Clamp]) -> dict[str, Callable[[Node], int]]:
 
 
 def nearest(name: str, allowed: Collection[str]) -> str | None:
-    """Return the allowed name that a misspelled one most likely stands for, or None if no name is close."""
+    """Return the allowed name that is nearest to a misspelled name; None if no name is close."""
     return next(iter(nearest_names(name, allowed, count=1)), None)
 
 
 def quote(text: str) -> str:
-    """Return a text in double quotes on one line, shortened, with control characters escaped."""
+    """Return a text in double quotes on one line. It is shortened, and control characters are escaped."""
     cut = text if len(text) <= _MAX_QUOTED else text[: _MAX_QUOTED - 3] + "..."
     return json.dumps(cut, ensure_ascii=not cut.isprintable())
 
 
 def describe(value: object, *, secret: bool = False) -> str:
-    """Return a value in a few words for a message; a secret one by its type alone."""
+    """Return a value in a few words for a message. A secret value is described only by its type."""
     match value:
         case None:
             return "null"
@@ -257,7 +258,7 @@ def describe(value: object, *, secret: bool = False) -> str:
 
 
 def _repair(expected: str, value: object) -> str:
-    """Return a hint if only the type of the value is wrong. The hint quotes nothing of the value."""
+    """Return a hint if only the type of the value is wrong. The hint does not quote the value."""
     match value:
         case bool() | int() | float() if expected.startswith("a string"):
             return "; write it in quotes"
@@ -277,7 +278,7 @@ def did_you_mean(name: str, allowed: Collection[str]) -> str:
 
 
 def _join(path: str, key: str) -> str:
-    """Return the path of a member: `mcpServers.github`, or `mcpServers["my server"]` for a name that is not a word."""
+    """Return the path of a member, such as `mcpServers.github` or `mcpServers["my server"]`."""
     if re.fullmatch(r"[A-Za-z0-9_$-]+", key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quote(key)}]"

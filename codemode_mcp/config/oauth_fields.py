@@ -1,4 +1,4 @@
-"""URLs and scopes, as the settings for OAuth of servers and of `http` have them."""
+"""URLs and scopes in the OAuth settings of servers and of `http`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def is_resource_url(url: str) -> bool:
 
 
 def is_safe_url(url: str) -> bool:
-    """Return True for a URL that no third party can read or change on the way: `https`, or this machine."""
+    """Return True for a URL whose traffic is safe from others: it uses `https`, or is on this machine."""
     parts = urlsplit(url) if is_resource_url(url) else None
     return parts is not None and (parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1"))

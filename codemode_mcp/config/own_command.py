@@ -1,4 +1,4 @@
-"""Recognize a command line that would start this server again, and so itself without end."""
+"""The recognition of command lines that would start this server within itself, and so without end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _OWN_IMAGE = re.compile(r"(?![./~])(?:[\w.:-]+/)*codemode[-_]mcp(?:[:@][\w.:-]+)
 def starts_this_server(command: str, args: tuple[str, ...]) -> bool:
     """Return True if a command line would start `codemode-mcp` again.
 
-    This is a guess from names, and the first of two guards: `nesting` limits the depth at run time. An argument that
-    is a path and ends in our name does not count, because other servers are given folders to work in.
+    This is a guess from names. If it is wrong, `nesting` still limits the depth at run time. A path that ends in our
+    name does not count, because it may be a folder for another server to work in.
     """
     program = _program_name(command)
     words = [word.strip("'\"") for arg in args for word in arg.split()]

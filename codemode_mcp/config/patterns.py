@@ -1,6 +1,6 @@
 """Rules: the patterns of `allow`, `deny`, `ask` and `approved`.
 
-A pattern that can match no tool is refused: in `deny` it would fail open.
+A pattern that can match no tool is an error. In `deny`, a misspelled pattern would otherwise allow the tool.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node, Readers
 
 ANNOTATION_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
-"""Tests of annotations, as `policy.matches` knows them."""
+"""Tests of annotations that `policy.matches` knows."""
 
 _ALLOWED = (
     f'allowed: the annotation tests {", ".join(ANNOTATION_TESTS)} and id patterns like "mcp:github:*", '
@@ -24,14 +24,14 @@ _ALLOWED = (
 
 
 def id_pattern(node: Node) -> str:
-    """Return an annotation test, or a glob on whole ids."""
+    """Return an annotation test or a glob on whole ids."""
     pattern = node.text()
     literal = re.split(r"[*?]", pattern, maxsplit=1)[0]
     if literal == pattern:
         possible = pattern in ANNOTATION_TESTS or (pattern.startswith(SOURCES) and pattern.count(":") >= 2)
     else:
         possible = literal.startswith(SOURCES) or any(source.startswith(literal) for source in SOURCES)
-    if node.sound and not possible:
+    if node.valid and not possible:
         node.fail(f"{quote(pattern)} can match no tool{did_you_mean(pattern, ANNOTATION_TESTS)}; {_ALLOWED}")
     return pattern
 
@@ -41,8 +41,8 @@ RULES: Readers = dict.fromkeys(("allow", "deny", "ask", "approved"), array_of(id
 
 
 def tool_pattern(server: str, node: Node) -> str:
-    """Return a glob on ids for a tool name, or a glob on names, in the `allow` or `deny` of a server."""
-    pattern = node.filled()
+    """Return a glob on ids for a tool name, or a glob on tool names, in the `allow` or `deny` of a server."""
+    pattern = node.nonblank()
     if pattern in ANNOTATION_TESTS:
         node.fail(f"{quote(pattern)} is an annotation test; write it in the lists under `tools`")
     elif pattern.startswith(SOURCES):

@@ -1,4 +1,4 @@
-"""The section `plugins`: plugins to load into this process, and the calls of other tools that each may see."""
+"""The section `plugins`: plugins to load into this process, and the calls that their hooks and middleware may see."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def read_plugins(node: Node, expander: Expander) -> tuple[PluginSettings, ...]:
 
 def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
     if not _NAME.fullmatch(name):
-        node.fail(
-            "the name of a plugin is part of ids: it has a letter first, and at most 64 letters, digits, `_` and `-`"
-        )
+        node.fail("the name of a plugin must begin with a letter, and have at most 64 letters, digits, `_` and `-`")
     given = node.settings(
         {
             "module": lambda node: None if node.value is None else _module(node),
@@ -50,13 +48,13 @@ def _plugin(name: str, node: Node, expander: Expander) -> PluginSettings:
 
 def _config(node: Node, expander: Expander) -> dict[str, Any]:
     if not isinstance(node.value, dict):
-        node.fail_type("an object, which the plugin gets")
+        node.fail_type("an object with settings of the plugin")
         return {}
     return _expanded(node, expander)  # type: ignore[no-any-return]
 
 
 def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts under names such as `password`."""
+    """Yield the texts under names such as `password`, which are secret."""
     match value:
         case str() if is_secret:
             yield value
@@ -70,8 +68,8 @@ def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
 
 def _module(node: Node) -> str | None:
     """Return `module:attribute` or `path/file.py:attribute`, with `register` as the default attribute."""
-    text = node.filled().strip()
-    if not node.sound:
+    text = node.nonblank().strip()
+    if not node.valid:
         return None
     module, colon, attribute = text.rpartition(":")
     if text.endswith(".py") or not colon:

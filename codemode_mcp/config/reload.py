@@ -1,6 +1,6 @@
-"""Watch the configuration file and the files that it refers to, and apply a new configuration if it is valid.
+"""The watcher of the configuration file and of the files that it refers to. A changed configuration is applied.
 
-The files are polled every second, which works on every file system, through symbolic links, and with editors that
+The files are polled every second. This works on every file system, through symbolic links, and with editors that
 replace the file. An invalid configuration is reported and changes nothing.
 """
 
@@ -18,7 +18,7 @@ import anyio.from_thread
 import anyio.lowlevel
 
 from codemode_mcp.config.expand import Reading
-from codemode_mcp.config.source import look
+from codemode_mcp.config.source import file_states
 from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("codemode_mcp.reload")
 
-LOOK_SECONDS: Final = 1.0
-"""Interval between two looks at the files."""
+POLL_SECONDS: Final = 1.0
+"""Seconds between two polls of the files."""
 
 QUIET_SECONDS: Final = 0.2
-"""Time without a change before changed files are read: an editor may write a file in several steps."""
+"""Seconds without a change before changed files are read. An editor may write a file in several steps."""
 
-MAX_QUIET_LOOKS: Final = 25
-"""Looks for a quiet moment, after which the files are read anyway."""
+MAX_QUIET_POLLS: Final = 25
+"""Maximum number of polls for a time without a change. Then the files are read although they still change."""
 
 
 class Reloader:
-    """Watches the files of a configuration.
+    """The watcher of the files of a configuration.
 
     Args:
-        config: the configuration in use, which has a file.
+        config: the configuration in use. It has a file.
         load: called in a thread to load the file again; raises `ConfigError`.
-        apply: called with a new configuration.
+        apply: called with a new, valid configuration.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Reloader:
         self._load = load
         self._apply = apply
         self._watched = (config.path, *config.files)
-        self._seen = (config.seen, *look(config.files))
+        self._states = (config.file_state, *file_states(config.files))
         self._requested = anyio.Event()
 
     async def run(self) -> None:
@@ -67,10 +67,10 @@ class Reloader:
             if sys.platform != "win32" and not _has_terminal():
                 group.start_soon(self._on_hangup)
             while True:
-                with anyio.move_on_after(LOOK_SECONDS):
+                with anyio.move_on_after(POLL_SECONDS):
                     await self._requested.wait()
                 requested, self._requested = self._requested.is_set(), anyio.Event()
-                if requested or look(self._watched) != self._seen:
+                if requested or file_states(self._watched) != self._states:
                     await self._reload()
 
     async def _on_hangup(self) -> None:
@@ -80,9 +80,9 @@ class Reloader:
 
     async def _reload(self) -> None:
         await self._wait_until_quiet()
-        seen = look(self._watched)
-        if seen[0] is None:
-            self._seen = seen
+        states = file_states(self._watched)
+        if states[0] is None:
+            self._states = states
             log.warning("%s was removed; the configuration in use stays", self._path)
             return
         reading = Reading()
@@ -93,22 +93,22 @@ class Reloader:
                 log.error("the changed configuration is invalid, so the previous one stays in use: %s", problem)
         else:
             self._apply(config)
-        # These states are older than the reading, so that a change during the reading is noticed.
-        known = dict(zip(self._watched, seen, strict=True))
+        # The states were taken before the files were read, so that a change during the reading is noticed.
+        known = dict(zip(self._watched, states, strict=True))
         self._watched = (self._path, *dict.fromkeys(reading.files))
-        self._seen = tuple(known[path] if path in known else look([path])[0] for path in self._watched)
+        self._states = tuple(known[path] if path in known else file_states([path])[0] for path in self._watched)
 
     async def _wait_until_quiet(self) -> None:
-        seen = look(self._watched)
-        for _ in range(MAX_QUIET_LOOKS):
+        states = file_states(self._watched)
+        for _ in range(MAX_QUIET_POLLS):
             await anyio.sleep(QUIET_SECONDS)
-            now = look(self._watched)
-            if now == seen:
+            now = file_states(self._watched)
+            if now == states:
                 return
-            seen = now
+            states = now
 
     async def _read(self, reading: Reading) -> Config:
-        # A daemon thread: the file may name slow programs, for which a shutdown must not wait.
+        # The thread is a daemon: the file may name slow programs, and a shutdown must not wait for them.
         done = anyio.Event()
         outcome: list[Config | ConfigError] = []
         token = anyio.lowlevel.current_token()
@@ -120,7 +120,7 @@ class Reloader:
                 outcome.append(error)
             except Exception:
                 log.exception("the configuration could not be read")
-                outcome.append(ConfigError(("it could not be read; see the log",)))
+                outcome.append(ConfigError(("the configuration could not be read; see the log",)))
             try:
                 anyio.from_thread.run_sync(done.set, token=token)
             except RuntimeError:  # the event loop has ended
@@ -137,7 +137,7 @@ class Reloader:
 
 
 def _has_terminal() -> bool:
-    """Return True if this process was started from a terminal, whose SIGHUP has to end it."""
+    """Return True if this process was started from a terminal. Its SIGHUP means that the terminal was closed."""
     try:
         return os.isatty(0)
     except OSError:
@@ -145,26 +145,26 @@ def _has_terminal() -> bool:
 
 
 def differences(before: Config, after: Config) -> list[str]:
-    """Return what has changed, in words that quote no value."""
+    """Return descriptions of the changes. They quote no values."""
     servers, new_servers = ({spec.name: spec for spec in config.upstreams} for config in (before, after))
     lines = [f"{verb} {', '.join(map(repr, names))}" for verb, names in _changes(servers, new_servers, "restarted")]
     plugins, new_plugins = map(_comparable_plugins, (before, after))
-    for verb, names in _changes(plugins, new_plugins, "other settings of"):
+    for verb, names in _changes(plugins, new_plugins, "new settings of"):
         lines.append(f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}")
     if (before.tools.policy, before.tools.contexts) != (after.tools.policy, after.tools.contexts):
-        lines.append("other rules for calls")
+        lines.append("new rules for calls")
     if any(
         getattr(before.tools, name) != getattr(after.tools, name)
         for name in ("code_mode", "result_format", "duplicates", "clients", "approval")
     ):
-        lines.append("other settings of tools")
-    return lines or ["nothing that matters"]
+        lines.append("new settings of tools")
+    return lines or ["no setting has another value"]
 
 
 def _changes(
     before: Mapping[str, object], after: Mapping[str, object], changed: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the names of added, removed and changed entries with a verb for each list that is not empty."""
+    """Yield the names of added, removed and changed entries, each list with a verb. Empty lists are left out."""
     for verb, names in (
         ("added", [name for name in after if name not in before]),
         ("removed", [name for name in before if name not in after]),

@@ -1,6 +1,6 @@
 """Secret values of the configuration file: strings, outputs of programs and entries of the system keyring.
 
-No message here quotes a value or the output of a program.
+No message in this module quotes a value or the output of a program.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from codemode_mcp.config.expand import Expander
 
     Take = Callable[[Node, str], None]
-    """A function that takes a value, and the node to report problems with it to."""
+    """A function that takes the value of a node. It reports problems with the value at the node."""
 
 KEYRING_SECONDS = 20
-"""Time limit of the system keyring, which may be waiting for a person to unlock it."""
+"""Time limit of the system keyring in seconds. The keyring may be waiting for a person to unlock it."""
 
 _ALLOWED = 'a string, {"command": [...]} or {"keyring": "name"}'
 
@@ -37,7 +37,7 @@ class _Source:
     keyring: str | None = None
 
     def value(self) -> str | None:
-        """Return the value, or None after a problem was reported."""
+        """Return the value; None if a problem was reported."""
         if self.keyring is None:
             return run_program(self.node, self.argv, self.expander)
         return read_keyring(self.node, self.keyring)
@@ -45,7 +45,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class SecretValues:
-    """Reads secret values. Programs and the keyring come last, once everything else is known to be valid.
+    """The reading of secret values. Programs and the keyring are used last, if everything else is valid.
 
     The list of sources is the mutable state.
     """
@@ -53,12 +53,12 @@ class SecretValues:
     _pending: list[tuple[_Source, Take]] = field(default_factory=list)
 
     def read(self, node: Node, expander: Expander, take: Take) -> None:
-        """Pass the value of a node to `take`: a string now, any other value in `run`."""
+        """Pass the value of a node to `take`: a string immediately, the value of any other source in `run`."""
         if isinstance(node.value, dict):
             self._read_source(node, expander, take)
         elif isinstance(node.value, str):
             text = expander.text(node)
-            if node.sound:
+            if node.valid:
                 take(node, text)
         else:
             node.fail_type(_ALLOWED)
@@ -68,17 +68,17 @@ class SecretValues:
         if len(fields) == 2:
             node.fail("has `command` and `keyring`; keep one")
         elif "keyring" in fields:
-            self._pending.append((_Source(node, expander, keyring=fields["keyring"].filled()), take))
+            self._pending.append((_Source(node, expander, keyring=fields["keyring"].nonblank()), take))
         elif "command" in fields:
             argv = array_of(expander.text)(fields["command"])
-            if fields["command"].sound and not (argv and argv[0].strip()):
+            if fields["command"].valid and not (argv and argv[0].strip()):
                 fields["command"].fail("names no program; the first string is the program to run")
             self._pending.append((_Source(node, expander, argv), take))
         elif not node.value:
             node.fail_type(_ALLOWED)
 
     def run(self) -> None:
-        """Run the programs and ask the keyring. Equal sources are used once."""
+        """Run the programs and read the keyring. Equal sources are used only once."""
         values: dict[tuple[str | None, tuple[str, ...]], str | None] = {}
         for source, take in self._pending:
             key = source.keyring, source.argv
@@ -89,7 +89,7 @@ class SecretValues:
 
 
 def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | None:
-    """Run a program without a shell, and return its stripped output, or None after a problem was reported."""
+    """Run a program without a shell. Return its output without outer spaces; None if a problem was reported."""
     try:
         exit_code, printed = expander.reading.run(argv, expander.folder, expander.environ)
         output = printed.decode().strip()
@@ -98,7 +98,8 @@ def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | 
     except UnicodeDecodeError:
         node.fail("the output of the program is not UTF-8 text")
     except OSError as error:
-        name, *more = argv[0].split(maxsplit=1)  # a command that was not split has its arguments here too
+        # If the user has not split the command, the first word has all arguments, which may be secret.
+        name, *more = argv[0].split(maxsplit=1)
         node.fail(f"the program {quote(f'{name} ...' if more else name)} cannot be run: {error.strerror}")
     else:
         if exit_code != 0:
@@ -111,7 +112,7 @@ def run_program(node: Node, argv: tuple[str, ...], expander: Expander) -> str | 
 
 
 def read_keyring(node: Node, name: str) -> str | None:
-    """Return an entry of the system keyring, or None after a problem was reported."""
+    """Return an entry of the system keyring; None if a problem was reported."""
     from upstream_clients import keychain
 
     answers: queue.SimpleQueue[str | keychain.NoKeychain | None] = queue.SimpleQueue()
@@ -122,7 +123,7 @@ def read_keyring(node: Node, name: str) -> str | None:
         except keychain.NoKeychain as error:
             answers.put(error)
 
-    # A daemon thread, which is not joined: a locked keyring may be waiting for a person who is not there.
+    # The thread is a daemon and is not joined: a locked keyring may wait for a person who is absent.
     threading.Thread(target=ask, name="keyring", daemon=True).start()
     try:
         answer = answers.get(timeout=KEYRING_SECONDS)
@@ -134,10 +135,10 @@ def read_keyring(node: Node, name: str) -> str | None:
     elif answer is None:
         node.fail(
             f"the system keyring has no such entry for {keychain.SECRETS}; "
-            f"make one with: keyring set {keychain.SECRETS} NAME"
+            f"add the entry with: keyring set {keychain.SECRETS} NAME"
         )
     elif not answer or "\0" in answer:
-        node.fail("the entry in the system keyring is empty or holds NUL")
+        node.fail("the entry in the system keyring is empty or contains NUL")
     else:
         return answer
     return None

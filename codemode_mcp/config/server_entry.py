@@ -1,4 +1,4 @@
-"""One enabled server entry: how to reach the server, and its variables, headers, login and limits."""
+"""One enabled server entry: the transport of the server, and its variables, headers, login and limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Table = Literal["env", "headers", "auth"]
 _KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 
 _MAX_TIME = 10**9
-"""Largest number of seconds or milliseconds. More means "never", but clocks have to be able to add it."""
+"""Largest number of seconds or milliseconds. It is as good as "never", and can still be added to a time."""
 
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -56,12 +56,12 @@ _LIMITS: Readers = {
 
 @dataclass(frozen=True, slots=True)
 class EntryReader:
-    """Reads one entry.
+    """The reader of one entry.
 
     Attributes:
         fields: the members of the entry.
         secrets: reads the values of `env` and `headers`, and the client secret.
-        set_value: called by `secrets` with a value that comes after the spec was made.
+        set_value: called by `secrets` with each value that is known only after the spec was made.
     """
 
     name: str
@@ -72,7 +72,7 @@ class EntryReader:
     set_value: Callable[[Table, str, str], None]
 
     def spec(self) -> UpstreamSpec | None:
-        """Return the server, or None if any problem was reported."""
+        """Return the spec of the server; None if any problem was reported."""
         fields, expander = self.fields, self.expander
         transport = self._transport()
         command, args = self._command_line()
@@ -87,7 +87,7 @@ class EntryReader:
         if "connectTimeoutMs" in fields:
             limits["connect_timeout"] = min(_positive(fields["connectTimeoutMs"]), _MAX_TIME) / 1000
         if self.node.report.problems:
-            return None  # `UpstreamSpec` refuses stand-ins
+            return None  # some values are stand-ins, which `UpstreamSpec` would refuse
         return UpstreamSpec(
             name=self.name,
             transport=transport,
@@ -109,7 +109,7 @@ class EntryReader:
         )
 
     def _transport(self) -> TransportKind:
-        """Return the transport of the entry, and report keys that contradict each other."""
+        """Return the transport of the entry. Report keys that contradict each other."""
         fields = self.fields
         kinds = [fields[key] for key in ("type", "transport") if key in fields]
         for each in kinds:
@@ -121,7 +121,7 @@ class EntryReader:
             self.node.fail("`type` and `transport` contradict each other; keep one")
         local, remote = "command" in fields, "url" in fields or "serverUrl" in fields
         if local and remote:
-            self.node.fail("has `command` and `url`; keep `command` for a local server, `url` for a remote one")
+            self.node.fail("has `command` and `url`; keep `command` for a local server, or `url` for a remote server")
         elif local:
             self._refuse(("headers", "auth"), "url")
             for each, kind in declared:
@@ -134,21 +134,21 @@ class EntryReader:
                 if kind == "stdio":
                     each.fail('"stdio" contradicts `url`; allowed: "http", "sse"')
         elif not any(nearest(key, KEYS) in ("command", "url", "serverUrl") for key in self.node.value):
-            self.node.fail("needs `command` (a local server) or `url` (a remote one)")
+            self.node.fail("needs `command` for a local server, or `url` for a remote server")
         return declared[0][1] if declared else "auto"
 
     def _refuse(self, keys: tuple[str, ...], owner: str) -> None:
         for key in keys:
             if key in self.fields and self.fields[key].value not in ({}, [], None):
-                self.fields[key].fail(f"only a server with `{owner}` has `{key}`")
+                self.fields[key].fail(f"`{key}` is only for a server with `{owner}`")
 
     def _command_line(self) -> tuple[str | None, tuple[str, ...]]:
         args = array_of(self.expander.text)(self.fields["args"]) if "args" in self.fields else ()
         if "command" not in self.fields:
             return None, args
-        command = self.expander.filled(self.fields["command"])
+        command = self.expander.nonblank(self.fields["command"])
         if starts_this_server(command, args):
-            self.node.fail("this would start codemode-mcp within itself; remove the entry")
+            self.node.fail("this entry would start codemode-mcp within itself; remove the entry")
         return command, args
 
     def _url(self) -> str | None:
@@ -156,22 +156,22 @@ class EntryReader:
         if len(set(urls.values())) > 1:
             self.node.fail("`url` and `serverUrl` differ; keep one")
         for key, url in urls.items():
-            if self.fields[key].sound and not is_http_url(url):
+            if self.fields[key].valid and not is_http_url(url):
                 self.fields[key].fail("expected a URL like https://host/path; allowed: http and https")
         return next(iter(urls.values()), None)
 
     def _table(self, table: Literal["env", "headers"]) -> dict[str, str]:
-        """Return the values of `env` or `headers`, without those of programs and the keyring."""
+        """Return the values of `env` or `headers`. Values of programs and the keyring are added later."""
         values: dict[str, str] = {}
         if table not in self.fields:
             return values
         node = self.fields[table]
         for key, item in node.entries().items():
-            # Messages do not quote a malformed name: `"Authorization: Bearer ..."` has the secret in the name.
+            # Messages do not quote a malformed name. In `"Authorization: Bearer ..."`, the secret is in the name.
             if table == "env" and (not key or _NOT_IN_A_VARIABLE.search(key)):
-                node.fail("the name of a variable is empty or has a character that is not allowed, like `=`")
+                node.fail("the name of a variable is empty, or has a character that is not allowed, such as `=`")
             elif table == "headers" and not _HEADER_NAME.fullmatch(key):
-                node.fail("the name of a header is empty or has a character that is not allowed, like `:` or a space")
+                node.fail("the name of a header is empty, or has a character that is not allowed, such as `:`")
             elif item.value is not None or table == "headers":
                 self._read_secret(item, table, key, values)
         return values
@@ -188,7 +188,7 @@ class EntryReader:
 
         def take(node: Node, value: str) -> None:
             if table == "headers" and _NOT_IN_A_HEADER.search(value):
-                node.fail("the value has a character that no header can have, like a line break")
+                node.fail("the value has a character that is not allowed in headers, such as a line break")
             elif is_literal:
                 values[key] = value
             else:
@@ -210,7 +210,7 @@ class EntryReader:
                 fields,
                 {
                     "type": one_of("oauth"),
-                    "clientId": self.expander.filled,
+                    "clientId": self.expander.nonblank,
                     "clientMetadataUrl": self._metadata_url,
                     "scopes": array_of(scope),
                     "redirectPort": lambda node: node.integer("a port from 1 to 65535", lowest=1, highest=65535),
@@ -227,11 +227,11 @@ class EntryReader:
             node.fail('expected "oauth" or {"type": "oauth", ...}')
         headers = self.fields["headers"].value if "headers" in self.fields else None
         if isinstance(headers, dict) and any(name.lower() == "authorization" for name in headers):
-            node.fail("contradicts the Authorization header in `headers`; keep one")
+            node.fail("contradicts the Authorization header in `headers`; keep one of them")
         return OAuthSettings(**given)
 
     def _metadata_url(self, node: Node) -> str:
         url = self.expander.text(node)
-        if node.sound and not is_metadata_url(url):
+        if node.valid and not is_metadata_url(url):
             node.fail("expected a URL like https://host/path")
         return url

@@ -1,4 +1,4 @@
-"""The sections `mcpServers` and `servers`, in the shape that Claude Desktop, Claude Code, Cursor and VS Code share."""
+"""The sections `mcpServers` and `servers`, in the form that Claude Desktop, Claude Code, Cursor and VS Code share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FOREIGN_KEYS: Mapping[str, str] = {
     "envVars": "`env`",
     **dict.fromkeys(("icon", "gallery", "dev", "version"), ""),
 }
-"""Keys of other clients, which are ignored, each with the key to use instead, or an empty string."""
+"""Keys of other clients, which are ignored. The value is the key to use instead, or an empty string."""
 
 _EXAMPLE = '{"command": "npx", "args": ["-y", "PACKAGE"]}'
 _NOT_IN_A_NAME = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]")
@@ -50,10 +50,10 @@ class Servers:
 
     Attributes:
         specs: the enabled servers. Their secret values are complete after `SecretValues.run`.
-        disabled: names of servers with `disabled: true`.
-        distrusted: names of servers with `trustAnnotations: false`.
-        allow: `allow` of the entries, as globs on ids, by server.
-        deny: `deny` of all entries, as globs on ids.
+        disabled: the names of servers with `disabled: true`.
+        distrusted: the names of servers with `trustAnnotations: false`.
+        allow: the names of servers with their lists `allow`, as globs on ids.
+        deny: the lists `deny` of all entries, as globs on ids.
     """
 
     specs: dict[str, UpstreamSpec] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Servers:
     deny: list[str] = field(default_factory=list)
 
     def add_to(self, rules: PolicyRules) -> PolicyRules:
-        """Return rules of `tools` together with those of the entries."""
+        """Return the rules of `tools` together with those of the entries."""
         return replace(
             rules,
             deny=(*rules.deny, *self.deny),
@@ -82,7 +82,7 @@ class Servers:
             self.deny.extend(patterns(fields["deny"]))
 
     def set_value(self, name: str, table: Table, key: str, value: str) -> None:
-        """Add a value that a program has printed, or that the keyring has, to the spec of a server."""
+        """Add a value from a program or from the keyring to the spec of a server."""
         spec = self.specs[name]
         match table:
             case "env":
@@ -105,7 +105,7 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
     for root in roots.values():
         for name, node in replace(root, secret=True).entries(f'{{"files": {_EXAMPLE}}}').items():
             if name in names:
-                node.fail("a server of this name is in `mcpServers` too; keep one")
+                node.fail("`mcpServers` has a server with the same name; keep one of them")
                 continue
             names.add(name)
             _check_name(name, node)
@@ -114,7 +114,7 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
                 for key, member in node.fields(KEYS, foreign=FOREIGN_KEYS, example=_EXAMPLE).items()
             }
             if "disabled" in fields and fields["disabled"].flag():
-                # The rest is not checked: a server is often disabled because its variables or files are missing.
+                # The other keys are not checked: a server is often disabled because its variables or files are missing.
                 node.note("disabled")
                 servers.disabled.append(name)
             elif isinstance(node.value, dict):
@@ -130,8 +130,8 @@ def _check_name(name: str, node: Node) -> None:
     if not name.strip():
         node.fail("a server needs a name")
     elif _NOT_IN_A_NAME.search(name):
-        # These characters have a meaning in ids and patterns: a rule for one server could match tools of another.
+        # These characters have a meaning in ids and patterns. A rule for one server could match tools of another.
         node.fail("a server name cannot contain `:`, `*`, `?` or control characters")
     elif any(_PROGRAM.match(HIDDEN.sub(blank, name)) for blank in ("", " ")):
-        # A question of a server begins with the name of the server, a question of a program with these words.
-        node.fail('"the program" cannot be the name of a server: questions of programs are shown under it')
+        # A question of a server begins with the name of the server. A question of a program begins with these words.
+        node.fail('a server cannot be named "the program", because questions of programs are shown under this name')

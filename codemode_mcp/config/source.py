@@ -1,4 +1,4 @@
-"""Read JSON files, with or without comments and trailing commas."""
+"""JSON files with or without comments and trailing commas: reading and parsing."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES = 256 * 1024
-"""Largest file. The JSON5 reader needs about a second for 100 KB."""
+"""Size limit of a file. The JSON5 reader needs about a second for 100 KB."""
 
 _SYNTAX_ERROR = re.compile(r"<string>:(\d+) Unexpected (.*) at column (\d+)", re.DOTALL)
 _COMMENTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|//[^\r\n\u2028\u2029]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _TRAILING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[{\[]\s*,|,(?=\s*[}\]])', re.DOTALL)
-"""A comma before a closing bracket; or a string, or an invalid comma after an opening bracket, which both stay."""
+"""A trailing comma. The pattern also matches strings and commas after an opening bracket, to pass over them: a comma in
+a string is not a trailing comma, and `[,]` is invalid."""
 
-Seen = tuple[int, ...] | None
-"""State of a file; None for a missing file."""
+FileState = tuple[int, ...] | None
+"""Numbers that change when a file changes; None for a missing file."""
 
 
 class SourceError(Exception):
-    """A file cannot be read or parsed. The message continues a sentence that begins with the name of the file, and
-    quotes nothing of its content."""
+    """Error for a file that cannot be read or parsed.
+
+    The message continues a sentence that begins with the name of the file. It does not quote the content of the file.
+    """
 
 
 class JsonObject(dict[str, Any]):
     """A JSON object.
 
     Attributes:
-        repeated: keys that were given more than once.
+        repeated: keys that the text has more than once.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
@@ -45,18 +48,18 @@ class JsonObject(dict[str, Any]):
             self.repeated = [key for key, count in Counter(key for key, _ in listed).items() if count > 1]
 
 
-def look(paths: Iterable[Path]) -> tuple[Seen, ...]:
-    """Return the state of each file, which changes with the file. Symbolic links are followed."""
-    return tuple(map(_state, paths))
+def file_states(paths: Iterable[Path]) -> tuple[FileState, ...]:
+    """Return the state of each file. The state of a symbolic link is that of its target."""
+    return tuple(map(_file_state, paths))
 
 
-def _state(path: Path) -> Seen:
+def _file_state(path: Path) -> FileState:
     try:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
     if not stat.S_ISREG(status.st_mode):
-        return None  # reading a pipe may never end
+        return None  # reading from a pipe may never end
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
 
@@ -76,6 +79,7 @@ def read_file(path: Path) -> tuple[str, os.stat_result]:
         SourceError: see `read_text`.
     """
     try:
+        # The status is that of the open file: the path may lead to another file a moment later.
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             data = file.read(MAX_BYTES + 1)
@@ -86,7 +90,7 @@ def read_file(path: Path) -> tuple[str, os.stat_result]:
     except ValueError:  # a NUL in the name
         raise SourceError("cannot be read: this is not a file name") from None
     if len(data) > MAX_BYTES:
-        raise SourceError(f"is larger than {MAX_BYTES // 1024} KiB; is it the right file?")
+        raise SourceError(f"is larger than {MAX_BYTES // 1024} KiB; check that it is the right file")
     return text_of(data), status
 
 
@@ -121,8 +125,8 @@ def parse(text: str) -> Any:
         first = text.lstrip("\ufeff").lstrip()[0]
         if first.isalpha() or (first in "[-#" and not text.lstrip().startswith(("[{", "[]"))):
             raise SourceError(
-                'is not valid JSON: it has to begin with {, as in {"mcpServers": {}}, but it looks like YAML or TOML; '
-                "write it as JSON"
+                "is not valid JSON: it looks like YAML or TOML; write it as JSON, which begins with {, "
+                'as in {"mcpServers": {}}'
             ) from None
         raise SourceError(_syntax_message(str(error), text)) from None
 
@@ -133,41 +137,42 @@ def _parse(text: str) -> Any:
     except json.JSONDecodeError:
         pass
     try:
-        return json.loads(plain(text), object_pairs_hook=JsonObject)
+        return json.loads(without_comments(text), object_pairs_hook=JsonObject)
     except json.JSONDecodeError as error:
         if len(text) > MAX_BYTES:
             raise SourceError(f"is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
-        # A thousand times slower, so only for files that need it. Its error is the one to report.
+        # The JSON5 reader is a thousand times slower, so it is used only for files that need it. Its error is reported.
         import json5
 
-        return _joined(json5.loads(text, object_pairs_hook=JsonObject))
+        return _join_surrogates(json5.loads(text, object_pairs_hook=JsonObject))
 
 
-def plain(text: str) -> str:
-    """Return the text with spaces in place of comments and trailing commas, so that all positions stay."""
+def without_comments(text: str) -> str:
+    """Return the text with spaces in place of comments and trailing commas. All positions stay the same."""
     return _TRAILING.sub(_blanks, _COMMENTS.sub(_blanks, text))
 
 
 def _blanks(match: re.Match[str]) -> str:
     found = match[0]
+    # Strings, invalid commas and comments that are not closed stay as they are.
     if found[0] not in "/," or (found.startswith("/*") and (len(found) < 4 or not found.endswith("*/"))):
         return found
     return re.sub(r"[^\r\n]", " ", found)
 
 
-def _joined(value: Any) -> Any:
-    """Return the value with surrogate pairs as characters: the JSON5 reader does not join escaped ones."""
+def _join_surrogates(value: Any) -> Any:
+    """Return the value with surrogate pairs as characters. The JSON5 reader does not join escaped pairs."""
     match value:
         case str():
             return (
                 value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
             )
         case list():
-            return [_joined(item) for item in value]
+            return [_join_surrogates(item) for item in value]
         case JsonObject():
-            whole = JsonObject((_joined(key), _joined(item)) for key, item in value.items())
-            whole.repeated += value.repeated
-            return whole
+            joined = JsonObject((_join_surrogates(key), _join_surrogates(item)) for key, item in value.items())
+            joined.repeated += value.repeated
+            return joined
     return value
 
 
@@ -184,7 +189,7 @@ def _syntax_message(message: str, text: str) -> str:
 
 def _missing_comma(text: str, line: int, column: int) -> str:
     """Return a hint if a comma is missing between two values, else an empty string."""
-    lines = plain(text).split("\n")
+    lines = without_comments(text).split("\n")
     if line > len(lines):
         return ""
     before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])

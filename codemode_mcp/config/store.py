@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StoreKind
 
 MIN_KEY_BYTES = 32
-"""Least bytes of an encryption key."""
+"""Minimum number of bytes of an encryption key."""
 
 MAKE_A_KEY = "make one with `openssl rand -base64 32`"
 
@@ -27,10 +27,10 @@ _KINDS = ("memory", "sqlite", "postgres")
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 _MIN_VALUES = 16
-"""Least number of different bytes in a random key."""
+"""Minimum number of different bytes in a random key."""
 
 _MIN_STEPS = 8
-"""Least number of different differences between neighbouring bytes in a random key."""
+"""Minimum number of different steps between neighbouring bytes in a random key."""
 
 
 @dataclass(slots=True)
@@ -63,32 +63,32 @@ class StoreSection:
         if path is not None and path.value is not None:
             self._read_path(path, expander, kind)
         if url is not None and kind != "postgres":
-            url.fail(f'is for "postgres" only; "{kind}" has no address')
+            url.fail(f'is only for "postgres"; "{kind}" has no address')
         elif url is not None:
             secrets.read(replace(url, secret=True), expander, self._take_url)
         elif kind == "postgres":
-            node.fail('needs `url` too: "postgresql://user@host/database", or "${VAR}" that holds it')
+            node.fail('needs `url` too: "postgresql://user@host/database", or a variable with it: "${VAR}"')
         if key is not None and kind == "memory":
-            key.fail('"memory" writes nothing that could be encrypted; remove the key')
+            key.fail('"memory" writes nothing to a disk, so nothing can be encrypted; remove `encryptionKey`')
         elif key is not None:
             key = replace(key, secret=True)
             if key.value == []:
-                key.fail("must not be empty; remove it to store without encryption")
+                key.fail("must not be empty; to store without encryption, remove it")
             for item in key.items() if isinstance(key.value, list) else (key,):
                 secrets.read(item, expander, self._take_key)
 
     def _read_path(self, node: Node, expander: Expander, kind: StoreKind) -> None:
         if kind != "sqlite":
-            node.fail(f'is for "sqlite" only; "{kind}" has no file')
+            node.fail(f'is only for "sqlite"; "{kind}" has no file')
             return
-        text = expander.filled(node).strip()
+        text = expander.nonblank(node).strip()
         if text == ":memory:" or text.startswith("file:"):
             node.fail('expected the path of a file; to keep nothing on disk, use "kind": "memory"')
-        elif node.sound:
+        elif node.valid:
             self.settings = StoreSettings(kind, path=str(expander.path(node)))
 
     def _take_url(self, node: Node, text: str) -> None:
-        # Imported here: most configurations have no such address.
+        # Most configurations have no such address, so most processes do not import this module.
         from codemode_mcp.stores.dialect import BadAddress, address
 
         text = text.strip()
@@ -110,9 +110,9 @@ class StoreSection:
         if key is None:
             node.fail(f"expected random bytes in base64 or hexadecimal; {MAKE_A_KEY}")
         elif len(key) < MIN_KEY_BYTES:
-            node.fail(f"a key has at least {MIN_KEY_BYTES} bytes, but this one has {len(key)}; {MAKE_A_KEY}")
+            node.fail(f"a key needs at least {MIN_KEY_BYTES} bytes, but this key has {len(key)}; {MAKE_A_KEY}")
         elif not is_random(text, key):
-            node.fail(f"this key is not random: it repeats itself, or is made of words; {MAKE_A_KEY}")
+            node.fail(f"this key is not random: it repeats itself, or consists of words; {MAKE_A_KEY}")
         else:
             self.secrets.append(text)
             assert self.settings is not None
@@ -122,7 +122,7 @@ class StoreSection:
 
 
 def key_of(text: str) -> bytes | None:
-    """Return the bytes of a key in hexadecimal or in base64 of either alphabet, or None for other text."""
+    """Return the bytes of a key in hexadecimal or in base64, standard or URL-safe; None for another text."""
     if _HEX.fullmatch(text) and len(text) % 2 == 0:
         return bytes.fromhex(text)
     if not _BASE64.fullmatch(text):
@@ -135,9 +135,9 @@ def key_of(text: str) -> bytes | None:
 
 
 def is_random(text: str, key: bytes) -> bool:
-    """Return True if a key may be random. Less than one random key in a billion is rejected."""
+    """Return True if a key may be random. Fewer than one random key in a billion is rejected."""
     steps = {(after - before) % 256 for before, after in pairwise(key)}
     if len(set(key)) < _MIN_VALUES or len(steps) < _MIN_STEPS:
         return False
-    # Words can be read as base64, but their letters have one case.
+    # Words can be read as base64, but all their letters have the same case.
     return bool(_HEX.fullmatch(text)) or not (text.islower() or text.isupper())

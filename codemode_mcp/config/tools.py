@@ -59,20 +59,20 @@ def _code_mode(node: Node) -> CodeModeSettings:
             "telemetry": one_of("meta", "result", "off"),
         }
     )
-    # These two have one possible value, so that no setting has to keep it.
+    # `runtime` and `mode` each have one possible value, so the settings do not need them.
     settings = CodeModeSettings(**{key: value for key, value in given.items() if key not in ("runtime", "mode")})
     if settings.timeout_ms > settings.max_request_ms:
-        node.note(f"timeoutMs is cut to maxRequestMs, {settings.max_request_ms}")
+        node.note(f"timeoutMs is larger than maxRequestMs; {settings.max_request_ms} is used")
         settings = replace(settings, timeout_ms=settings.max_request_ms)
     if settings.search_default_limit > settings.max_search_limit:
-        node.note(f"searchDefaultLimit is cut to maxSearchLimit, {settings.max_search_limit}")
+        node.note(f"searchDefaultLimit is larger than maxSearchLimit; {settings.max_search_limit} is used")
         settings = replace(settings, search_default_limit=settings.max_search_limit)
     return settings
 
 
 def _languages(node: Node) -> tuple[str | None, ...]:
     languages = tuple(dict.fromkeys(array_of(one_of("javascript", "typescript"))(node)))
-    if not languages and node.sound:
+    if not languages and node.valid:
         node.fail('must not be empty; allowed: "javascript", "typescript"')
     return languages
 
@@ -94,6 +94,6 @@ def _approval(node: Node) -> ApprovalSettings:
 def _command_line(node: Node) -> tuple[str, ...]:
     """Read a program and its arguments."""
     words = list(node.items())
-    if not words and node.sound:
+    if not words and node.valid:
         node.fail("must not be empty; the first string is the program to run")
-    return tuple(word.text() if number else word.filled() for number, word in enumerate(words))
+    return tuple(word.text() if number else word.nonblank() for number, word in enumerate(words))

@@ -1,10 +1,13 @@
-"""Remember the configuration files of working directories that a person has confirmed.
+"""Confirmations of the configuration files of working directories by a person.
 
-A configuration starts programs as its user, and a file in the working directory may have come with a repository. A
-confirmation is for one real path, for the folder in which it was found, and for everything that the file starts, reads
-or writes. If any of that changes, the person is asked again; rules and limits may change without a question, and so may
-the programs that the file names. The folder counts because relative paths start there: a link in another folder to a
-confirmed file would start the programs of that folder.
+A configuration starts programs as its user, and a file in the working directory may have come with a repository.
+Therefore a person has to confirm such a file before it is used. A confirmation holds for one real path, for the folder
+in which the file was found, and for everything that the file starts, reads or writes. If one of these changes, the
+person is asked again. Rules and limits may change without a question, and so may the content of the programs that the
+file names.
+
+The folder is part of a confirmation because relative paths start there. Otherwise a link in another folder to a
+confirmed file could start the programs of that folder.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HARMLESS: Final = ("$schema", "clients", "tools")
-"""Sections that start, read and write nothing, except for `_KEYS_OF_TOOLS`."""
+"""Sections that start, read and write nothing, apart from `_KEYS_OF_TOOLS`."""
 
 _KEYS_OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
 """Keys of `tools` that start programs."""
@@ -38,11 +41,11 @@ _SPACES: Final = re.compile(r"(?<=\S)[^\S\r\n]{2,}")
 
 
 class NotConfirmedError(ConfigError):
-    """No person has confirmed the configuration file of the working directory.
+    """Error for a configuration file of the working directory that no person has confirmed.
 
     Args:
-        problem: what is wrong, without a full stop.
-        advice: what to do about it.
+        problem: a sentence that says what is wrong, without a full stop.
+        advice: a sentence that says what to do next.
     """
 
     def __init__(self, problem: str, advice: str) -> None:
@@ -52,22 +55,22 @@ class NotConfirmedError(ConfigError):
 
 
 class Gate:
-    """Decides whether the configuration file of the working directory may be used. Other files are not affected.
+    """The check of the configuration file of the working directory. Other files are not checked.
 
     Args:
-        decide: called with the path and the value of the file; raises `ConfigError` to refuse it.
+        decide: called with the path and the value of the file; raises `ConfigError` to refuse the file.
     """
 
     def __init__(self, decide: Callable[[Path, object], None]) -> None:
         self._decide = decide
         self._found: Path | None = None
 
-    def find(self, path: Path) -> None:
-        """Remember the file that was found. This is the `admit` of `find_config`."""
+    def remember(self, path: Path) -> None:
+        """Remember the file that was found. This method is the `admit` of `find_config`."""
         self._found = path
 
     def admit(self, path: Path, value: object, status: os.stat_result) -> None:
-        """Decide about the file after it was read. This is the `admit` of `load_config`.
+        """Check the file after it was read. This method is the `admit` of `load_config`.
 
         Raises:
             ConfigError: the file must not be used.
@@ -77,8 +80,8 @@ class Gate:
             self._decide(path, value)
 
 
-def decisive(value: object) -> dict[str, Any]:
-    """Return the parts of a configuration that start, read or write anything, by key."""
+def parts_to_confirm(value: object) -> dict[str, Any]:
+    """Return the parts of a configuration that start, read or write something, by key."""
     if not isinstance(value, dict):
         return {}
     parts = {key: part for key, part in value.items() if key not in _HARMLESS and part}
@@ -93,15 +96,17 @@ def decisive(value: object) -> dict[str, Any]:
 
 def digest(value: object) -> str:
     """Return the digest of the parts that need a confirmation."""
-    return hashlib.sha256(json.dumps(decisive(value), sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(
+        json.dumps(parts_to_confirm(value), sort_keys=True).encode("utf-8", "surrogatepass")
+    ).hexdigest()
 
 
-def named(value: object) -> list[str]:
+def described_parts(value: object) -> list[str]:
     """Return a line for each server, plugin and other part that needs a confirmation, without secrets.
 
     The lines are not escaped for a terminal.
     """
-    parts = decisive(value)
+    parts = parts_to_confirm(value)
     return [_SPACES.sub(" ", without_tokens(line)) for key, part in parts.items() for line in _lines(key, part)]
 
 
@@ -130,15 +135,15 @@ def _lines(key: str, part: object) -> Iterator[str]:
 
 def _programs(margin: str, part: object) -> Iterator[str]:
     """Yield a line for each program that prints a value (`{"command": [...]}`), at any depth."""
-    left = [part]
-    while left:
-        value = left.pop()
+    pending = [part]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             if isinstance(value.get("command"), list):
                 yield f"{margin}for a value: {_without_secrets(value['command'])}"
-            left += value.values()
+            pending += value.values()
         elif isinstance(value, list):
-            left += value
+            pending += value
 
 
 def _target(entry: object) -> str:
@@ -169,9 +174,9 @@ def is_confirmed(path: Path, value: object, folder: Path) -> bool:
 
     Args:
         value: the value of the file.
-        folder: the folder with the confirmations. Nothing is confirmed if others can write to it.
+        folder: the folder with the confirmations. If others can write to the folder, nothing is confirmed.
     """
-    if not decisive(value):
+    if not parts_to_confirm(value):
         return True
     try:
         with open_private(_record_path(path, folder)) as file:

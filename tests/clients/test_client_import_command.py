@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import backups_of
+from codemode_mcp.config.edit import backup_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -180,7 +180,7 @@ def test_servers_are_listed_by_file_with_the_decision_on_each(home: Path) -> Non
 def test_writing_tells_where_the_backup_is_and_what_to_do_next(home: Path) -> None:
     assert f"written to {config_of(home)} " in " ".join(run("--from", "cursor", "--write").stderr.split())
     again = run("--write").stderr
-    (backup,) = backups_of(config_of(home)).iterdir()
+    (backup,) = backup_folder(config_of(home)).iterdir()
     assert str(backup) in again
     assert (
         "add this server to a client:\n  codemode-mcp doctor\n"

@@ -176,7 +176,7 @@ def test_invalid_names_are_changed(target: Path) -> None:
     ("text", "problem"),
     [
         pytest.param('{"mcpServers": }', "is not valid JSON: line 1", id="syntax"),
-        pytest.param("[]", "does not hold an object", id="array"),
+        pytest.param("[]", "does not contain an object", id="array"),
         pytest.param('{"mcpServers": []}', "mcpServers", id="servers"),
         pytest.param("", "is empty", id="empty"),
     ],

@@ -166,7 +166,7 @@ def test_a_named_file_is_read_by_its_keys(tmp_path: Path) -> None:
     assert read_named(known, here(tmp_path))[0].title == "Cursor, user"
     (source,) = read_named(put(tmp_path / "package.json", '{"name": "x"}'), here(tmp_path))
     assert source.problem is not None
-    assert "is it the right file?" in source.problem
+    assert "check that it is the right file" in source.problem
     (source,) = read_named(tmp_path / "gone.json", here(tmp_path))
     assert source.problem == "cannot be read: No such file or directory"
 

@@ -16,7 +16,7 @@ from codemode_mcp.cli.mcp_clients.launch import Launch
 from codemode_mcp.cli.mcp_clients.locations import Machine, install_location
 from codemode_mcp.cli.mcp_clients.undoing import plan_undo, undo
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import ChangedMeanwhileError, backups_of
+from codemode_mcp.config.edit import ChangedMeanwhileError, backup_folder
 from codemode_mcp.config.source import parse
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def test_variables_of_claude_code_do_not_keep_other_clients_from_starting_this_s
     ("text", "said"),
     [
         ('{\n  "mcpServers": {\n    "a": {,}\n', r"is not valid JSON: line 3, column 12"),
-        ("[]", "does not hold an object"),
+        ("[]", "does not contain an object"),
         ('{"mcpServers": []}', "mcpServers is not an object"),
         ('{"mcpServers": {}, "mcpServers": {}}', "is given twice"),
         ("\x00", "NUL"),
@@ -499,7 +499,7 @@ def test_without_a_record_undo_names_our_configuration(cursor: World) -> None:
 
 def test_servers_whose_backup_is_gone_are_named(cursor: World) -> None:
     cursor.has('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}').ours().install(move=True)
-    for copy in backups_of(cursor.path).iterdir():
+    for copy in backup_folder(cursor.path).iterdir():
         copy.unlink()
     cursor.has(json.dumps({"mcpServers": {**cursor.servers, "b": {"command": "other"}}}))
     undoing = cursor.undo()

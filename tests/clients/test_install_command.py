@@ -13,7 +13,7 @@ from codemode_mcp.cli import app
 from codemode_mcp.cli.commands import install
 from codemode_mcp.cli.mcp_clients import installing
 from codemode_mcp.cli.messages import COLUMNS
-from codemode_mcp.config.edit import backups_of
+from codemode_mcp.config.edit import backup_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ def test_it_says_what_it_did_how_to_undo_it_and_what_to_do_next(home: Path) -> N
     assert (
         "to undo this, or to restore the file without this program: codemode-mcp install --client cursor --undo" in said
     )
-    (copy,) = backups_of(home / ".cursor" / "mcp.json").iterdir()
+    (copy,) = backup_folder(home / ".cursor" / "mcp.json").iterdir()
     # A wrapped command would be two commands when it is pasted.
     assert f"  cp -p {copy} {home / '.cursor' / 'mcp.json'}" in done.stderr.splitlines()
     assert "or restart Cursor; to check it now: codemode-mcp doctor --config" in said

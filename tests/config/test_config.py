@@ -151,9 +151,9 @@ def test_comments_and_trailing_commas_are_allowed(folder: Folder) -> None:
     [
         (b"", "is empty"),
         (b" \n\t", "is empty"),
-        (b"[]", "holds an array; expected an object"),
-        (b'"text"', "holds a string; expected an object"),
-        (b"null", "holds null; expected an object"),
+        (b"[]", "contains an array; expected an object"),
+        (b'"text"', "contains a string; expected an object"),
+        (b"null", "contains null; expected an object"),
         (b"\xff\xfe{\x00}\x00", "is not UTF-8 text (byte 0)"),
         (b'{"a": "\xe9"}', "is not UTF-8 text (byte 7)"),
         (b"\x7fELF\0\0\0", "is not text"),
@@ -235,7 +235,7 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
         ({"tools": {"allow": [1]}}, "tools.allow[0]: expected a string, got 1"),
         ({"tools": {"resultFormat": "html"}}, 'tools.resultFormat: expected "markdown" or "plain", got "html"'),
         ({"tools": {"esbuild": ""}}, "tools.esbuild: must not be empty"),
-        ({"tools": {"deny": ["a\0"]}}, "tools.deny[0]: the string holds NUL"),
+        ({"tools": {"deny": ["a\0"]}}, "tools.deny[0]: the string contains NUL"),
         ({"tools": {"codeMode": "on"}}, 'tools.codeMode: expected an object, true or false, got "on"'),
         ({"tools": {"codeMode": {"timeoutMs": True}}}, "tools.codeMode.timeoutMs: expected an integer, got true"),
         ({"tools": {"codeMode": {"timeoutMs": 1.5}}}, "tools.codeMode.timeoutMs: expected an integer, got 1.5"),
@@ -268,7 +268,7 @@ def test_ten_mistakes_give_ten_messages(folder: Folder) -> None:
         ({"mcpServers": {"a*": {"command": "x"}}}, 'mcpServers["a*"]: a server name cannot contain `:`, `*`'),
         (
             {"mcpServers": {"a": {"command": "x"}}, "servers": {"a": {"command": "y"}}},
-            "servers.a: a server of this name is in `mcpServers` too",
+            "servers.a: `mcpServers` has a server with the same name",
         ),
         ({"x" * 100: 1}, f"{'x' * 100}: unknown key; allowed: "),
         ({"a\nb\x1b[2J": 1}, "unknown key; allowed: "),
@@ -285,29 +285,32 @@ def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({}, "s: needs `command` (a local server) or `url` (a remote one)"),
+        ({}, "s: needs `command` for a local server, or `url` for a remote server"),
         ({"command": "x", "serverUrl": "http://h"}, "s: has `command` and `url`; keep"),
         ({"command": ["x"]}, "s.command: expected a string, got an array"),
         ({"command": " "}, "s.command: must not be empty"),
         ({"command": "x", "args": "a b"}, "s.args: expected an array of strings, got a string"),
-        ({"command": "x", "headers": {"A": "b"}}, "s.headers: only a server with `url` has `headers`"),
+        ({"command": "x", "headers": {"A": "b"}}, "s.headers: `headers` is only for a server with `url`"),
         ({"command": "x", "type": "http"}, 's.type: "http" contradicts `command`; allowed: "stdio"'),
         ({"url": "http://h", "transport": "stdio"}, 's.transport: "stdio" contradicts `url`; allowed: "http", "sse"'),
         ({"url": "http://h", "type": "http", "transport": "sse"}, "s: `type` and `transport` contradict each other"),
         ({"url": "http://h", "type": "streamableHttp"}, '(did you mean "streamable-http"?)'),
         ({"url": "http://h", "serverUrl": "http://i"}, "s: `url` and `serverUrl` differ; keep one"),
-        ({"url": "http://h", "args": ["x"]}, "s.args: only a server with `command` has `args`"),
-        ({"url": "http://h", "env": {"A": "b"}}, "s.env: only a server with `command` has `env`"),
+        ({"url": "http://h", "args": ["x"]}, "s.args: `args` is only for a server with `command`"),
+        ({"url": "http://h", "env": {"A": "b"}}, "s.env: `env` is only for a server with `command`"),
         ({"url": "localhost:80/mcp"}, "s.url: expected a URL like https://host/path"),
         ({"url": "https://"}, "s.url: expected a URL"),
         ({"url": "https://[::1"}, "s.url: expected a URL"),
         ({"url": "https://h:99999"}, "s.url: expected a URL"),
         ({"url": "https://h /mcp"}, "s.url: expected a URL"),
-        ({"url": "http://h", "headers": {"A b": "c"}}, "s.headers: the name of a header is empty or has a character"),
-        ({"url": "http://h", "headers": {"A": "b\nc"}}, "s.headers.A: the value has a character that no header"),
+        ({"url": "http://h", "headers": {"A b": "c"}}, "s.headers: the name of a header is empty, or has a character"),
+        (
+            {"url": "http://h", "headers": {"A": "b\nc"}},
+            "s.headers.A: the value has a character that is not allowed in headers",
+        ),
         ({"command": "x", "env": ["A=b"]}, "s.env: expected an object, got an array"),
         ({"command": "x", "env": {"PORT": 8080}}, 's.env.PORT: expected a string, {"command": [...]} or {"keyring"'),
-        ({"command": "x", "env": {"A=b": "c"}}, "s.env: the name of a variable is empty or has a character"),
+        ({"command": "x", "env": {"A=b": "c"}}, "s.env: the name of a variable is empty, or has a character"),
         ({"command": "x", "env": {"A": {}}}, "s.env.A: expected a string"),
         ({"command": "x", "env": {"A": {"comand": []}}}, 's.env.A.comand: unknown key (did you mean "command"?)'),
         ({"command": "x", "env": {"A": {"command": []}}}, "s.env.A.command: names no program"),
@@ -326,7 +329,7 @@ def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
         ({"command": "x", "allow": [""]}, "s.allow[0]: must not be empty"),
         ({"command": "x", "deny": ["destructive"]}, 's.deny[0]: "destructive" is an annotation test'),
         ({"command": "x", "deny": ["mcp:s:drop"]}, 's.deny[0]: "mcp:s:drop" is an id; write the tool name alone'),
-        ({"command": "x", "args": ["\ud800"]}, "s.args[0]: the string holds NUL or half of a surrogate pair"),
+        ({"command": "x", "args": ["\ud800"]}, "s.args[0]: the string contains NUL or half of a surrogate pair"),
     ],
     ids=lambda value: json.dumps(value)[:60],
 )
@@ -342,7 +345,7 @@ def test_a_mistake_in_a_server_entry_is_named(folder: Folder, entry: object, pro
 )
 def test_no_server_can_be_called_what_questions_of_programs_are_shown_under(folder: Folder, name: str) -> None:
     (message,) = folder.problems({"mcpServers": {name: {"command": "x"}}})
-    assert '"the program" cannot be the name of a server' in message
+    assert 'a server cannot be named "the program"' in message
 
 
 @pytest.mark.parametrize(
@@ -462,8 +465,8 @@ def test_limits_that_disagree_are_cut_and_noted(folder: Folder) -> None:
     assert config.tools.code_mode.timeout_ms == 45_000
     assert config.tools.code_mode.search_default_limit == 5
     assert config.notes == (
-        "tools.codeMode: timeoutMs is cut to maxRequestMs, 45000",
-        "tools.codeMode: searchDefaultLimit is cut to maxSearchLimit, 5",
+        "tools.codeMode: timeoutMs is larger than maxRequestMs; 45000 is used",
+        "tools.codeMode: searchDefaultLimit is larger than maxSearchLimit; 5 is used",
     )
 
 
@@ -592,7 +595,7 @@ def test_a_disabled_server_is_left_out_and_noted_and_needs_no_variables(folder: 
 )
 def test_an_entry_that_would_start_this_server_is_refused(folder: Folder, command: str, args: list[str]) -> None:
     (problem,) = folder.server_problems({"command": command, "args": args}, SELF="codemode-mcp")
-    assert problem.startswith("mcpServers.s: this would start codemode-mcp within itself")
+    assert problem.startswith("mcpServers.s: this entry would start codemode-mcp within itself")
 
 
 @pytest.mark.parametrize(
@@ -655,8 +658,8 @@ def test_variables_expand_wherever_a_server_can_use_one(folder: Folder) -> None:
             "${input:token}",
             '"${input:token}" asks a person for the value, which is not possible here',
         ),
-        ("${}", "`${...}` does not hold the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
-        ("${a b}", "`${...}` does not hold the name of a variable"),
+        ("${}", "`${...}` does not contain the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}"),
+        ("${a b}", "`${...}` does not contain the name of a variable"),
         ("${NOPE", "`${` has no closing `}`"),
         ("${NOPE:-${A}}", "references cannot be nested"),
     ],
@@ -752,7 +755,7 @@ def test_a_value_can_come_from_a_program_which_is_run_once_in_the_folder_of_the_
         (program(f"raise RuntimeError('{SECRET}')"), "the program failed with exit code 1"),
         (program("print()"), "the program printed no text"),
         (program("import os; os.write(1, b'\\xff')"), "the output of the program is not UTF-8 text"),
-        (program(f"print('{SECRET}\\n2')"), "the value has a character that no header can have"),
+        (program(f"print('{SECRET}\\n2')"), "the value has a character that is not allowed in headers"),
         (
             {"command": ["/no/such/program", SECRET]},
             'the program "/no/such/program" cannot be run: No such file or directory',

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backups_of, put_back, replace_file
+from codemode_mcp.config.edit import MAX_BACKUPS, add_approved, backup_folder, replace_file, restore_backup
 from codemode_mcp.config.edit_json import with_items
 from codemode_mcp.config.source import SourceError, parse
 from codemode_mcp.errors import ConfigError
@@ -144,7 +144,7 @@ def test_the_file_is_replaced_with_a_dated_backup_and_its_permissions_kept(tmp_p
     assert add_approved(path, ["mcp:a:b", "mcp:a:b"])
     assert load_config(path, environ={}).tools.policy.approved == ("mcp:a:b",)
     assert path.read_text().endswith("// mine\n")
-    (backup,) = backups_of(path).glob("codemode-mcp.json.????-??-??-??????.bak")
+    (backup,) = backup_folder(path).glob("codemode-mcp.json.????-??-??-??????.bak")
     assert backup.read_text() == '{"tools": {"ask": ["destructive"]}} // mine\n'
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     if sys.platform != "win32":
@@ -213,12 +213,12 @@ def test_a_folder_that_cannot_be_written_is_reported_and_the_file_stays(tmp_path
 def test_only_so_many_backups_are_kept_and_other_files_stay(tmp_path: Path) -> None:
     path = tmp_path / "codemode-mcp.json"
     path.write_text("{}")
-    backups_of(path).mkdir(parents=True)
-    mine = backups_of(path) / "codemode-mcp.json.mine.bak"
+    backup_folder(path).mkdir(parents=True)
+    mine = backup_folder(path) / "codemode-mcp.json.mine.bak"
     mine.write_text("mine")
     for number in range(MAX_BACKUPS + 5):
         add_approved(path, [f"mcp:a:{number}"])
-    assert len(list(backups_of(path).iterdir())) == MAX_BACKUPS + 1
+    assert len(list(backup_folder(path).iterdir())) == MAX_BACKUPS + 1
     assert mine.exists()
     assert len(parse(path.read_text())["tools"]["approved"]) == MAX_BACKUPS + 5
 
@@ -228,7 +228,7 @@ def test_a_backup_that_cannot_be_looked_at_does_not_undo_what_is_written(tmp_pat
     path = tmp_path / "codemode-mcp.json"
     path.write_text("{}")
     os.utime(path, (1, 1))
-    folder = backups_of(path)
+    folder = backup_folder(path)
     folder.mkdir(parents=True)
     for number in range(MAX_BACKUPS):
         (folder / f"codemode-mcp.json.2020-01-01-00000{number}.bak").symlink_to("/nowhere/at/all")
@@ -296,7 +296,7 @@ def test_what_another_process_writes_meanwhile_is_kept_too(tmp_path: Path, monke
     monkeypatch.setattr(os, "fsync", fsync)
     assert add_approved(path, ("mcp:mine:a",))
     assert json.loads(path.read_text())["tools"]["approved"] == ["mcp:other:b", "mcp:mine:a"]
-    assert len(list(backups_of(path).iterdir())) == 1
+    assert len(list(backup_folder(path).iterdir())) == 1
 
 
 def test_a_file_that_never_comes_to_rest_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,9 +319,9 @@ def test_no_copy_of_a_file_is_kept_beside_it(tmp_path: Path, own_folders: None, 
     path.chmod(0o644)
     add_approved(path, ["mcp:a:b"])
     assert [each.name for each in project.iterdir()] == [".mcp.json"]
-    (copy,) = backups_of(path).iterdir()
+    (copy,) = backup_folder(path).iterdir()
     assert copy.read_text() == '{"tools": {}}'
-    assert stat.S_IMODE(backups_of(path).stat().st_mode) == 0o700
+    assert stat.S_IMODE(backup_folder(path).stat().st_mode) == 0o700
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    put_back(path, copy)
+    restore_backup(path, copy)
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ('{"tools": {}}', 0o644)

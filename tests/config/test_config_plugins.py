@@ -87,12 +87,12 @@ def test_what_is_neither_is_refused_with_the_two_forms(load: Callable[[Any], Con
 @pytest.mark.parametrize(
     ("plugins", "words"),
     [
-        ({"a:b": {}}, 'plugins["a:b"]: the name of a plugin is part of ids: it has a letter first'),
-        ({"": {}}, "the name of a plugin is part of ids"),
-        ({"p" * 65: {}}, "the name of a plugin is part of ids"),
+        ({"a:b": {}}, 'plugins["a:b"]: the name of a plugin must begin with a letter'),
+        ({"": {}}, "the name of a plugin must begin with a letter"),
+        ({"p" * 65: {}}, "the name of a plugin must begin with a letter"),
         ({"p": {"modul": "x:y"}}, 'plugins.p.modul: unknown key (did you mean "module"?)'),
         ({"p": {"module": 1}}, "plugins.p.module: expected a string, got a number; write it in quotes"),
-        ({"p": {"config": []}}, "plugins.p.config: expected an object, which the plugin gets, got an array"),
+        ({"p": {"config": []}}, "plugins.p.config: expected an object with settings of the plugin, got an array"),
         ({"p": {"enabled": "no"}}, "plugins.p.enabled: expected true or false"),
         ({"p": {"hooks": "mcp:*"}}, "plugins.p.hooks: expected an array of strings"),
         ({"p": {"hooks": ["github:*"]}}, '"github:*" can match no tool'),

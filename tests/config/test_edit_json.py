@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.config.edit_json import with_members
-from codemode_mcp.config.source import SourceError, parse, plain
+from codemode_mcp.config.source import SourceError, parse, without_comments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -209,8 +209,8 @@ def test_any_member_can_be_removed_and_the_rest_stays(data: st.DataObject, value
 @given(st.data(), _files)
 def test_the_fast_reader_reads_what_the_thorough_one_does(data: st.DataObject, value: dict[str, Any]) -> None:
     text = data.draw(_texts(value, names=False))
-    assert len(plain(text)) == len(text)
-    assert json.loads(plain(text)) == value == parse(text)
+    assert len(without_comments(text)) == len(text)
+    assert json.loads(without_comments(text)) == value == parse(text)
 
 
 @pytest.mark.parametrize("text", ["[,]", "{,}", "[1,,]", '{"a":,}', "{} /* open", "[1,2", "[/*/]"])
@@ -220,7 +220,9 @@ def test_the_fast_reader_takes_nothing_that_is_wrong(text: str) -> None:
 
 
 def _comments(text: str) -> list[str]:
-    return sorted("".join(a for a, b in zip(text, plain(text), strict=True) if a != b and a not in ",\r\n").split("//"))
+    return sorted(
+        "".join(a for a, b in zip(text, without_comments(text), strict=True) if a != b and a not in ",\r\n").split("//")
+    )
 
 
 def test_a_text_that_does_not_mean_what_was_asked_for_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:

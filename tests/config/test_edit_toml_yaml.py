@@ -23,7 +23,7 @@ entries = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=60)
 @given(before=st.dictionaries(names, entries, max_size=3), name=names, value=entries)
 def test_what_is_added_to_toml_and_removed_leaves_the_rest(before: dict[str, Any], name: str, value: Any) -> None:
-    text = "# mine\nx = 1\n\n" + "\n".join(edit_toml.written(KEYS, *each) for each in before.items())
+    text = "# mine\nx = 1\n\n" + "\n".join(edit_toml.member_text(KEYS, *each) for each in before.items())
     added = edit_toml.with_members(text, KEYS, {name: value})
     assert edit_toml.parse(added)["mcp_servers"] == {**before, name: value}
     if name not in before:
@@ -37,7 +37,7 @@ def test_what_is_added_to_toml_and_removed_leaves_the_rest(before: dict[str, Any
 @settings(deadline=None, max_examples=60)
 @given(before=st.dictionaries(names, entries, max_size=3), name=names, value=entries)
 def test_what_is_added_to_yaml_and_removed_leaves_the_rest(before: dict[str, Any], name: str, value: Any) -> None:
-    inner = "".join(edit_yaml.written(key, each, "  ") for key, each in before.items())
+    inner = "".join(edit_yaml.member_text(key, each, "  ") for key, each in before.items())
     text = f"# mine\nx: 1\nextensions:{'' if inner else ' {}'}\n{inner}# the end\ny: 2\n"
     added = edit_yaml.with_members(text, ("extensions",), {name: value})
     assert edit_yaml.parse(added) == {"x": 1, "extensions": {**before, name: value}, "y": 2}

@@ -177,7 +177,7 @@ def test_the_question_shows_commands_that_print_values_and_names_of_variables() 
         "store": {"kind": "redis", "url": {"command": ["evil-store"]}},
         "plugins": {"p": {"config": {"deep": [{"command": ["evil-plugin"]}]}}},
     }
-    shown = trust.named(value)
+    shown = trust.described_parts(value)
     assert shown[:4] == [
         "server good: npx good",
         "  cwd: sub",
@@ -185,5 +185,5 @@ def test_the_question_shows_commands_that_print_values_and_names_of_variables() 
         "  for a value: sh -c evil --token ***",
     ]
     pushed = {"mcpServers": {"far": {"command": "npx", "args": ["good" + " " * 5000 + "; evil"]}}}
-    assert trust.named(pushed) == ["server far: npx good ; evil"]
+    assert trust.described_parts(pushed) == ["server far: npx good ; evil"]
     assert {"  for a value: evil-header", "  for a value: evil-store", "  for a value: evil-plugin"} < set(shown)

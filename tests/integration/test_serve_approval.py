@@ -15,7 +15,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from codemode_mcp.config.edit import backups_of
+from codemode_mcp.config.edit import backup_folder
 from tests.integration.harness import COMMAND, SECONDS, counting, events, serve, until, write_config
 from tests.integration.http_harness import serve_http
 
@@ -182,9 +182,9 @@ async def test_an_approval_for_ever_is_written_to_the_file_and_counts_after_a_re
         text = config.read_text()
         assert text.startswith("// ours\n")
         assert "/* carefully */" in text
-        assert len(os.listdir(backups_of(config))) == 1
+        assert len(os.listdir(backup_folder(config))) == 1
         # The same process takes it up.
-        await until(lambda: "the configuration has changed: other rules" in session.stderr)
+        await until(lambda: "the configuration has changed: new rules" in session.stderr)
         await session.value(COUNT)
         assert len(person.messages) == 1
     async with serve(config, elicitation_callback=person) as session:
@@ -292,7 +292,7 @@ async def test_a_call_in_pass_through_is_put_to_its_client_and_an_approval_for_e
             assert person.shown[0].requested_schema["properties"]["remember"]["enum"] == ["no", "always"]
             await session.client.call_tool("one__count", {"name": "c"})
             assert json.loads(config.read_text())["tools"]["approved"] == ["mcp:one:count"]
-            await until(lambda: "the configuration has changed: other rules" in session.stderr)
+            await until(lambda: "the configuration has changed: new rules" in session.stderr)
             await session.client.call_tool("one__count", {"name": "d"})
             assert len(person.messages) == 3
             config.unlink()

@@ -271,7 +271,7 @@ async def test_the_user_who_started_the_server_may_have_a_context_too_which_may_
         }
 
     def taken(session: Session) -> int:
-        return session.stderr.count("other rules for calls")
+        return session.stderr.count("new rules for calls")
 
     async def change(session: Session, changed: dict[str, Any]) -> None:
         before = taken(session)
@@ -307,7 +307,7 @@ async def test_read_only_counts_in_every_context_and_after_every_change(tmp_path
                     members = "return [Object.keys(MCP.library), Object.keys(MCP.vault)]"
                     assert await session.value(members) == [["peek"], ["peek"]]
             if round_ == 0:
-                before = served.stderr.count("other rules for calls")
+                before = served.stderr.count("new rules for calls")
                 write(tmp_path, {**contexts, "more": {"for": ["principal:carol"], "ask": []}}, http=http)
-                await until(lambda before=before: served.stderr.count("other rules for calls") > before)
+                await until(lambda before=before: served.stderr.count("new rules for calls") > before)
     assert "call x" not in events(tmp_path / "library")

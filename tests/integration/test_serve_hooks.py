@@ -224,7 +224,7 @@ async def test_a_program_that_repeats_a_call_is_warned_also_across_suspensions(
     assert events(place / "up")[before:] == ["call a", "call a"]
     # Changed while it runs.
     settle(place, max=1)
-    await until(lambda: "the configuration has changed: other settings of tools" in session.stderr)
+    await until(lambda: "the configuration has changed: new settings of tools" in session.stderr)
     answer = await session.exec("for (let i = 0; i < 4; i++) await MCP.up.count({ name: 'b' }); return 1")
     assert answer.value == 1
     assert answer.read.count("called with the same arguments more than once") == 1

@@ -88,11 +88,11 @@ def test_a_wrong_auth_is_explained(auth: object, problem: str, tmp_path: Path) -
 @pytest.mark.parametrize("value", ["Bearer x", {"command": ["x"]}])
 def test_auth_contradicts_an_authorization_header(value: object, tmp_path: Path) -> None:
     found = problems(tmp_path, {"url": URL, "auth": "oauth", "headers": {"authorization": value}})
-    assert found == (f"{AUTH}: contradicts the Authorization header in `headers`; keep one",)
+    assert found == (f"{AUTH}: contradicts the Authorization header in `headers`; keep one of them",)
 
 
 def test_only_a_remote_server_has_auth(tmp_path: Path) -> None:
-    assert problems(tmp_path, {"command": "x", "auth": "oauth"}) == (f"{AUTH}: only a server with `url` has `auth`",)
+    assert problems(tmp_path, {"command": "x", "auth": "oauth"}) == (f"{AUTH}: `auth` is only for a server with `url`",)
 
 
 def test_values_come_from_the_keyring(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_missing_keyring_entry_is_explained_without_its_name(tmp_path: Path) -
     (problem,) = problems(tmp_path, {"command": "x", "env": {"TOKEN": {"keyring": "hidden-name"}}})
     assert problem == (
         "mcpServers.s.env.TOKEN: the system keyring has no such entry for codemode-mcp; "
-        "make one with: keyring set codemode-mcp NAME"
+        "add the entry with: keyring set codemode-mcp NAME"
     )
 
 

@@ -40,7 +40,7 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
 
     found = None
     try:
-        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.find)
+        found = find_config(path, environ=environ, cwd=Path.cwd(), user_config_dir=config_dir(), admit=gate.remember)
         config = load_config(found, environ=environ, admit=gate.admit)
     except NotConfirmedError as error:
         return None, [Check("config", "fail", error.problem, error.advice)]

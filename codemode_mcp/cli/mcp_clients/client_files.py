@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.config.edit import put_back, replace_file
+from codemode_mcp.config.edit import replace_file, restore_backup
 from codemode_mcp.config.formats import format_of, parse
 from codemode_mcp.config.source import SourceError, text_of
 from upstream_clients.private_files import make_private_folder
@@ -59,7 +59,7 @@ class Change:
         if self.secret and self.before is not None:
             # Before the secrets are written: the new file gets the mode of the old one.
             self.path.chmod(0o600)
-        return replace_file(self.path, self.before, self.text, private=self.private, first=before_last_step)
+        return replace_file(self.path, self.before, self.text, private=self.private, before_replacing=before_last_step)
 
     def is_written(self) -> bool:
         with suppress(OSError):
@@ -72,7 +72,7 @@ class Change:
             return
         with suppress(OSError):
             if backup is not None:
-                put_back(self.path, backup)
+                restore_backup(self.path, backup)
             else:
                 self.path.unlink()
 
@@ -136,5 +136,5 @@ def read_bytes(path: Path) -> bytes:
     except ValueError:  # a NUL in the name
         raise SourceError("cannot be read: this is not a file name") from None
     if len(data) > MAX_BYTES:
-        raise SourceError(f"is larger than {MAX_BYTES // 1024 // 1024} MiB; is it the right file?")
+        raise SourceError(f"is larger than {MAX_BYTES // 1024 // 1024} MiB; check that it is the right file")
     return data

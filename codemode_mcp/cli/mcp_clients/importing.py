@@ -207,7 +207,7 @@ def servers_of(document: Document | None) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document.value, dict):
-        raise SourceError("does not hold an object; it is not a configuration")
+        raise SourceError("does not contain an object; it is not a configuration")
     tables = (document.value.get(key) for key in ROOT_KEYS)
     return {name: entry for table in tables if isinstance(table, dict) for name, entry in table.items()}
 

@@ -20,7 +20,7 @@ from codemode_mcp.cli.mcp_clients.locations import TITLES
 from codemode_mcp.cli.mcp_clients.own_entries import new_entry
 from codemode_mcp.cli.mcp_clients.reading import source_of
 from codemode_mcp.config.edit import ChangedMeanwhileError
-from codemode_mcp.config.formats import with_members, written
+from codemode_mcp.config.formats import member_text, with_members
 from codemode_mcp.config.source import SourceError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Plan:
     def shown(self) -> str:
         """The new entry as text of the file, without values that may be secret."""
         visible = {key: value for key, value in self.entry.items() if key not in ("env", "envs", "environment")}
-        return written(self.location.format, self.location.keys, self.name, visible)
+        return member_text(self.location.format, self.location.keys, self.name, visible)
 
 
 def read_document(location: Location, path: Path | None = None) -> Document:
@@ -111,7 +111,7 @@ def read_document(location: Location, path: Path | None = None) -> Document:
     try:
         document = read_file(path, location.format, empty=location.empty_text)
         if not isinstance(document.value, dict):
-            raise SourceError("does not hold an object")
+            raise SourceError("does not contain an object")
     except SourceError as error:
         raise RefusedError(f"{path} {error}; correct it first, nothing was changed") from None
     return document

@@ -119,8 +119,8 @@ def read_named(path: Path, machine: Machine) -> list[Source]:
             found.append(_with_servers(Source(client, "file", path, keys, inner), document))
     if not found:
         problem = (
-            "holds no servers: it has no `mcpServers`, `servers`, `mcp.servers`, `mcp`, `mcp_servers`, "
-            "`context_servers` or `extensions`; is it the right file?"
+            "has no servers: it has no `mcpServers`, `servers`, `mcp.servers`, `mcp`, `mcp_servers`, "
+            "`context_servers` or `extensions`; check that it is the right file"
         )
         return [replace(unread, problem=problem)]
     return found
