@@ -45,9 +45,14 @@ MAX_INPUTS = 4 * 1024 * 1024
 """Maximum characters of arguments that are parsed for one answer."""
 
 MAX_NAME = 200
+"""Maximum characters of a name in an answer."""
+
 MAX_REASON = 2000
+"""Maximum characters of the reason for which a call waits."""
+
 
 DECIDED_BY = "a person at a terminal"
+"""The source of these decisions, for records of calls."""
 
 
 class Runs(Protocol):
@@ -64,15 +69,15 @@ class Runs(Protocol):
     def decide(
         self, run_id: str, calls: Collection[int] | None, *, approved: bool, remember: Remember = "no", by: str
     ) -> list[int]:
-        """Decide about calls. Return the decided ones, without calls that were decided before. Raise `ProgramError`."""
+        """Decide calls. Return the numbers of the calls that had no earlier decision. Raise `ProgramError`."""
         ...
 
     async def cancel(self, run_id: str, serves: Callable[[str], bool]) -> bool: ...
 
     async def stored_views(self) -> list[RunView]:
-        """Return the runs that are only in the store. Raise `StoreUnavailable`.
+        """Return the runs of the store that this process does not have. Raise `StoreUnavailable`.
 
-        Runs of other processes are `observed`.
+        A run that another process has is marked `observed`.
         """
         ...
 
@@ -260,7 +265,7 @@ class Control:
 
 
 def place_of_stored(view: RunView) -> Where:
-    """Return which process has a run that is only in the store."""
+    """Return where a run is that this process knows only from the store."""
     return "elsewhere" if view.observed else "stored"
 
 

@@ -29,7 +29,10 @@ ANSWER_SECONDS = 15.0
 """Timeout for the answer of one server."""
 
 MAX_CONCURRENT = 16
+"""Maximum number of servers that are asked at the same time."""
+
 MAX_TOKEN_FILE = 4096
+"""Maximum bytes that are read from the file of an endpoint."""
 
 
 class NoAnswer(Exception):
@@ -64,7 +67,7 @@ async def ask(endpoint: Endpoint, request: protocol.Request) -> dict[str, Any]:
         with anyio.move_on_after(ANSWER_SECONDS):
             answer = await _ask(endpoint, protocol.encode_request(request))
     except protocol.BadMessage as error:
-        raise NoAnswer(f"process {endpoint.pid} sent an invalid answer: {error}") from None
+        raise NoAnswer(f"process {endpoint.pid} gave no valid answer: {error}") from None
     except (OSError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
         if isinstance(error.__cause__ or error, ConnectionRefusedError | FileNotFoundError):
             endpoints.remove_stale(endpoint)
@@ -84,7 +87,7 @@ async def ask_all(request: protocol.Request, folders: Sequence[Path] | None = No
     answers: list[tuple[Endpoint, dict[str, Any]]] = []
     limiter = anyio.CapacityLimiter(MAX_CONCURRENT)
 
-    async def one(endpoint: Endpoint) -> None:
+    async def ask_one(endpoint: Endpoint) -> None:
         async with limiter:
             try:
                 answers.append((endpoint, await ask(endpoint, request)))
@@ -101,7 +104,7 @@ async def ask_all(request: protocol.Request, folders: Sequence[Path] | None = No
             problems.append(f"a folder was not searched for servers: {error}")
     async with anyio.create_task_group() as group:
         for endpoint in found:
-            group.start_soon(one, endpoint)
+            group.start_soon(ask_one, endpoint)
     answers.sort(key=lambda each: each[0].pid)
     return Answers(tuple(answers), tuple(problems))
 

@@ -32,13 +32,13 @@ def cut(text: str, characters: int) -> str:
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Return a number with a noun: `1 tool`, `2 tools`, `1,000 tools`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def wrapped(text: str, width: int, margin: str) -> Iterator[str]:
-    """Yield `text` in lines that fit a terminal. The terminal would wrap longer lines, and their rest has no margin.
+    """Yield `text` in lines that fit a terminal. A terminal wraps longer lines itself, without the margin.
 
     Args:
         width: columns of the terminal.

@@ -1,4 +1,4 @@
-"""Endpoints of serving processes, in folders that only this user can access. The functions block while disks work."""
+"""Endpoints of serving processes, in folders that only this user can access. The functions block on disk operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NoPrivateFolder(Exception):
 
 
 class NotPrivate(Exception):
-    """Error for a folder that other users can access. The message says how."""
+    """Error for a folder that other users can access. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def _newest_endpoints(entries: Sequence[os.DirEntry[str]]) -> Iterator[Endpoint]
             status = entry.stat(follow_symlinks=False)
         except OSError:
             continue  # its process has removed it
-        is_one = stat.S_ISSOCK(status.st_mode) if entry.name.endswith(".sock") else stat.S_ISREG(status.st_mode)
-        if is_one and pid.isdecimal() and len(pid) < 12 and _is_ours(status):
+        is_endpoint = stat.S_ISSOCK(status.st_mode) if entry.name.endswith(".sock") else stat.S_ISREG(status.st_mode)
+        if is_endpoint and pid.isdecimal() and len(pid) < 12 and _is_ours(status):
             found.append((status.st_mtime, entry.path, int(pid), host == _host()))
     for _, path, number, local in sorted(found, reverse=True)[:MAX_ENDPOINTS]:
         yield Endpoint(Path(path), number, "sock" if path.endswith(".sock") else "json", local)

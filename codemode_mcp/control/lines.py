@@ -51,7 +51,7 @@ def peer_user(connected: socket.socket) -> int | None:
             found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             uid: int = struct.unpack("3i", found)[1]
             return uid
-        # `struct xucred` of macOS and FreeBSD begins with a version and the user id.
+        # Level 0 is `SOL_LOCAL`. `struct xucred` of macOS and FreeBSD begins with a version and the user id.
         found = connected.getsockopt(0, getattr(socket, "LOCAL_PEERCRED", 1), 128)
         return int(struct.unpack_from("=II", found)[1])
     except (OSError, struct.error):

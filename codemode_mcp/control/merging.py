@@ -57,7 +57,10 @@ def where(view: Mapping[str, Any]) -> str:
 
 
 def rank(view: Mapping[str, Any]) -> int:
-    """Return a number that is lower, the closer the reporting process is to a run. The process of the run has 0."""
+    """Return a number that is lower, the closer the reporting process is to a run.
+
+    Among processes that have the run, a process with a client that waits for the run comes first.
+    """
     if is_here(view):
         return 0 if view["observed"] else 1 if view["endedMs"] is not None else 2
     if where(view) == "elsewhere":

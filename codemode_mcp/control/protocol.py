@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION = 1
+"""Version of the messages. Both sides must have the same version."""
 
 MAX_REQUEST = 256 * 1024
 """Maximum bytes of a line to the server."""
@@ -108,4 +109,5 @@ def proof(token: str, side: Literal["client", "server"], nonces: tuple[str, str]
 
 def proves(given: object, token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> bool:
     """Return True if `given` is the proof of a side."""
+    # The comparison takes the same time for all wrong proofs, so that it gives no hint at the right proof.
     return isinstance(given, str) and hmac.compare_digest(given.encode(), proof(token, side, nonces).encode())

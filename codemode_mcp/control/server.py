@@ -1,4 +1,4 @@
-"""The control socket of a serving process, in a folder of its user.
+"""The control socket of a serving process, in a private folder of the user.
 
 Only processes of the same user are admitted. On a Unix socket, the system names the user of the client. On a loopback
 port, both sides prove that they know the token in the endpoint's file, which only this user can read.
@@ -89,32 +89,32 @@ def _listen(
     for folder in endpoints.folders() if folders is None else folders:
         _remove_stale_in(folder)
     endpoint = endpoints.new_endpoint("json" if loopback else "sock", folders)
-    made = socket.socket(socket.AF_INET if loopback else socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET if loopback else socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.setblocking(False)
+        listener.setblocking(False)
         if not loopback:
             # The socket gets its final name only when it listens. A client or another server that finds it before would
             # be refused, and take it for the socket of a process that was killed.
             unready = endpoint.path.with_suffix(".new")
-            made.bind(os.fspath(unready))
+            listener.bind(os.fspath(unready))
             os.chmod(unready, 0o600)
-            made.listen(MAX_CONNECTIONS)
+            listener.listen(MAX_CONNECTIONS)
             os.rename(unready, endpoint.path)
-            return endpoint, made, None
-        made.bind(("127.0.0.1", 0))
-        made.listen(MAX_CONNECTIONS)
+            return endpoint, listener, None
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(MAX_CONNECTIONS)
         # The file is made last, when clients can connect. It stays open, because an open file cannot be removed on
         # Windows: this is how `remove_stale` knows there that the process is running.
         descriptor = os.open(endpoint.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         file = os.fdopen(descriptor, "wb", buffering=0)
         try:
-            file.write(protocol.encode({"port": made.getsockname()[1], "token": token}))
+            file.write(protocol.encode({"port": listener.getsockname()[1], "token": token}))
         except BaseException:
             file.close()
             raise
-        return endpoint, made, file
+        return endpoint, listener, file
     except BaseException:
-        made.close()
+        listener.close()
         for path in (endpoint.path, endpoint.path.with_suffix(".new")):
             with suppress(OSError):
                 path.unlink()
@@ -145,16 +145,17 @@ def _remove_stale_in(folder: Path) -> None:
 async def _accept(listener: SocketListener, control: Control, token: str | None, group: TaskGroup) -> None:
     open_connections: set[SocketStream] = set()
 
-    async def attend(stream: SocketStream) -> None:
+    async def serve(stream: SocketStream) -> None:
         try:
             with anyio.move_on_after(CONNECTION_SECONDS):
-                await _attend(stream, control, token)
+                await _answer_request(stream, control, token)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
             pass  # the client closed the connection
         except Exception:
             log.exception("a connection to the control socket failed unexpectedly")
         finally:
             open_connections.discard(stream)
+            # The stream is closed even if the server is shutting down.
             with anyio.CancelScope(shield=True), suppress(Exception):
                 await stream.aclose()
 
@@ -171,10 +172,10 @@ async def _accept(listener: SocketListener, control: Control, token: str | None,
             await stream.aclose()
             continue
         open_connections.add(stream)
-        group.start_soon(attend, stream)
+        group.start_soon(serve, stream)
 
 
-async def _attend(stream: SocketStream, control: Control, token: str | None) -> None:
+async def _answer_request(stream: SocketStream, control: Control, token: str | None) -> None:
     if token is None and peer_user(stream.extra(SocketAttribute.raw_socket)) != os.geteuid():
         log.warning("a process of another user was rejected at the control socket")
         return
