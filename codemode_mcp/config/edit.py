@@ -145,7 +145,7 @@ def restore_backup(path: Path, backup: Path) -> None:
     try:
         shutil.copy2(backup, name)
         with suppress(FileNotFoundError):
-            shutil.copymode(path, name)
+            shutil.copymode(path, name)  # the backup is private, and the file may be open to others
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):

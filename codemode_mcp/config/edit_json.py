@@ -96,7 +96,7 @@ def _dumped(value: object, **how: Any) -> str:
 def _changed(
     text: str, keys: Sequence[str], put: Mapping[str, object], drop: Collection[str], *, inline: bool = False
 ) -> str:
-    """Return the text with other members in the object at `keys`.
+    """Return the text after members of the object at `keys` were set and removed.
 
     Args:
         inline: write each new value on one line.

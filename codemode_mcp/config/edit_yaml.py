@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""Strings that need no quotes, apart from `_WORDS`."""
+
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+"""Words that are not strings in YAML 1.1 or 1.2, unless they are quoted."""
 
 
 def parse(text: str) -> Any:
@@ -83,10 +86,10 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
         rest, line_end, others = text[max(node.end_mark.index, colon) :].partition("\n")
         return text[:colon] + rest + (line_end or newline) + "".join(_lines_of(put, "  ", newline)) + others
     indent = " " * node.value[0][0].start_mark.column
-    begins = [_line(text, k.start_mark.index) for k, _ in node.value]
-    end = _after(text, begins[-1], node.value[-1][1].end_mark.index)
+    begins = [_line_start(text, k.start_mark.index) for k, _ in node.value]
+    end = _end_of_member(text, begins[-1], node.value[-1][1].end_mark.index)
     members = zip(node.value, begins, [*begins[1:], end], strict=True)
-    spans = {k.value: (begin, _after(text, begin, until)) for (k, _), begin, until in members}
+    spans = {k.value: (begin, _end_of_member(text, begin, until)) for (k, _), begin, until in members}
     pieces: list[str] = []
     at = 0
     for name, (begin, until) in spans.items():
@@ -107,11 +110,11 @@ def _changed(text: str, keys: Sequence[str], put: Mapping[str, object], drop: Co
     return "".join(pieces) + text[at:]
 
 
-def _line(text: str, at: int) -> int:
+def _line_start(text: str, at: int) -> int:
     return text.rfind("\n", 0, at) + 1
 
 
-def _after(text: str, begin: int, until: int) -> int:
+def _end_of_member(text: str, begin: int, until: int) -> int:
     """Return where the lines of a member end. Comments and blank lines after the member belong to the next member."""
     lines = text[begin:until].splitlines(keepends=True)
     if text[until - 1 : until] != "\n":

@@ -19,25 +19,43 @@ if TYPE_CHECKING:
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
 
 SCHEME: Final = re.compile(r"\s*(?:bearer|basic|token|apikey|digest)\s+", re.IGNORECASE)
+"""The scheme of an `Authorization` header, before the credential."""
+
 _PASSWORD: Final = re.compile(r"://[^\s/@:]*:([^\s/@]+)@")
+"""A password in a URL."""
+
 _ASSIGNED: Final = re.compile(
     r"(?<![\w.-])(-{0,2}[A-Za-z_][\w.-]{1,60})(?:=|:(?!//)\s{0,3}(?:(?:bearer|basic|token)\s{1,3})?)(?=([^\s;&\"'#]+))",
     re.IGNORECASE,
 )
+"""`name=value` or `name: value` in a text. A value is not consumed, because it may contain a pair too."""
+
 _OPTION: Final = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]{1,60})\s{1,3}(?!-)([^\s\"']+)")
+"""`--name value` in a text of several words."""
+
 _QUOTED: Final = re.compile(
     r"""(?<![\w$-])\\?["']?([A-Za-z_][\w$-]{1,60})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']([^"'\\\n]+)"""
 )
+"""A name with a value in quotes, such as a member of JSON in an argument."""
+
 _NAMED: Final = re.compile(r"(-{0,2}[A-Za-z_][\w.-]{1,60})\s{0,9}[:=]\s{0,9}(?=\S)(.+)", re.DOTALL)
+"""A text that is `name=value` or `name: value` as a whole, so that the value may contain spaces."""
+
 _LONG: Final = re.compile(r"[A-Za-z0-9_-]{20,}")
 _REVISION: Final = re.compile(r"(?:sha256:|[@#])\Z")
+"""Marks before a digest or a revision, which looks random but is not secret."""
+
 WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""A word of a name in camel case or with separators."""
+
 _PLAIN_LAST: Final = frozenset(
     (
         *("url", "uri", "endpoint", "host", "file", "path", "dir", "folder", "region", "name"),
         *("type", "mode", "enabled", "ttl", "limit", "count", "tokens"),
     )
 )
+"""Last words of names whose values are not secret, such as `API_TOKEN_URL`."""
+
 PLAIN_VALUES: Final = frozenset(
     ("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1", "bearer", "basic")
 )

@@ -85,7 +85,7 @@ class Config:
 
     @property
     def secretive(self) -> list[Secretive]:
-        """Return the objects that know secret values, for the redaction of logs and records."""
+        """The objects that know secret values, for the redaction of logs and records."""
         plugins = (Known(each.secrets) for each in self.plugins if each.secrets)
         return [*self.upstreams, *plugins, *([Known(self.secrets)] if self.secrets else [])]
 
@@ -125,7 +125,7 @@ def find_config(
         path = folder / FILE_NAME
         if os.path.exists(path):
             if folder == cwd and cwd != user_config_dir:
-                for status in (os.lstat(path), os.stat(path)):  # of a link, and of its target
+                for status in (os.lstat(path), os.stat(path)):  # a link, and its target
                     check_owner(path, status)
                 admit(path)
             return path

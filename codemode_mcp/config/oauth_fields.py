@@ -38,6 +38,6 @@ def is_resource_url(url: str) -> bool:
 
 
 def is_safe_url(url: str) -> bool:
-    """Return True for a URL whose traffic is safe from others: it uses `https`, or is on this machine."""
+    """Return True if others cannot read or change the traffic of a URL: it uses `https`, or is on this machine."""
     parts = urlsplit(url) if is_resource_url(url) else None
     return parts is not None and (parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1"))

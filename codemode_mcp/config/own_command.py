@@ -13,6 +13,8 @@ _LAUNCHERS = frozenset(
         *("env", "cmd", "sh", "bash", "zsh", "fish", "pwsh", "powershell", "sudo", "nohup", "nice", "time"),
     )
 )
+"""Programs whose arguments name the program to start."""
+
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
 _PYTHON = re.compile(r"(python|pythonw|py|pypy)[\d.]*")
 _OWN_NAME = re.compile(r"codemode[-_.]mcp(?:$|[@=<>!~\[])", re.IGNORECASE)

@@ -20,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _DEFAULT_ATTRIBUTE = "register"
 _MAX_DEPTH = 100
+"""Maximum depth of nested objects and arrays in the settings of a plugin."""
 
 
 def read_plugins(node: Node, expander: Expander) -> tuple[PluginSettings, ...]:

@@ -130,7 +130,7 @@ class Reloader:
         try:
             await done.wait()
         finally:
-            reading.stop()
+            reading.stop()  # on cancellation, the thread may be waiting for a program
         if isinstance(outcome[0], ConfigError):
             raise outcome[0]
         return outcome[0]
@@ -158,7 +158,7 @@ def differences(before: Config, after: Config) -> list[str]:
         for name in ("code_mode", "result_format", "duplicates", "clients", "approval")
     ):
         lines.append("new settings of tools")
-    return lines or ["no setting has another value"]
+    return lines or ["servers, plugins, rules and settings of tools stay the same"]
 
 
 def _changes(

@@ -183,7 +183,7 @@ class EntryReader:
         return frozenset(key for key, value in members if value is None)
 
     def _read_secret(self, node: Node, table: Table, key: str, values: dict[str, Any]) -> None:
-        """Read a value into `values`, or later by `set_value`."""
+        """Add a value to `values`, or pass it to `set_value` later if a program or the keyring has it."""
         is_literal = isinstance(node.value, str)
 
         def take(node: Node, value: str) -> None:

@@ -28,7 +28,7 @@ def read_tools(node: Node, expander: Expander) -> ToolSettings:
         {
             "codeMode": _code_mode,
             **RULES,
-            "contexts": lambda node: node,
+            "contexts": lambda node: node,  # read below, because contexts begin with the rules of `tools`
             "resultFormat": one_of("markdown", "plain"),
             "duplicates": _duplicates,
             "approval": _approval,
@@ -42,7 +42,7 @@ def read_tools(node: Node, expander: Expander) -> ToolSettings:
 
 
 def _code_mode(node: Node) -> CodeModeSettings:
-    """Read `tools.codeMode`: an object, or its `enabled` alone."""
+    """Read `tools.codeMode`: an object, or a boolean for its `enabled`."""
     if isinstance(node.value, bool):
         return CodeModeSettings(enabled=node.value)
     if not isinstance(node.value, dict):

@@ -203,5 +203,5 @@ def _record(path: Path, value: object) -> Mapping[str, str]:
 
 
 def _record_path(path: Path, folder: Path) -> Path:
-    places = f"{os.path.realpath(path)}\0{os.path.realpath(path.parent)}"
-    return folder / f"{hashlib.sha256(os.fsencode(places)).hexdigest()[:32]}.json"
+    paths = f"{os.path.realpath(path)}\0{os.path.realpath(path.parent)}"
+    return folder / f"{hashlib.sha256(os.fsencode(paths)).hexdigest()[:32]}.json"

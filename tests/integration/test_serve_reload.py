@@ -263,7 +263,7 @@ async def test_a_link_that_is_turned_a_file_that_is_replaced_and_a_hangup_are_no
         await count(client, "three")
         # It is read again even if it looks the same.
         client.process.send_signal(signal.SIGHUP)
-        await until(lambda: f"{TAKEN}: no setting has another value" in client.stderr)
+        await until(lambda: f"{TAKEN}: servers, plugins, rules and settings of tools stay the same" in client.stderr)
         assert await client.end() == 0
 
 
