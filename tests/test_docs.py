@@ -342,7 +342,7 @@ def test_the_page_names_each_variable_that_a_server_inherits() -> None:
     named = set(re.findall(r"`([\w*]+)`", re.sub(r"On Windows .*", "", section)))
     # The page says of proxies that both cases count.
     lower = {name.lower() for name in named if name.endswith("_PROXY")}
-    assert named | lower == environment.NAMES | {f"{beginning}*" for beginning in environment.BEGINNINGS}
+    assert named | lower == environment.NAMES | {f"{prefix}*" for prefix in environment.PREFIXES}
 
 
 def test_the_table_of_settings_names_every_field_with_its_default_and_range() -> None:

@@ -68,11 +68,11 @@ FIGURES = {
     "A program cannot ask again": f"{approvals.MAX_DENIED} denied questions",
     "A question that the client dismisses": f"in less than {approvals.MIN_DISMISS_SECONDS:.0f} s",
     "The `notify` command": f"1 argument, {notify.LIMIT_SECONDS:.0f} s",
-    "A person who thinks": f"under {2 * question_routing.TURN} s",
+    "A person who thinks": f"under {2 * question_routing.TURN_SECONDS} s",
     "Questions of one call": f"{questions.MAX_QUESTIONS}, of up to {size(questions.MAX_QUESTION_BYTES)}",
     "A hung server is replaced": (
         f"probed after a timeout or {liveness.QUIET:.0f} s of silence; {liveness.PROBE_TIMEOUT:.0f} s to react; "
-        f"a call without a timeout may take {liveness.PATIENCE / 60:.0f} min"
+        f"a call without a timeout may take {liveness.PATIENCE_SECONDS / 60:.0f} min"
     ),
     "A message that is too large": size(line_messages.MAX_MESSAGE_BYTES),
     "A server whose tools are known": f"{spec.IDLE_SECONDS:.0f} s without calls",

@@ -1,19 +1,19 @@
-"""Connections to upstream MCP servers. Knows nothing of sandboxes, runs or declarations.
+"""Connections to upstream MCP servers. The package knows nothing of sandboxes, runs or declarations.
 
 General layout, from top to bottom:
 
 - Values: `tools` (tools, options of calls, the Protocol of every source of tools), `spec` (the definition of a server),
   `errors`. `testing` has fakes.
-- Owners: `pool` has all upstreams. `upstream` is one of them as its callers see it, on its `reported_state` and its
-  calls in flight (`call`); `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that owns it,
-  with `backoff`, `liveness` and `list_changed`.
+- Owners: `pool` has all upstreams. `upstream` is one upstream as its callers see it. It is built on `reported_state`
+  and `call` (its calls in flight). `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that
+  connects an upstream, with `backoff`, `liveness` and `list_changed`.
 - Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
 - Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
-  `sdk_streams`. `handshake` only starts a server and ends it.
-- Logins: `bearer` uses and renews one, `oauth_discovery`, `challenge`, `oauth` and `fetch` take one, `token_store` and
-  `keychain` store it. `address_guard` and `loopback` judge addresses.
+  `sdk_streams`. `handshake` starts a server on trial.
+- Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
+  `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.
 - Untrusted input: `tool_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`, `redaction`.
 - On disk: `listing_cache`, `private_files`, `file_lock`.
 

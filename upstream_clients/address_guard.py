@@ -1,8 +1,8 @@
 """The network addresses that a document of another party may name, and an HTTP client that connects to no others.
 
-A server names addresses for logins, an issuer names one for its keys. A host name or an unusual notation of a number
-(`0xC0A80101`, `10.1`) may lead to this machine or its network. So the decision is always about resolved addresses, and
-the connection uses an address that was checked: a second look-up could give another one.
+A server names addresses for logins, and an issuer names one for its keys. A host name or an unusual notation of a
+number (`0xC0A80101`, `10.1`) may lead to this machine or its network. So only resolved addresses are checked, and the
+connection uses a checked address: a second look-up could give another one.
 
 A server on a private network may name private addresses. A server on this machine may name any address.
 """
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
-from upstream_clients.loopback import is_loopback, literal
+from upstream_clients.loopback import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from upstream_clients.loopback import Address
@@ -31,7 +31,7 @@ _COMPATIBLE = ipaddress.ip_network("::/96")
 
 
 class NotPublic(httpx2.ConnectError):
-    """A host leads to an address that the other party may not name."""
+    """A host resolves to an address that the other party may not name."""
 
 
 def is_public(address: Address) -> bool:
@@ -48,17 +48,18 @@ def is_forbidden(address: Address) -> bool:
 
 
 def _with_embedded(address: Address) -> list[Address]:
-    """Return an address and the IPv4 address that its packets may end at (RFC 6052, RFC 8215, RFC 3056, RFC 4291)."""
+    """Return an address and the IPv4 address that packets to it may reach (RFC 6052, RFC 8215, RFC 3056, RFC 4291)."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    # Packets to these two kinds always go to the IPv4 address, so the IPv6 address itself does not count.
     if address.ipv4_mapped is not None:
         return [address.ipv4_mapped]
     if address in _NAT64:
         return [last]
     if address.sixtofour is not None:
         return [address, address.sixtofour]
-    if address in _LOCAL_NAT64 or (address in _COMPATIBLE and int(address) > 1):
+    if address in _LOCAL_NAT64 or (address in _COMPATIBLE and int(address) > 1):  # not `::` and `::1`
         return [address, last]
     return [address]
 
@@ -71,14 +72,14 @@ async def resolve(host: str, port: int) -> list[str]:
         UnicodeError: the host name is not valid.
         TimeoutError: the look-up takes too long.
     """
-    if literal(host) is not None:
+    if parse_address(host) is not None:
         return [host.strip("[]")]
     with anyio.fail_after(RESOLVE_TIMEOUT):
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(where[0]) for *_, where in found))
+    return list(dict.fromkeys(str(socket_address[0]) for *_, socket_address in found))
 
 
-async def permitted(host: str, port: int, named_by: str) -> list[str]:
+async def resolve_permitted(host: str, port: int, named_by: str) -> list[str]:
     """Return the addresses of a host that the server or issuer at the URL `named_by` has named.
 
     Raises:
@@ -86,13 +87,13 @@ async def permitted(host: str, port: int, named_by: str) -> list[str]:
         OSError, UnicodeError, TimeoutError: see `resolve`.
     """
     found = await resolve(host, port)
-    namer = urlsplit(named_by).hostname or ""
-    if is_loopback(namer):
+    naming_host = urlsplit(named_by).hostname or ""
+    if is_loopback(naming_host):
         return found
-    addresses = [address for each in found if (address := literal(each)) is not None]
+    addresses = [address for each in found if (address := parse_address(each)) is not None]
     if len(addresses) < len(found) or any(map(is_forbidden, addresses)):
         raise NotPublic(f"{host} leads to an address that is not public")
-    if not all(map(is_public, addresses)) and not await _is_private(namer):
+    if not all(map(is_public, addresses)) and not await _is_private(naming_host):
         raise NotPublic(f"{host} leads to an address that is not public")
     return found
 
@@ -100,31 +101,33 @@ async def permitted(host: str, port: int, named_by: str) -> list[str]:
 async def _is_private(host: str) -> bool:
     """Return True if all addresses of a host are private."""
     try:
-        addresses = [literal(each) for each in await resolve(host, 443)]
+        addresses = [parse_address(each) for each in await resolve(host, 443)]
     except (OSError, UnicodeError, TimeoutError):
         return False
     return all(address is not None and not is_public(address) for address in addresses)
 
 
-class ReachClient(httpx2.AsyncClient):
-    """An HTTP client for addresses that the server or issuer at `named_by` names. It connects only to `permitted` ones.
+class GuardedClient(httpx2.AsyncClient):
+    """An HTTP client for URLs that the server or issuer at `named_by` names.
 
-    `trust_named_by` permits all addresses of that host itself, if the operator has chosen it. Requests through a proxy
-    of the environment are not checked, since the proxy resolves the names.
+    It connects only to addresses that `resolve_permitted` returns. `trust_named_by` also permits all addresses of the
+    host of `named_by`; use it if the operator has chosen that host. Requests through a proxy of the environment are not
+    checked, since the proxy resolves the names.
     """
 
     def __init__(self, named_by: str, *, trust_named_by: bool = False, **options: Any) -> None:
         self._named_by = named_by
         self._trusted = urlsplit(named_by).hostname if trust_named_by else None
-        # Connections are pooled by address, but certificates are checked by name. So no connection is used twice.
+        # Connections are pooled by address, but certificates are checked by name. A pooled connection could serve
+        # another name whose certificate was never checked, so no connection is used twice.
         super().__init__(limits=httpx2.Limits(max_keepalive_connections=0), **options)
 
     # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment.
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
-        return _ReachTransport(self._named_by, self._trusted, **options)
+        return _GuardedTransport(self._named_by, self._trusted, **options)
 
 
-class _ReachTransport(httpx2.AsyncHTTPTransport):
+class _GuardedTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, named_by: str, trusted: str | None, **options: Any) -> None:
         super().__init__(**options)
         self._named_by = named_by
@@ -136,22 +139,24 @@ class _ReachTransport(httpx2.AsyncHTTPTransport):
             if url.host == self._trusted:
                 addresses = await resolve(url.host, url.port or 443)
             else:
-                addresses = await permitted(url.host, url.port or 443, self._named_by)
+                addresses = await resolve_permitted(url.host, url.port or 443, self._named_by)
         except TimeoutError:
             raise httpx2.ConnectTimeout(f"{url.host} is not resolved in time") from None
         except (OSError, UnicodeError):
             raise httpx2.ConnectError(f"{url.host} cannot be resolved") from None
         failure: httpx2.TransportError = httpx2.ConnectError(f"{url.host} has no address")
         for address in addresses:
-            there = httpx2.Request(
+            # The URL has the checked address, so that the name is not resolved again. The server and TLS still get the
+            # name, from the `Host` header and `sni_hostname`.
+            pinned = httpx2.Request(
                 request.method,
                 url.copy_with(host=address),
-                headers=request.headers,  # `Host` among them
+                headers=request.headers,
                 stream=request.stream,
                 extensions={**request.extensions, "sni_hostname": url.host},
             )
             try:
-                return await super().handle_async_request(there)
+                return await super().handle_async_request(pinned)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
         raise failure

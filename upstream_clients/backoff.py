@@ -15,7 +15,7 @@ class Backoff:
     """Exponential delays in seconds, with jitter.
 
     A connection that lived for `stable_after` seconds resets the count of failures. After the first loss the delay is
-    0, since most servers that die in mid-call come back. Further losses count as failures.
+    0, since most servers that die during a call can be started again. Further losses count as failures.
     """
 
     base: float = 0.5
@@ -27,7 +27,8 @@ class Backoff:
     def after_failure(self, count: int = 1) -> float:
         """Return the seconds to wait after a failed attempt, which counts as `count` failures."""
         self._failures += count
-        # Jitter of up to half the delay, so that many clients of one restarted server do not come back together.
+        # Jitter of up to half the delay, so that many clients of one restarted server do not connect at the same
+        # moment.
         return min(self.cap, self.base * 2.0 ** min(self._failures - 1, 30)) * (0.5 + 0.5 * self.jitter())
 
     def after_loss(self, lived: float) -> float:

@@ -1,4 +1,4 @@
-"""The token for each request to one server: renewed in time, and shared with other processes.
+"""The token for each request to one server. It is renewed in time, and shared with other processes.
 
 No person is asked here. Without a valid login, there is no token.
 """
@@ -30,13 +30,13 @@ RENEW_EARLY = 30.0
 
 RENEW_TIMEOUT = 10.0
 CLOSING_TIMEOUT = 2.0
-"""Seconds for a renewal in flight after its caller was cancelled: its answer may be the only valid token."""
+"""Seconds for a renewal in flight after its caller was cancelled: its answer may have the only valid token."""
 
 STORE_TIMEOUT = 20.0
 """Seconds for the keyring, which may wait for a person to unlock it."""
 
 RETRY_AFTER = 5.0
-"""Seconds between a failed renewal and the next."""
+"""Seconds between a failed renewal and the next attempt."""
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Bearer:
 
     async def token(self) -> str | None:
         """Return the current token; None without a login. Raises `LoginError` if the login cannot be used now."""
-        if self._store.stamp() != self._stamp:
+        if self._store.stamp() != self._stamp:  # there is a new login, perhaps from another process
             async with self._lock:
                 await self._read()
         login = self._login
@@ -74,23 +74,26 @@ class Bearer:
         if login.expires_at is None or self._now() < login.expires_at - RENEW_EARLY or login.refresh_token is None:
             return login.access_token
         try:
-            return await self.renewed(login.access_token)
+            return await self.renew_token(login.access_token)
         except LoginError:
+            # The renewal began before the expiry, so the old token may still be valid.
             if self._now() < login.expires_at:
                 return login.access_token
             raise
 
-    async def renewed(self, rejected: str) -> str | None:
-        """Return a token other than `rejected`; None when a person has to log in.
+    async def renew_token(self, rejected: str) -> str | None:
+        """Return a token other than `rejected`; None if a person has to log in.
 
         Raises:
-            LoginError: the login could not be renewed now; it may work later.
+            LoginError: the renewal failed; a later attempt may succeed.
         """
         async with self._lock:
             if self._failure is not None and self._now() - self._failure[0] < RETRY_AFTER:
                 raise LoginError(self._failure[1])
             outcome: list[Login | LoginError | None] = []
             over = anyio.Event()
+            # A server that rotates refresh tokens has made the old ones invalid when it answers. If a cancelled caller
+            # also cancelled the renewal, the new tokens would be lost, and a person would have to log in again.
             guard = anyio.CancelScope(shield=True)
 
             async def work() -> None:
@@ -117,9 +120,9 @@ class Bearer:
                 case _:
                     return None
 
-    async def want(self, scope: str) -> None:
-        """Store a scope that the server requires beyond the login, for the next login."""
-        async with self._lock, self._store.held():
+    async def request_scope(self, scope: str) -> None:
+        """Store a scope that the server requires and the login does not have. The next login requests it."""
+        async with self._lock, self._store.locked():
             await self._read()
             if self._login is not None:
                 wanted = " ".join(dict.fromkeys([*(self._login.wanted or "").split(), *scope.split()]))
@@ -127,7 +130,8 @@ class Bearer:
                     await self._write(replace(self._login, wanted=wanted))
 
     async def _renew(self, rejected: str) -> Login | None:
-        async with self._store.held():
+        # A refresh token may be used once. So one process renews at a time, and reads the login after it has the lock.
+        async with self._store.locked():
             await self._read()
             login = self._login
             if login is None or login.access_token != rejected:
@@ -139,13 +143,14 @@ class Bearer:
             try:
                 renewed = await oauth.renew(self._spec, login, timeout=RENEW_TIMEOUT)
             except LoginRefused as error:
-                logger.warning("the login to server %r is over: %s", self._spec.name, error)
+                logger.warning("the login to server %r has ended: %s", self._spec.name, error)
                 await self._write(replace(login, access_token=None, refresh_token=None))
                 return None
             await self._write(renewed)
             return renewed
 
     async def _read(self) -> None:
+        # Taken before the login is loaded: if the login changes in between, the next request reads it again.
         stamp = self._store.stamp()
         login = await _in_thread(self._store.load)
         if login is not None:
@@ -160,6 +165,7 @@ class Bearer:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
+    # The keyring may wait for a person for any time, so the thread is left alone after the timeout.
     try:
         with anyio.fail_after(STORE_TIMEOUT):
             return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)

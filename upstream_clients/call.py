@@ -1,4 +1,4 @@
-"""Calls of one upstream that are in flight or wait. Knows no transport."""
+"""The calls of one upstream that wait or are in flight. This module knows no transport."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One call that waits, or is in flight.
+    """One call that waits or is in flight.
 
     Attributes:
-        since: when it began, in seconds on the clock of `CallsInFlight`.
-        limit: seconds that it may take, None for no limit.
-        sent: it may have reached the server.
-        rejected: why it was ended before its time.
+        since: the time at which the call began, in seconds on the clock of `CallsInFlight`.
+        limit: seconds that the call may take; None for no limit.
+        sent: True once the call may have reached the server.
+        rejected: the reason why the call was ended early; None if it was not.
     """
 
     def __init__(self, since: float, limit: float | None, *, sent: bool = False) -> None:
@@ -32,12 +32,12 @@ class Call:
         self.rejected: str | None = None
 
     def stop(self) -> None:
-        """End the call before its time."""
+        """End the call early, without an answer."""
         raise NotImplementedError
 
 
 class TaskCall(Call):
-    """A call that a task carries out, inside `scope`."""
+    """A call that a task makes, inside `scope`."""
 
     def __init__(self, since: float, limit: float | None) -> None:
         super().__init__(since, limit)
@@ -48,11 +48,11 @@ class TaskCall(Call):
 
 
 class DirectCall(Call):
-    """A call without a task. A timer of the event loop ends it at its deadline. Satisfies `tools.SentCall`.
+    """A `tools.SentCall` without a task. A timer of the event loop ends the call at its deadline.
 
     Args:
-        on_end: takes the answer, or the error; None where the call was stopped.
-        on_leave: is called before that, and also where the call is cancelled.
+        on_end: called with the answer or the error, or with None if the call was stopped. Not called after `cancel`.
+        on_leave: called at every end, before `on_end`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DirectCall(Call):
     ) -> None:
         super().__init__(since, limit)
         self.give_up: Callable[[], None] | None = None
-        """Gives the request up, while there is no answer."""
+        """Function that gives the request up; None before the request is sent, and once it is answered."""
         self._on_end: Callable[[Answer | UpstreamCallError | None], None] | None = on_end
         self._on_leave = on_leave
         self._timer: asyncio.TimerHandle | None = None
@@ -99,10 +99,11 @@ class DirectCall(Call):
             self._end(None)
 
     def _end(self, answer: Answer | UpstreamCallError | None) -> None:
+        # The answer, the timer and a cancellation may come in the same round of the event loop. Only the first counts.
         on_end, self._on_end = self._on_end, None
         if on_end is None:
             return
-        self.deadline = math.inf
+        self.deadline = math.inf  # stops the timer
         if self.give_up is not None:
             self.give_up()
         self._on_leave()
@@ -114,13 +115,13 @@ def _ignore(_: object) -> None:
 
 
 class CallsInFlight:
-    """The calls of one upstream, those that wait included.
+    """The calls of one upstream, including those that wait.
 
     Attributes:
-        changed: set when a call begins or ends. Its reader puts in a new event before it looks.
+        changed: set when a call begins or ends. The reader replaces it with a new event before it looks at the calls.
         last_used: time at which a call last began or ended.
-        suspects: the calls that were with the server when one of them timed out; None while there is no suspicion that
-            the server hangs.
+        suspects: the calls that were at the server when one of them timed out; None while no call has timed out since
+            the liveness monitor last looked.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -155,16 +156,16 @@ class CallsInFlight:
         self.changed.set()
 
     def sent(self) -> set[Call]:
-        """Return the calls that are with the server."""
+        """Return the calls that may be at the server."""
         return {call for call in self._calls if call.sent}
 
-    def suspect(self) -> None:
+    def note_timeout(self) -> None:
         """Note that a call has timed out."""
         if self.suspects is None:
             self.suspects = self.sent()
 
     def reject(self, why: str) -> None:
         """End all calls immediately, each with the reason `why`."""
-        for call in tuple(self._calls):
+        for call in tuple(self._calls):  # a direct call removes itself when it is stopped
             call.rejected = why
             call.stop()

@@ -14,21 +14,23 @@ Invariants:
 
 - A call that may have reached a lost server is not repeated here. It fails with a message that says so, and its caller
   decides.
-- The server's token goes to that server alone (`http`). No secret reaches a message, a log or a program.
-- A list of an earlier process serves look-ups only. A call is judged by the tool as its server lists it right before
-  the call is sent.
-- A server counts as hung only if it does not answer a probe either (`liveness`). Silence alone proves little: many
+- The server's token is sent to that server only (`http`). No secret reaches a message, a log or a program.
+- The tool list of an earlier process is used for look-ups only. A call is admitted by the tool as the server lists it
+  right before the call is sent.
+- A server counts as hung only if it also leaves a probe unanswered (`liveness`). Silence alone proves little: many
   servers do one thing at a time.
 - A question of a server belongs to a call in flight, or is refused (`question_routing`). A person is never asked on
   behalf of another user.
 
 Attempts: `backoff` has the delays. After the first loss of a connection, the next attempt is made immediately, since
-most servers that die in mid-call come back; a server that keeps dying waits like one that fails. A missing command
-counts as several failures. A server without a login waits for one, from any process.
+most servers that die during a call can be started again. The delays of a server that keeps dying grow like those of a
+server that does not start. A missing command counts as several failures. If a server needs a login, the next attempt
+waits until any process has stored a new one.
 
 Tried and dropped: the SDK's client session, which models every result; the SDK's transport for stdio, which leaves
 children of a server behind and reads lines without a limit; the SDK's `OAuthClientProvider`, which holds a lock while a
-request is answered, starts a login without a person at a browser, and lets two processes burn each other's tokens.
+request is answered, starts a login without a person at a browser, and lets two processes invalidate each other's
+tokens.
 """
 
 from __future__ import annotations
@@ -72,14 +74,14 @@ logger = logging.getLogger(__name__)
 CLOSE_GRACE = 1.0
 """Seconds to end an HTTP session. Ending a process has limits of its own (`process`)."""
 
-LAST_ANSWERS = 0.5
+LAST_ANSWERS_TIMEOUT = 0.5
 """Seconds for the answers to open requests, after the server has lost the session."""
 
 NUDGE_INTERVAL = 1.0
 """Seconds after a failed attempt before a call can start the next one."""
 
 LOGIN_POLL_INTERVAL = 1.0
-"""Seconds between two checks for a new login, of one file each."""
+"""Seconds between two checks for a new login. A check looks at one file."""
 
 LOGIN_PATIENCE = 900.0
 """Seconds after which a server that requires a login is connected once more without a new one."""
@@ -88,7 +90,7 @@ LISTEN_WAIT = 2.0
 """Seconds that the first listing waits for a modern server to acknowledge the stream of changes."""
 
 MAX_WARNINGS = 10
-"""Reasons of one outage that are logged as warnings. A reason may quote a server, which may vary its words."""
+"""Reasons of one outage that are logged as warnings. A reason may quote the server, whose words may vary."""
 
 MISSING_COMMAND_FAILURES = 4
 """Failures that a missing command counts as, since a person has to change something first."""
@@ -103,9 +105,9 @@ class _End:
 
     Attributes:
         lived: seconds for which the connection was ready; None if it never was.
-        try_sse: another attempt over the older HTTP+SSE transport may succeed.
-        logged_out: a login other than `login` is needed before the next attempt.
-        needs_person: an attempt succeeds only after a person has changed something.
+        try_sse: True if an attempt over the older HTTP+SSE transport may succeed.
+        logged_out: True if the next attempt needs a login other than `login`.
+        needs_person: True if no attempt can succeed until a person has changed something.
     """
 
     reason: str
@@ -136,7 +138,8 @@ class Connection:
 
         Args:
             started: the server's process for the first connection; `run` ends it.
-            sleep, clock: in seconds; for the pauses between attempts, and the lifetime of connections.
+            sleep, clock: in seconds; `sleep` makes the pauses between attempts, `clock` measures the lifetimes of
+                connections.
         """
         self._upstream = upstream
         self._roots = roots
@@ -155,9 +158,9 @@ class Connection:
         self._ready_at: float | None = None
         """Time at which the current connection became ready."""
         self._over = anyio.Event()
-        """Set when the current connection cannot be used any more."""
+        """Set when the current connection can no longer be used."""
         self._lost = False
-        """True if its transport has reported that."""
+        """True if the transport has reported the loss of the current connection."""
         self._warned: set[str] = set()
         """Reasons for failed starts since the last ready connection."""
 
@@ -165,15 +168,15 @@ class Connection:
         """Connect and stay connected until `stop`."""
         try:
             while not self._stopping.is_set():
-                end = await self._live()
+                end = await self._run_connection()
                 if self._stopping.is_set():
                     break
-                if self._upstream.view().state == "idle":
+                if self._upstream.view().state == "idle":  # `_close_when_idle` has ended the connection
                     await self._until_wanted()
                     continue
                 if end.logged_out:
                     self._log_failed_start(end.reason, end.reason)
-                    self._upstream.down(end.reason, login_required=True)
+                    self._upstream.report_down(end.reason, login_required=True)
                     await self._until_login(end.login)
                     continue
                 if end.lived is None:
@@ -183,13 +186,14 @@ class Connection:
                     delay = self._backoff.after_loss(end.lived)
                     logger.info("%s; next attempt in %.1f s", end.reason, delay)
                 if delay > 0:
-                    self._upstream.down(end.reason)
+                    self._upstream.report_down(end.reason)
                     await self._pause(delay)
                 else:
-                    self._upstream.connecting()
+                    # Calls wait for this attempt. While the state is `down`, they fail immediately.
+                    self._upstream.report_connecting()
         finally:
-            self._upstream.stopped()
-            if self._started is not None:
+            self._upstream.report_stopped()
+            if self._started is not None:  # no connection has used the process
                 await self._started.close()
 
     def _log_failed_start(self, reason: str, line: str) -> None:
@@ -200,7 +204,7 @@ class Connection:
             self._warned.add(reason)
 
     def stop(self) -> None:
-        """End `run` soon: after `CLOSE_GRACE` at most when connected, immediately when not."""
+        """End `run`: immediately without a connection, else after `CLOSE_GRACE` seconds at most."""
         self._stopping.set()
         if self._ready_at is None:
             self._scope.cancel()
@@ -211,22 +215,25 @@ class Connection:
     async def _until_wanted(self) -> None:
         with anyio.CancelScope() as self._scope:
             await self._upstream.wanted.wait()
-            self._upstream.connecting()
+            self._upstream.report_connecting()
 
     async def _until_login(self, known: Stamp) -> None:
-        """Wait until there is a login, perhaps from another process, or the server may have changed."""
+        """Wait for a new login, from any process.
+
+        After `LOGIN_PATIENCE`, return without one: the server may have changed, and no longer require it.
+        """
         store = LoginStore(self._spec)
         waited = 0.0
         with anyio.CancelScope() as self._scope:
             while waited < LOGIN_PATIENCE:
                 if store.stamp() != known:
-                    self._upstream.connecting()
+                    self._upstream.report_connecting()
                     return
                 await self._sleep(LOGIN_POLL_INTERVAL)
                 waited += LOGIN_POLL_INTERVAL
 
     async def _pause(self, delay: float) -> None:
-        """Wait `delay` seconds, or less if the server is called meanwhile."""
+        """Wait `delay` seconds. A call to the server ends the wait early, after `NUDGE_INTERVAL` at least."""
 
         async def until_wanted() -> None:
             await self._sleep(NUDGE_INTERVAL)
@@ -239,17 +246,18 @@ class Connection:
             await self._sleep(delay)
             pausing.cancel_scope.cancel()
 
-    async def _live(self) -> _End:
+    async def _run_connection(self) -> _End:
         """Run one connection, over the first transport that the server accepts, and return its end."""
         deadline = anyio.current_time() + self._spec.connect_timeout
         kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
-        end = await self._live_over(kind, deadline)
+        end = await self._run_connection_over(kind, deadline)
         if end.try_sse and not self._stopping.is_set():
-            older = await self._live_over("sse", deadline)
+            older = await self._run_connection_over("sse", deadline)
+            # If both fail, the first reason is reported, which is about the current transport.
             return end if older.lived is None else older
         return end
 
-    async def _live_over(self, kind: Kind, deadline: float) -> _End:
+    async def _run_connection_over(self, kind: Kind, deadline: float) -> _End:
         self._over, self._lost = anyio.Event(), False
         changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
         watch = error_mapping.HttpWatch(on_lost=self._lose)
@@ -264,10 +272,10 @@ class Connection:
                         opened.transport,
                         over=self._over,
                         questions=ConnectionQuestions(roots=self._roots),
-                        on_list_changed=changes.announce,
+                        on_list_changed=changes.schedule_relist,
                         direct=opened.direct,
                     )
-                    opened.bind(dispatcher.tell_cancelled)
+                    opened.set_cancel_sender(dispatcher.tell_cancelled)
                     try:
                         async with dispatcher.running():
                             agreement = await negotiate(dispatcher, self._client_info)
@@ -277,15 +285,16 @@ class Connection:
                                 agreement,
                                 self._client_info,
                                 over=self._over,
-                                on_stale=changes.announce,
+                                on_stale=changes.schedule_relist,
                             )
                             await self._serve(dispatcher, agreement, link, changes)
                     finally:
-                        # Closing takes a bounded time, for any reason.
+                        # Closing takes a bounded time, whatever ended the connection.
                         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + CLOSE_GRACE)
             except Exception as error:
                 logger.debug("connection to %s ended", self._spec.name, exc_info=True)
                 failure = error
+        # From the most specific reason to the least.
         ready_at, self._ready_at = self._ready_at, None
         if ready_at is not None:
             return _End(error_mapping.lost(self._spec, stderr.telling_line), lived=self._clock() - ready_at)
@@ -302,7 +311,7 @@ class Connection:
         )
 
     def _lose(self) -> None:
-        """End the connection, since its transport has reported that it cannot be used any more."""
+        """End the connection after its transport has reported the loss."""
         self._lost = True
         self._over.set()
         if self._ready_at is None:
@@ -311,7 +320,7 @@ class Connection:
     async def _serve(
         self, dispatcher: Dispatcher, agreement: Agreement, link: LiveConnection, changes: ListChanges
     ) -> None:
-        """List the tools, then serve calls until the connection cannot be used any more."""
+        """List the tools, then serve calls until the connection can no longer be used."""
         async with anyio.create_task_group() as serving:
             if link.modern and (agreement.capabilities.tools or {}).get("listChanged"):
                 # Before the first listing, so that no change is missed between the two.
@@ -338,22 +347,22 @@ class Connection:
                 completions=agreement.capabilities.completions is not None,
                 problems=listing.problems,
             )
-            self._upstream.ready(link, view)
+            self._upstream.report_ready(link, view)
             serving.start_soon(changes.relist, link)
             serving.start_soon(self._save_listing)
             serving.start_soon(self._close_when_idle)
             serving.start_soon(self._close_when_hung, link)
             await self._over.wait()
             if self._lost:
-                # Requests that the server refuses get its reason; all others are given up below.
-                with anyio.move_on_after(LAST_ANSWERS):
+                # The server may still refuse open requests, each with its reason. The others are given up below.
+                with anyio.move_on_after(LAST_ANSWERS_TIMEOUT):
                     await dispatcher.settled()
             serving.cancel_scope.cancel()
 
     async def _save_listing(self) -> None:
         """Save the listing for the next process."""
         if self._cache is not None:
-            # Shielded: it takes milliseconds, and then the next process need not start the server.
+            # Shielded: saving takes milliseconds, and saves the next process from starting the server.
             with anyio.CancelScope(shield=True):
                 async with self._saving:  # otherwise an older list could overwrite a newer one
                     await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
@@ -361,7 +370,7 @@ class Connection:
     async def _close_when_hung(self, link: LiveConnection) -> None:
         silent = await LivenessMonitor(self._upstream.calls, link).until_hung()
         why = (
-            f"server {self._spec.name!r} has not said anything for {silent:.0f} s, not even to a ping; "
+            f"server {self._spec.name!r} has sent nothing for {silent:.0f} s, not even an answer to a ping; "
             "it is being connected again"
         )
         logger.warning("%s", why)
@@ -369,7 +378,7 @@ class Connection:
         self._over.set()
 
     async def _close_when_idle(self) -> None:
-        """End the connection after a long time without calls. An open stream of changes does not count."""
+        """End the connection after `spec.idle_after` seconds without calls. An open stream of changes is not a call."""
         limit = self._spec.idle_after
         if limit == math.inf:
             return
@@ -379,8 +388,8 @@ class Connection:
             if calls:
                 left = limit
             elif left <= 0:
-                # No call can come between this check and the change of state.
-                self._upstream.idle()
+                # Nothing is awaited between the check and the change of state, so no call can come in between.
+                self._upstream.report_idle()
                 self._over.set()
                 return
             await anyio.sleep(left)

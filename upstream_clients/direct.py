@@ -1,7 +1,11 @@
 """Direct requests, past the dispatcher and its streams: bytes are written, and a callback takes the answer.
 
-The dispatcher uses the same connection for everything else. An answer in one of two common forms is read here, once.
-Any other answer comes through the dispatcher, which can read sloppy ones.
+A call through the dispatcher needs a task, and its answer passes several streams. A direct request needs neither, and
+its answer is parsed once. The dispatcher uses the same connection for everything else.
+
+`read_answer` reads the two common forms of an answer: `jsonrpc` and `id` before `result`, or after it. Any other answer
+goes to the dispatcher, which also reads sloppy ones. So a mistake here must never accept a line that the dispatcher
+would understand differently; if in doubt, `read_answer` returns None.
 """
 
 from __future__ import annotations
@@ -23,17 +27,17 @@ if TYPE_CHECKING:
     from upstream_clients.tools import ProgressFn
 
 _FIRST_ID = 1 << 40
-"""First id of direct requests. No other request has so high an id."""
+"""First id of direct requests. No other request has so high an id, so the id shows who waits for an answer."""
 
 THREAD_BYTES = 256 * 1024
-"""Messages of at least so many bytes are read in a thread, by `line_messages.read_line`."""
+"""Size in bytes from which a message is read in a thread, by `line_messages.read_line`."""
 
 
 class Answer(NamedTuple):
     """A result as the server has sent it.
 
     Attributes:
-        text: `result` as JSON text; None where the server's own text cannot be used as it is.
+        text: `result` as JSON text; None if the server's own text cannot be used unchanged.
     """
 
     result: dict[str, Any]
@@ -81,7 +85,7 @@ class RequestsInFlight(ABC):
         """Send a request, in the next round of the event loop.
 
         Args:
-            on_answer: takes the answer, once; None if the connection ended without one.
+            on_answer: called once, with the answer, or with None if the connection ended without one.
             headers: headers of the HTTP request.
 
         Returns:
@@ -97,7 +101,7 @@ class RequestsInFlight(ABC):
         try:
             body = _encoded(message)
         except (TypeError, ValueError, RecursionError):
-            return None  # e.g. halves of surrogate pairs, which have to be replaced first
+            return None  # e.g. half of a surrogate pair; `Dispatcher.request` gets repaired parameters
         self._pending[request_id] = _Pending(body, on_answer, on_progress)
         self._begin(request_id, body, headers or {})
         return request_id
@@ -107,7 +111,7 @@ class RequestsInFlight(ABC):
         """Send a request in the next round of the event loop."""
 
     def cancel(self, request_id: int) -> None:
-        """Give a request up, and tell the server if it was sent. `on_answer` is not called any more."""
+        """Give a request up, and tell the server if it was sent. `on_answer` is not called after this."""
         pending = self._pending.pop(request_id, None)
         if pending is not None and not self._closed:
             self._give_up(request_id, pending.body)
@@ -117,7 +121,7 @@ class RequestsInFlight(ABC):
         """Remove a request that is not sent yet, or tell the server to cancel it."""
 
     def resolve(self, request_id: int, answer: Answer | Refusal) -> None:
-        """Take an answer that was read elsewhere. The request must be in flight here."""
+        """Give an answer to its request, which must be in flight here."""
         self._pending.pop(request_id).on_answer(answer)
 
     def progress_of(self, token: object) -> ProgressFn | None:
@@ -128,6 +132,7 @@ class RequestsInFlight(ABC):
     def close(self) -> None:
         """End all requests in flight: the connection has ended."""
         self._closed = True
+        # Replaced first, since a callback may give up other requests while this loop runs.
         pending, self._pending = self._pending, {}
         for each in pending.values():
             each.on_answer(None)
@@ -155,7 +160,7 @@ class DirectRequests(RequestsInFlight):
             self._put(_encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
     def _put(self, line: bytes) -> None:
-        """Queue a line. All lines of one round of the event loop are written together."""
+        """Queue a line. All lines of one round of the event loop are written together, with one system call."""
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -169,6 +174,7 @@ class DirectRequests(RequestsInFlight):
 
     def take(self, line: bytes) -> bool:
         """Take a line that is an answer in a common form. Return False for any other line."""
+        # A large line would block the event loop here. The dispatcher has it read in a thread.
         if not self._pending or len(line) >= THREAD_BYTES:
             return False
         read = read_answer(line)
@@ -197,7 +203,8 @@ def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
     except UnicodeDecodeError:
         return None
     match = _BEGIN.match(text)
-    # Searching one character is many times faster than matching a pattern.
+    # An escape of a surrogate may be half of a pair, which has to be repaired: `line_messages` does that. The search
+    # for one character comes first, since it is many times faster than the search for a pattern.
     if match is None or (text.find("\\") >= 0 and _MAYBE_HALF.search(text)):
         return None
     start = match.end()
@@ -210,24 +217,28 @@ def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
         return None
     if type(result) is not dict:
         return None
-    known = match[1]
-    if known is None:
+    # Nothing but the expected end may follow. A further member, such as a second `id`, could change the meaning.
+    request_id = match[1]
+    if request_id is None:
         last = _END.fullmatch(text, end)
         if last is None:
             return None
-        known = last[1]
+        request_id = last[1]
     elif text[end:].strip(_SPACES) != "}":
         return None
-    own = text[start:end]
-    return int(known), Answer(result if len(message) < THREAD_BYTES else LargeResult(result, own), own)
+    result_text = text[start:end]
+    if len(message) >= THREAD_BYTES:
+        result = LargeResult(result, result_text)
+    return int(request_id), Answer(result, result_text)
 
 
 def _read_large(text: str, start: int) -> tuple[Any, int]:
-    """Read the JSON value at a position. Return it and its end. Raises ValueError."""
+    """Read the JSON value at a position. Return it and its end. Raises `ValueError`."""
     first = _FIRST_TEXT.match(text, start)
     found = None if first is None else _read_string(text, first.end())
     if first is not None and found is not None:
-        # The decoder would read the long string in one step, so it gets a short mark in its place.
+        # The decoder would read the long string in one step, in which no other thread can run. So the string is read in
+        # pieces, and the decoder gets a short mark in its place. The mark is random: no server can put it elsewhere.
         value, end = found
         mark = token_hex(16)
         head = f'{text[start : first.end()]}"{mark}"'
@@ -240,14 +251,15 @@ def _read_large(text: str, start: int) -> tuple[Any, int]:
 
 
 def _read_string(text: str, start: int) -> tuple[str, int] | None:
-    """Read the JSON string at a position in pieces. Return it and its end; None if it cannot be cut.
+    """Read the JSON string at a position in pieces. Return it and its end; None if it has too many escapes to be cut.
 
     Raises:
-        ValueError: it is not a JSON string.
+        ValueError: there is no JSON string.
     """
     pieces = []
     begin = start + 1
     while True:
+        # A cut within an escape sequence would change the string, so it is made behind the last one.
         cut = begin + _PIECE
         while cut < len(text) and "\\" in text[cut - _LONGEST_ESCAPE : cut]:
             cut += 1
@@ -256,7 +268,7 @@ def _read_string(text: str, start: int) -> tuple[str, int] | None:
         piece = text[begin:cut]
         value, end = _DECODER.raw_decode(f'"{piece}"')
         pieces.append(value)
-        if end < len(piece) + 2:
+        if end < len(piece) + 2:  # the string ended before the added quotation mark
             return "".join(pieces), begin + end - 1
         if cut >= len(text):
             raise ValueError(start)
@@ -274,17 +286,21 @@ def _no_number(name: str) -> float:
     raise ValueError(name)
 
 
-def _same(value: dict[str, Any]) -> dict[str, Any]:
+def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+# The spaces and digits of JSON. `\s` and `\d` would also match those of other scripts.
 _SPACES = " \t\n\r"
 _S = f"[{_SPACES}]*"
 _ID = "(0|[1-9][0-9]{0,14})"
 _VERSION = f'"jsonrpc"{_S}:{_S}"2\\.0"{_S},{_S}"id"{_S}:{_S}{_ID}{_S}'
 _BEGIN = re.compile(f'{_S}{{{_S}(?:{_VERSION},{_S})?"result"{_S}:{_S}(?={{)')
+"""The beginning of an answer up to its result."""
 _END = re.compile(f"{_S},{_S}{_VERSION}}}{_S}")
+"""The end of an answer that begins with its result."""
 _MAYBE_HALF = re.compile(r"\\u[dD]")
+"""The beginning of an escaped surrogate, and of some other characters."""
 _FIRST_TEXT = re.compile(
     f'{{{_S}"content"{_S}:{_S}\\[{_S}{{{_S}(?:"type"{_S}:{_S}"text"{_S},{_S})?"text"{_S}:{_S}(?=")'
 )
@@ -293,6 +309,6 @@ _PIECE = 1024 * 1024
 _LONGEST_ESCAPE = 6
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 _YIELDING_DECODER = json.JSONDecoder(
-    object_hook=_same, parse_int=lambda digits: int(digits), parse_float=_finite, parse_constant=_no_number
+    object_hook=_unchanged, parse_int=lambda digits: int(digits), parse_float=_finite, parse_constant=_no_number
 )
-"""The same decoder, which calls Python at every object and number, so that other threads can run."""
+"""A decoder with the same results, which calls Python at every object and number. Other threads can run then."""

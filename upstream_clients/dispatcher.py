@@ -50,7 +50,7 @@ CANCEL_TIMEOUT = 5.0
 """Seconds for the transport to take the cancellation of a request."""
 
 CANCEL_WAIT = 0.2
-"""Seconds of these that the caller waits too."""
+"""Seconds of `CANCEL_TIMEOUT` for which the cancelled caller waits too."""
 
 SETTLED_POLL_INTERVAL = 0.01
 """Seconds between two checks for open requests, when the connection is about to end."""
@@ -61,7 +61,7 @@ class Transport(Protocol):
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context of the request that the last message came back for; None if that is not known."""
+        """The context of the request whose response had the last message; None if the transport cannot tell."""
         ...
 
     async def receive(self) -> Incoming:
@@ -76,7 +76,7 @@ class Transport(Protocol):
         """Send a message.
 
         Args:
-            headers: headers of its HTTP request.
+            headers: headers of the HTTP request.
 
         Raises:
             anyio.BrokenResourceError, anyio.ClosedResourceError: the connection has ended.
@@ -85,12 +85,12 @@ class Transport(Protocol):
 
 
 class Dispatcher:
-    """One connection. Requests can be sent inside `running`.
+    """The messages of one connection. Requests can be sent inside `running`.
 
     Args:
         over: set when the connection has ended.
         on_list_changed: called when the server announces changed tools, before any later message is handled.
-        direct: requests that are sent past the dispatcher. Only unusual answers to them come through it.
+        direct: requests that are sent past the dispatcher. Only unusual answers to them reach the dispatcher.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Dispatcher:
         self._on_list_changed = on_list_changed
         self._transport = transport
         self._allowance = ReadingAllowance()
-        self._count = 0
+        self._message_count = 0
         self._last_id = 0
         self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
         self._progress: dict[RequestId, ProgressFn] = {}
@@ -120,7 +120,7 @@ class Dispatcher:
     @property
     def message_count(self) -> int:
         """Number of messages that the server has sent so far."""
-        return self._count + (0 if self.direct is None else self.direct.count)
+        return self._message_count + (0 if self.direct is None else self.direct.count)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -138,14 +138,15 @@ class Dispatcher:
                 try:
                     while True:
                         item = await self._transport.receive()
-                        self._count += 1
+                        self._message_count += 1
                         await self._take(item)
                 except (anyio.EndOfStream, anyio.ClosedResourceError):
+                    # Before the tasks are cancelled, so that requests fail with a reason.
                     self._close()
                 finally:
                     self._group.cancel_scope.cancel()
         finally:
-            self._close()
+            self._close()  # also when this task is cancelled
             self._over.set()
             if self.direct is not None:
                 self.direct.close()
@@ -179,8 +180,8 @@ class Dispatcher:
         """Send a request and return its result.
 
         Args:
-            request_id: an unused id, if the caller has to know it in advance.
-            tell_given_up: tell the server if this is cancelled.
+            request_id: an unused id, if the caller has to know the id in advance.
+            tell_given_up: send `notifications/cancelled` if the caller is cancelled. MCP forbids it for `initialize`.
 
         Raises:
             JsonRpcError: the server answered with an error, or the connection has ended.
@@ -188,7 +189,7 @@ class Dispatcher:
         if request_id is None:
             self._last_id += 1
             request_id = self._last_id
-        if self._closed:
+        if self._closed:  # no task would read the answer
             raise JsonRpcError(CONNECTION_CLOSED, "Connection closed")
         key = key_of(request_id)
         sent = dict(params)
@@ -199,6 +200,7 @@ class Dispatcher:
             message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
             if sent:
                 message["params"] = sent
+            # Registered before the request is sent: a fast answer may come before `send` returns.
             answered = self._waiting[key] = asyncio.get_running_loop().create_future()
             try:
                 try:
@@ -208,6 +210,7 @@ class Dispatcher:
                 answer = await answered
             except anyio.get_cancelled_exc_class():
                 if tell_given_up:
+                    # The caller is cancelled, so without a shield nothing could be sent.
                     with anyio.move_on_after(CANCEL_TIMEOUT, shield=True):
                         await self._tell_given_up(request_id, headers)
                 raise
@@ -215,7 +218,7 @@ class Dispatcher:
                 self._waiting.pop(key, None)
                 self._progress.pop(key, None)
                 if answered.done() and not answered.cancelled():
-                    answered.exception()  # mark it as retrieved, even if no caller waits
+                    answered.exception()  # asyncio would log an exception that no caller has retrieved
             if "error" in answer:
                 error = answer["error"]
                 raise JsonRpcError(error["code"], error["message"], error.get("data"))
@@ -243,8 +246,8 @@ class Dispatcher:
             self._group.start_soon(self._tell_cancelled, anyio.Event(), request_id, None)
 
     async def _tell_given_up(self, request_id: RequestId, headers: Mapping[str, str] | None) -> None:
-        # The caller does not wait long for a transport that is stuck. Usually the transport takes this immediately, so
-        # the server reads it before the next call.
+        # Usually the transport takes the notification immediately, so the server reads it before the next call. A task
+        # sends it, since the caller must not wait long for a transport that is stuck.
         if self._group is not None and not self._closed:
             taken = anyio.Event()
             self._group.start_soon(self._tell_cancelled, taken, request_id, headers)
@@ -267,6 +270,7 @@ class Dispatcher:
             pause = self._allowance.spend(item)
         else:
             form = form_of(item)
+            # Answers that a request waits for are free. All other messages count against the server's allowance.
             if form in ("result", "error") and self._take_answer(item):
                 return
             pause = self._allowance.spend(item)
@@ -275,6 +279,7 @@ class Dispatcher:
             elif form == "notification":
                 self._take_notification(item["method"], item.get("params") or {})
         if pause:
+            # Nothing is read meanwhile, so the server's own pipe or socket fills up, and not our memory.
             await anyio.sleep(pause)
 
     def _take_answer(self, message: Message) -> bool:
@@ -284,13 +289,14 @@ class Dispatcher:
             return False
         key = key_of(request_id)
         if self.direct is not None and isinstance(key, int) and key in self.direct:
+            # `direct` did not take this answer itself: its form is unusual, or an earlier message was still unread.
             if "result" in message:
                 self.direct.resolve(key, Answer(message["result"], text_of(message["result"])))
             else:
                 error = message["error"]
                 self.direct.resolve(key, Refusal(error["code"], error["message"], error.get("data")))
             return True
-        # Also for requests that were given up, whose answers are dropped below.
+        # Also for requests that were given up, whose answers are dropped below: the server no longer works on them.
         self.questions.answered(key)
         answered = self._waiting.get(key)
         if answered is None or answered.done():
@@ -308,6 +314,7 @@ class Dispatcher:
                 self._take_progress(params)
             case "notifications/cancelled" if is_id(params.get("requestId")):
                 request_id = params["requestId"]
+                # A modern server may end a stream of changes like this.
                 if (subscription := self.subscriptions.get(request_id)) is not None:
                     subscription.end(lost=True)
                 if (scope := self._server_requests.get(key_of(request_id))) is not None:
@@ -349,8 +356,10 @@ class Dispatcher:
                     logger.exception("a request of a server could not be answered")
                     answer = {"error": JsonRpcError(INTERNAL_ERROR, "Internal error").as_json()}
         finally:
+            # A server may use an id again, and the later request must stay cancellable.
             if self._server_requests.get(key) is scope:
                 del self._server_requests[key]
+        # A cancelled request gets no answer (MCP, Cancellation).
         if answer is not None and not scope.cancel_called:
             await self._send({"jsonrpc": "2.0", "id": request_id, **answer})
 
@@ -360,7 +369,7 @@ class Dispatcher:
         if method not in METHODS:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
         asker = CURRENT.get()
-        # The client's work on the answer is not part of the call.
+        # While the question is answered, other requests may be sent, which do not belong to the asking call.
         CURRENT.set(None)
         try:
             return dict(sendable(await self.questions.answer(method, params, asker)))
@@ -368,7 +377,10 @@ class Dispatcher:
             raise JsonRpcError(INVALID_REQUEST, str(refusal)) from refusal
 
     def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """Run a task in the context of the request that the message came for."""
+        """Run a task in the context of the request whose response had the message.
+
+        In this context, `CURRENT` is the call that a question belongs to.
+        """
         assert self._group is not None
         context = self._transport.last_context
         if context is None:

@@ -31,21 +31,21 @@ NAMES: Final = frozenset(
         *("LANG", "TZ"),
     )
 )
-BEGINNINGS: Final = ("LC_", "UV_", "npm_config_", "NPM_CONFIG_")
+PREFIXES: Final = ("LC_", "UV_", "npm_config_", "NPM_CONFIG_")
 
 PLAIN: Final = ("HOME", "USER", "PATH", "PWD", "TMPDIR")
-"""Variables whose values are never hidden: paths in messages would be unreadable without them."""
+"""Variables whose values are never hidden in messages. Paths would be unreadable without them."""
 
 _SECRET_NAME: Final = re.compile(r"token|password|secret|_auth|credential", re.IGNORECASE)
 
 
 def is_passed_on(name: str) -> bool:
     """Return True if a server inherits this variable."""
-    return name in NAMES or name.startswith(BEGINNINGS)
+    return name in NAMES or name.startswith(PREFIXES)
 
 
 def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables that a server inherits. Functions of a shell are left out."""
+    """Return the variables that a server inherits, without functions that bash has exported (`() {...`)."""
     return {
         name: value
         for name, value in environ.items()
@@ -54,7 +54,7 @@ def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dic
 
 
 def system_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that any program needs, for a child that is not a server, without functions of a shell."""
+    """Return the variables that any program needs, for a child that is not a server, without exported functions."""
     return {name: environ[name] for name in _SYSTEM if name in environ and not environ[name].startswith("()")}
 
 

@@ -1,4 +1,7 @@
-"""Sentences for people from foreign exceptions. Knows httpx2, without importing it."""
+"""The mapping from foreign exceptions to sentences for people.
+
+The exceptions of httpx2 are known here, but httpx2 is not imported: a process that uses stdio only does not need it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class InvalidAnswer(Exception):
-    """A server's answer to the handshake cannot be used; the text says why."""
+    """A server's answer to the handshake cannot be used. The text says why."""
 
 
 _FAULT_KEY = "upstream_clients/http"
@@ -33,14 +36,14 @@ _MAX_QUOTE = 500
 
 @dataclass(frozen=True, slots=True)
 class HttpFault:
-    """The reason for a POST without an MCP answer. The SDK passes it on as the `data` of a JSON-RPC error.
+    """The reason why a POST got no MCP answer. It travels through the SDK as the `data` of a JSON-RPC error.
 
     Attributes:
         status: the HTTP status; None without an HTTP answer.
-        sent: the request may have reached the server.
-        answered: the error's code and message are the server's own JSON-RPC answer.
-        session_lost: the server has lost the session, so it has not handled the request.
-        login: a person has to log in first (401), or again for more rights (403); the error's message says so.
+        sent: True if the request may have reached the server.
+        answered: True if the error's code and message are the server's own JSON-RPC answer.
+        session_lost: True if the server has lost the session, so it has not handled the request.
+        login: True if a person has to log in first (401), or again for more rights (403). The error's message says so.
     """
 
     status: int | None
@@ -69,8 +72,8 @@ class HttpWatch:
         on_lost: called when the connection cannot be used any more and no call gets an error for it.
         refused_status: HTTP status of the latest POST that was refused.
         failure: reason of the latest failed POST, for a person.
-        logged_out: the latest request was refused because a login is needed first.
-        login: stamp of the login that this request was made with; another login is a reason to try again.
+        logged_out: True if the latest request was refused because a login is needed first.
+        login: stamp of the login of the latest request. Another login is a reason to try again.
     """
 
     on_lost: Callable[[], None]
@@ -85,7 +88,7 @@ def is_transport_failure(error: JsonRpcError) -> bool:
     fault = HttpFault.of(error)
     if fault is not None:
         return fault.status is None
-    # The error of all open requests when the stream ends.
+    # The dispatcher fails all open requests with this error when the stream ends.
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 
 
@@ -147,7 +150,7 @@ def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> Upstream
     if is_transport_failure(error):
         return UpstreamCallError(
             spec.name,
-            f"{server} closed the connection before it answered {method}; whether it acted on it is unknown",
+            f"{server} closed the connection before it answered {method}; it is unknown whether the server acted on it",
             dispatched=True,
         )
     return UpstreamCallError(
@@ -165,7 +168,7 @@ def start_failure(
 
     Args:
         said: the most useful line of the server's stderr.
-        stray: the first line of its stdout that is not a message.
+        stray: the first line of the server's stdout that is not a message.
     """
     reasons = [_start_reason(spec, leaf, exit_code) for leaf in _leaves(cause)]
     reason = next((found for found in reasons if found is not None), None)
@@ -257,12 +260,12 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
             return http_reason(spec, fault.status)
     if is_transport_failure(error):
         if spec.url is None:
-            return f"it exited{_with(exit_code)} before it answered; run the command by hand to see why"
+            return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
         return f"{spec.address} closed the connection before it answered"
     return f"it refused the MCP handshake with error {error.code}: {error.message[:_MAX_QUOTE]}"
 
 
-def _with(exit_code: int | None) -> str:
+def _exit_words(exit_code: int | None) -> str:
     if exit_code is None:
         return ""
     return f" with code {exit_code}" if exit_code >= 0 else f", ended by signal {-exit_code},"

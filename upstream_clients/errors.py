@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UpstreamClientError(Exception):
-    """The base of these errors. The message is for a person or a model, without secrets and traceback."""
+    """The base class of errors of a server. The message is for a person or a model, without secrets and tracebacks."""
 
     def __init__(self, server: str, message: str) -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class UpstreamCallError(UpstreamClientError):
     """A call got no answer from its tool.
 
     Attributes:
-        dispatched: the request may have reached the server.
+        dispatched: True if the request may have reached the server.
         code: the JSON-RPC error code, if the server answered with an error.
     """
 
@@ -31,7 +31,7 @@ class UpstreamCallError(UpstreamClientError):
 
 
 class QuestionRefused(Exception):
-    """A question of the server gets no answer. The text says why and is sent to the server."""
+    """A question of the server gets no answer. The text says why, and is sent to the server."""
 
 
 class LoginError(Exception):

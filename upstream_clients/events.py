@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 LARGE = 256 * 1024
-"""Bytes of data that are not copied, if there are at least so many."""
+"""Size in bytes from which the data of an event is not copied."""
 
 
 class Event(NamedTuple):
@@ -23,8 +23,8 @@ class Event(NamedTuple):
 
     Attributes:
         data: UTF-8, unchecked, with its lines joined.
-        identity: the last id on the stream so far; empty without one.
-        retry: milliseconds to wait before the stream is opened again; None if the event does not set them.
+        identity: the latest id on the stream; empty if there was none.
+        retry: milliseconds to wait before the stream is opened again; None if the event does not set a time.
     """
 
     name: str
@@ -62,6 +62,8 @@ class EventBuffer:
         Raises:
             httpx2.SSEError: an event is larger than the limit.
         """
+        # A carriage return at the end is held back: with a line feed at the start of the next chunk, it is one line
+        # end.
         if self._ends_in_return:
             chunk = b"\r" + chunk
         self._ends_in_return = chunk.endswith(b"\r")
@@ -71,7 +73,7 @@ class EventBuffer:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            event = self._line(self._joined(end))
+            event = self._read_line(self._joined(end))
             if event is not None:
                 yield event
         self._parts.append(rest)
@@ -91,9 +93,9 @@ class EventBuffer:
         self._part_bytes = 0
         return end
 
-    def _line(self, line: bytes) -> Event | None:
+    def _read_line(self, line: bytes) -> Event | None:
         if not line:
-            return self._take()
+            return self._finish_event()
         if line.startswith(b":"):
             return None
         self._event_bytes += len(line)
@@ -119,7 +121,7 @@ class EventBuffer:
         self._has_fields = True
         return None
 
-    def _take(self) -> Event | None:
+    def _finish_event(self) -> Event | None:
         self._event_bytes = 0
         if not self._has_fields:
             return None

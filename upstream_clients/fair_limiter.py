@@ -1,4 +1,4 @@
-"""The limit of requests that are in flight at one server, and the order of those that wait. Needs no MCP SDK.
+"""The limit of requests in flight at one server, and the order of the requests that wait. Needs no MCP SDK.
 
 A limit that the operator has set counts for all owners together: it is the capacity of the server. The default limit
 counts for each owner, so that the calls of one owner never delay those of another.
@@ -23,10 +23,13 @@ DEFAULT_LIMIT = 32
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A place for a call. The call steps out while it waits for a person, and steps in again even above the limit.
+    """A place for a call.
+
+    The call gives its place back while it waits for a person. Then it takes a place again even above the limit: it is
+    at the server already, so waiting would not relieve the server.
 
     Attributes:
-        state: `ended` is final: a question may be over only after its call.
+        state: `ended` is final. A question may end after its call, and must not take a place then.
     """
 
     limiter: FairLimiter
@@ -46,22 +49,22 @@ class Slot:
             self.limiter.take(self.lane)
 
     def end(self) -> None:
-        """Give the place back."""
+        """Give the place back, and never take one again."""
         self.step_out()
         self.state = "ended"
 
 
 class FairLimiter:
-    """Admits `limit` calls at a time. The others wait: the runs take turns, and a run is first in, first out.
+    """The limit of one server. When a place is free, the runs take turns. The calls of a run are first in, first out.
 
     Args:
-        limit: for all owners together; None for `DEFAULT_LIMIT` calls of each owner.
+        limit: maximum number of calls in flight of all owners together; None for `DEFAULT_LIMIT` calls of each owner.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = DEFAULT_LIMIT if limit is None else limit
         self._shared = limit is not None
-        # The mutable state, by lane: the owner, or one lane for all where the limit is shared.
+        # The mutable state, by lane. A lane is an owner. If the limit is shared, all owners have one lane.
         self._held: Counter[str] = Counter()
         self._queue = FairQueue()
 
@@ -98,6 +101,7 @@ class FairLimiter:
     def give_back(self, lane: str) -> None:
         """Count one call less in flight, and admit the next one."""
         self._held[lane] -= 1
+        # The place is handed over here, before the waiter runs, so that no later call can take it first.
         runs = self._queue.groups.get(lane)
         if runs and self._held[lane] < self.limit:
             self.take(lane)

@@ -1,7 +1,7 @@
 """A queue of waiters in two levels: groups take turns, and so do the members of a group.
 
 The waiters of one member are first in, first out. The queue knows no capacity: its user decides when a waiter gets its
-turn. Everything costs the same for one waiter as for thousands, except the search through all members.
+turn. To wait and to give a turn take the same time for one waiter as for thousands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FairQueue:
         """Wait for a turn. Cancelling leaves the queue.
 
         Args:
-            give_back: called if the turn comes at the moment of the cancellation.
+            give_back: called if the waiter is cancelled when it has its turn already. Otherwise the turn would be lost.
         """
         turn = anyio.Event()
         self.groups.setdefault(group, OrderedDict()).setdefault(member, deque()).append(turn)

@@ -1,8 +1,8 @@
-"""Fetch small documents from addresses that an upstream names, with limits of size and time.
+"""Requests for small documents at addresses that an upstream names, with limits of size and time.
 
-An upstream is not trusted, and a login uses the addresses that it names. So they must be `https` and permitted by
-`address_guard`, and redirects must stay within their origin. Only a server on this machine may name plain `http`
-addresses, and only of this machine.
+An upstream is not trusted, and a login uses the addresses that the upstream names. So they must be `https` and
+permitted by `address_guard`, and redirects must stay within their origin. Only a server on this machine may name plain
+`http` addresses, which must be on this machine too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
-from upstream_clients.address_guard import NotPublic, ReachClient, permitted
+from upstream_clients.address_guard import GuardedClient, NotPublic, resolve_permitted
 from upstream_clients.errors import LoginError
-from upstream_clients.loopback import is_loopback, literal
+from upstream_clients.loopback import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ _MAX_REDIRECTS = 3
 
 
 async def check_address(url: str, server_url: str, what: str) -> None:
-    """Check that a login to `server_url` may use an address. `what` names it in the message.
+    """Check that a login to `server_url` may use an address. `what` names the address in the message.
 
     Raises:
         LoginError: the address is neither `https` nor on this machine like the server itself, or leads to an address
@@ -49,15 +49,15 @@ async def check_address(url: str, server_url: str, what: str) -> None:
         raise LoginError(f"{what} is not https: {shown}")
     if parts.scheme != "https":
         raise LoginError(f"{what} is not https: {shown}")
-    if is_local(url) and literal(host) is None:
+    if is_local(url) and parse_address(host) is None:
         raise LoginError(f"{what} is on this machine: {shown}")
     try:
-        await permitted(host, port or 443, server_url)
+        await resolve_permitted(host, port or 443, server_url)
     except NotPublic:
-        leads = "leads to" if literal(host) is None else "is"
+        leads = "leads to" if parse_address(host) is None else "is"
         raise LoginError(f"{what} {leads} an address that is not public: {shown}") from None
     except (OSError, UnicodeError, TimeoutError):
-        return  # the request will fail with the reason, or a proxy knows the name
+        return  # the request itself will fail with the reason, or goes to a proxy that can resolve the name
 
 
 def is_local(url: str) -> bool:
@@ -90,7 +90,7 @@ class Fetcher:
     def __init__(self, server_url: str, *, timeout: float = FETCH_TIMEOUT) -> None:
         self._server_url = server_url
         self._timeout = timeout
-        self._client = ReachClient(
+        self._client = GuardedClient(
             server_url, timeout=timeout, headers={"Accept": "application/json", "Accept-Encoding": "identity"}
         )
 
@@ -142,7 +142,7 @@ class Fetcher:
         body = b""
         async for chunk in response.aiter_bytes():
             body += chunk
-            if len(body) > MAX_DOCUMENT_BYTES:
+            if len(body) > MAX_DOCUMENT_BYTES:  # checked here, since `Content-Length` is the server's own claim
                 raise LoginError(f"{what} is larger than {MAX_DOCUMENT_BYTES} bytes: {describe_url(str(response.url))}")
         try:
             return json.loads(body)

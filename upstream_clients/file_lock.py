@@ -12,7 +12,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def try_lock(descriptor: int) -> bool:
-        """Return True if the file is this process's now; does not wait."""
+        """Lock an open file without waiting. Return False if another process has the lock."""
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -22,7 +22,7 @@ else:
     import fcntl
 
     def try_lock(descriptor: int) -> bool:
-        """Return True if the file is this process's now; does not wait."""
+        """Lock an open file without waiting. Return False if another process has the lock."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Start a stdio server, send `initialize`, and end it, to find out whether it starts."""
+"""A trial start of a stdio server: it gets `initialize`, and is ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Handshake:
 
     Attributes:
         server: name and version of the server; empty if it did not answer.
-        problem: reason why it did not start or answer; empty if it did.
+        problem: reason why the server did not start or answer; empty if it did.
     """
 
     server: str = ""
@@ -31,7 +31,10 @@ class Handshake:
 
 
 async def shake_hands(spec: UpstreamSpec, seconds: float) -> Handshake:
-    """Start a stdio server, send `initialize` only, and end it with its children. Wait `seconds` for the answer."""
+    """Start a stdio server, send `initialize` only, and end the server with its children.
+
+    Wait `seconds` for the answer.
+    """
     tail = StderrTail(spec.name, spec.redact)
     answer: Handshake | None = None
     try:

@@ -1,7 +1,8 @@
 """The HTTP client under the SDK's two HTTP transports.
 
 In the SDK, one failed POST ends the whole client, and an HTTP error status is reported as "Server returned an error
-response". Here every POST gets an answer: without an MCP answer, a JSON-RPC error with an `HttpFault`.
+response". Here every POST gets an answer. If the server gives no MCP answer, it is a JSON-RPC error with an
+`HttpFault`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
-"""No read timeout: a tool may take an hour, and a stream of events may be silent. Calls have their own limit."""
+"""No read timeout: a tool may take an hour, and a stream of events may be silent. Each call has its own limit."""
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Unlimited: each pending call uses one connection, and callers limit their own concurrency."""
@@ -56,14 +57,14 @@ _MAX_ERROR_BODY = 64 * 1024
 _ERROR_BODY_TIMEOUT = 5.0
 _SESSION_HEADER = "mcp-session-id"
 WANTS_ANSWER = "upstream_clients/wants_answer"
-"""Extension of an HTTP request that is known to carry a JSON-RPC request, so that its body need not be read."""
+"""Extension of an HTTP request whose body is known to be a JSON-RPC request, so that the body need not be parsed."""
 
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 @dataclass(slots=True)
 class _Failure:
-    """A replacement for an answer that is missing."""
+    """A replacement for a missing answer."""
 
     status: int
     message: str
@@ -109,6 +110,7 @@ class McpHttpClient(httpx2.AsyncClient):
             except LoginError as error:
                 self._watch.failure = login_trouble(self._spec, error)
                 return httpx2.Response(HTTPStatus.UNAUTHORIZED, request=request)
+            # The stream of a legacy server's own messages. No request gets the error, so the loss is reported here.
             if (
                 request.method == "GET"
                 and response.status_code == HTTPStatus.NOT_FOUND
@@ -153,8 +155,9 @@ class McpHttpClient(httpx2.AsyncClient):
             request.headers["Authorization"] = f"Bearer {token}"
         response = await super().send(request, **options)
         if response.status_code == HTTPStatus.UNAUTHORIZED and token is not None:
+            # The token may be revoked before it expires, so the server's answer decides.
             try:
-                renewed = await bearer.renewed(token)
+                renewed = await bearer.renew_token(token)
             except BaseException:
                 await response.aclose()
                 raise
@@ -183,7 +186,7 @@ class McpHttpClient(httpx2.AsyncClient):
             return None
         if challenge.scope is not None:
             try:
-                await self._bearer.want(challenge.scope)
+                await self._bearer.request_scope(challenge.scope)
             except LoginError as error:
                 logger.warning("server %r: %s", self._spec.name, login_trouble(self._spec, error))
         fault = HttpFault(HTTPStatus.FORBIDDEN, sent=False, login=True)
@@ -229,12 +232,13 @@ async def _read_failure(request: httpx2.Request, response: httpx2.Response) -> _
         (status == HTTPStatus.NOT_FOUND and code in (None, -32600, -32000, -32001))
         or (status == HTTPStatus.BAD_REQUEST and b"session" in body.lower())
     )
-    # OAuth reads the challenge.
+    # The challenge stays readable in the replacement.
     headers = {key: value for key, value in response.headers.items() if key == "www-authenticate"}
     if code is not None:
         fault = HttpFault(status, sent=True, answered=True, session_lost=session_lost)
         return _Failure(status, message, fault, code, headers, data)
-    # An error status without a JSON-RPC answer comes from a proxy in front of the server, unless it is 5xx.
+    # An error status without a JSON-RPC answer comes from a proxy in front of the server, which has not passed the
+    # request on. With 5xx, the server itself may have failed while it handled the request.
     fault = HttpFault(status, sent=status >= 500, session_lost=session_lost)
     return _Failure(status, f"HTTP {status} {response.reason_phrase}".strip(), fault, headers=headers)
 

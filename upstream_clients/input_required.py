@@ -1,8 +1,8 @@
-"""Calls whose first answer is not their result, since the server needs input of the user first.
+"""Calls whose first answer is not their result, since the server needs input from the user first.
 
-A modern server (2026-07-28) answers such a call with `resultType: "input_required"`, and `converse` sends the call
-again with the answers. A server of 2025-11-25 fails a call with error -32042 until its user has opened a URL, and
-`converse` repeats it then.
+A modern server (2026-07-28) answers such a call with `resultType: "input_required"`. `send_until_result` sends the call
+again with the answers. A server of 2025-11-25 fails a call with error -32042 until its user has opened a URL.
+`send_until_result` then repeats the call.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 MAX_ROUNDS = 25
-"""Times that a modern server may answer one call with "not yet"."""
+"""Number of times that a modern server may answer one call with "not yet"."""
 
 FIRST_PAUSE, MAX_PAUSE = 0.05, 0.25
 """Seconds between the rounds of a server that asks only to be called again."""
 
 URL_WAIT = 120.0
-"""Seconds that a user gets to finish at a URL. Servers need not report the end."""
+"""Seconds that a user gets to finish at a URL. Servers are not obliged to report the end."""
 
 
-async def converse(
+async def send_until_result(
     send: Callable[[Mapping[str, Any]], Awaitable[JsonObject]], params: Mapping[str, Any], call: CallQuestions
 ) -> JsonObject:
     """Send a call until the server gives its result, and answer its questions in between. Return the raw result.
 
     Args:
-        send: sends the call with the given params, over the connection at that moment. Between two rounds nothing is in
-            flight, and a server may be restarted: each request has all that the server has to know.
+        send: sends the call with the given params over the current connection. Between two rounds nothing is in flight,
+            so the server may be restarted: each request has everything that the server needs.
 
     Raises:
-        UpstreamCallError: the server asks for input that it cannot get, or too often; and whatever `send` raises.
+        UpstreamCallError: the server asks for input that it cannot get, or asks too often.
+        Exception: any exception of `send`.
     """
     pause, urls_opened = FIRST_PAUSE, False
     more: dict[str, Any] = {}
@@ -79,7 +80,7 @@ async def converse(
 
 
 async def _ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQuestions) -> dict[str, JsonObject]:
-    """Ask all questions at the same time and return their answers. One refusal takes the others back."""
+    """Ask all questions at the same time and return their answers. If one is refused, the others are withdrawn."""
     answers: dict[str, JsonObject] = {}
     refusals: list[QuestionRefused] = []
 
@@ -108,7 +109,7 @@ async def _ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQue
 
 
 async def _open_urls(required: UrlElicitationRequired, call: CallQuestions) -> None:
-    """Ask the user to open each URL, and wait until the server reports the end of all, or for `URL_WAIT`."""
+    """Ask the user to open each URL. Then wait until the server has reported the end of all, at most `URL_WAIT`."""
     requests: dict[str, tuple[str, JsonObject]] = {}
     for item in required.elicitations:
         match item:
@@ -136,8 +137,8 @@ def read_input_required(raw: JsonObject) -> tuple[dict[str, tuple[str, JsonObjec
     """Read an answer with `resultType: "input_required"`.
 
     Returns:
-        Method and params of each question, by the server's own keys; and the server's state, which is sent back unread
-        in the params of the repeated request.
+        The method and params of each question, by the server's own keys, and the params to add to the repeated request:
+        the server's state, which is sent back unread.
 
     Raises:
         ValueError: the answer is malformed, or a question has another method; the text says what is wrong.

@@ -57,7 +57,7 @@ class JsonRpcError(Exception):
         self.data = data
 
     def as_json(self) -> dict[str, Any]:
-        """Return the `error` of an answer."""
+        """Return the error as the member `error` of an answer."""
         found: dict[str, Any] = {"code": self.code, "message": self.message}
         return found if self.data is None else {**found, "data": self.data}
 
@@ -88,7 +88,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def key_of(request_id: RequestId) -> RequestId:
-    """Return an id in the form that requests are found by: some peers answer and cancel `7` as `"7"`."""
+    """Return the key of a request id in tables. `7` and `"7"` have one key, since some peers answer `7` as `"7"`."""
     if isinstance(request_id, str):
         try:
             return int(request_id)
@@ -107,7 +107,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def sendable(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a JSON object that UTF-8 can encode, see `without_surrogates`. Other objects are returned unchanged."""
+    """Return a JSON object that UTF-8 can encode. It is copied only if `without_surrogates` has to repair it."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

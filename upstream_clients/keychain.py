@@ -21,7 +21,7 @@ _MIN_PRIORITY = 1
 
 
 class NoKeychain(Exception):
-    """The keyring cannot be used, or it refused; the text says why."""
+    """The keyring cannot be used, or has refused the request. The text says why."""
 
 
 def protects() -> bool:
@@ -33,7 +33,7 @@ def protects() -> bool:
 
 
 def read(service: str, user: str) -> str | None:
-    """Return the entry, if there is one. Raises `NoKeychain`."""
+    """Return an entry, if there is one. Raises `NoKeychain`."""
     found: str | None = _guarded(lambda backend: backend.get_password(service, user))
     return found
 

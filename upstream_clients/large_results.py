@@ -1,7 +1,7 @@
 """Large results, which keep their text, and whose memory is freed in steps if they are very large.
 
 Freeing a million objects takes a tenth of a second, in which no other thread can run. So when a very large result is
-dropped, a thread takes it apart piece by piece.
+dropped, a thread frees it piece by piece.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-TAKEN_APART = 8 * 1024 * 1024
-"""Characters of a result that is freed in steps. A smaller one takes a few milliseconds at most."""
+FREE_IN_STEPS_CHARACTERS = 8 * 1024 * 1024
+"""Size in characters from which a result is freed in steps. Freeing a smaller one takes a few milliseconds at most."""
 
 _STEP = 1000
 """Members of a container that are freed in one step, with their contents if they are small."""
 
 _SMALL = 100
-"""Maximum members of a small container. It has no containers in it."""
+"""Maximum number of members of a small container. A small container has no containers in it."""
 
 _CONTAINERS = (dict, list)
 
@@ -37,11 +37,12 @@ class LargeResult(dict[str, Any]):
         self.text = text
 
     def __del__(self) -> None:
-        if len(self.text) >= TAKEN_APART:
+        if len(self.text) >= FREE_IN_STEPS_CHARACTERS:
+            # Cleared, so that only `parts` refers to the contents when the thread looks.
             parts = list(self.values())
             self.clear()
             with suppress(RuntimeError):  # the interpreter is shutting down, or there are too many threads
-                threading.Thread(target=take_apart, args=(parts,), daemon=True, name="large-result").start()
+                threading.Thread(target=free_in_steps, args=(parts,), daemon=True, name="large-result").start()
 
 
 def text_of(result: object) -> str | None:
@@ -49,7 +50,7 @@ def text_of(result: object) -> str | None:
     return result.text if isinstance(result, LargeResult) else None
 
 
-def take_apart(parts: list[Any]) -> None:
+def free_in_steps(parts: list[Any]) -> None:
     """Free in steps all objects that only this list refers to. Objects with other references stay unchanged."""
     while parts:
         part = parts.pop()
@@ -62,6 +63,7 @@ def take_apart(parts: list[Any]) -> None:
                 del part[-_STEP:]
             else:
                 some = [part.popitem()[1] for _ in range(min(_STEP, len(part)))]
+            # Large containers are freed later, in steps of their own. Everything else is freed here, with `some`.
             parts.extend([each for each in some if type(each) in _CONTAINERS and not _is_small(each)])
             del some
 

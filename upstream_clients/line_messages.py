@@ -1,9 +1,9 @@
 """Messages of a server, from bytes to lines to dicts.
 
-An answer that is not valid JSON-RPC, such as `{"id": 7, "result": null}`, fails its request, which would wait forever
-otherwise. An answer that is only unusual, with half of a surrogate pair or with deep nesting, is read.
+An answer that is not valid JSON-RPC, such as `{"id": 7, "result": null}`, fails its request. Otherwise the request
+would wait forever. An answer that is only unusual, with half of a surrogate pair or with deep nesting, is read.
 
-Large answers are read in a way that lets other threads run meanwhile.
+Large answers are read in a thread, and in a way that lets other threads run.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ MESSAGES_PER_SECOND = 1000.0
 """Unsolicited messages of one server that are read in a second, in the long run."""
 
 MESSAGES_BURST = 2000.0
-"""Unsolicited messages that are read without a pause."""
+"""Unsolicited messages that are read without a pause, after a quiet time."""
 
 MESSAGE_BYTES = 4096
-"""Bytes of such a message that count as one more message."""
+"""Size in bytes for which an unsolicited message counts as one more message."""
 
 _END_BYTES = 1024
-"""Bytes at both ends of a line that is too long, which are searched for the id of its request."""
+"""Bytes that are kept at either end of a line that is too long, to find the id of its request."""
 
 
 class ReadingAllowance:
     """A token bucket for unsolicited messages of a server.
 
-    Reading takes time on the event loop, which all servers and all clients share. A server beyond its allowance is not
+    Reading takes time on the event loop, which all servers and all clients share. After its allowance, a server is not
     read for a while. Its own pipe or socket fills up then, and nothing is lost.
     """
 
@@ -99,7 +99,7 @@ class LineBuffer:
     _parts: list[bytes] = field(default_factory=list)
     _size: int = 0
     _head: bytes | None = None
-    """Head of the current line, once it is too long; then `_parts` has only its last bytes."""
+    """The first bytes of the current line, once the line is too long. `_parts` then has only its last bytes."""
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
         """Return the lines that end in `chunk`, without their ends."""
@@ -127,7 +127,7 @@ class LineBuffer:
 
 
 async def read_line(line: bytes | memoryview) -> Incoming:
-    """Read one line of a server, in a thread if it takes long. Await this before the next line, to keep their order."""
+    """Read one line of a server, in a thread if it is large. Await this before the next line, to keep their order."""
     if len(line) < THREAD_BYTES:
         return read_message(line)
     return await anyio.to_thread.run_sync(_read_large, line)
@@ -149,10 +149,10 @@ def read_message(line: bytes | memoryview) -> Incoming:
     except (ValueError, RecursionError) as error:
         why = "the answer cannot be read: it is nested too deeply or is not JSON"
         return _failed_answer(text, text, why) or ValueError(f"not JSON: {type(error).__name__}")
-    return value if form_of(value) is not None else failed_by(value) or ValueError("not JSON-RPC")
+    return value if form_of(value) is not None else error_for_invalid_answer(value) or ValueError("not JSON-RPC")
 
 
-def failed_by(value: Any) -> Message | None:
+def error_for_invalid_answer(value: Any) -> Message | None:
     """Return an error for the request that an invalid answer belongs to; None if it belongs to none."""
     match value:
         case {"jsonrpc": _, "id": request_id, **rest} if "method" not in rest and is_id(request_id):
@@ -160,7 +160,7 @@ def failed_by(value: Any) -> Message | None:
     return None
 
 
-def too_long(line: TooLong) -> Incoming:
+def error_for_long_line(line: TooLong) -> Incoming:
     """Return an error for the request that a line answers, if its id is found near one end."""
     head, tail = line.head.decode("utf-8", "replace"), line.tail.decode("utf-8", "replace")
     why = f"the answer is larger than {MAX_MESSAGE_BYTES} bytes; ask for less at a time"
@@ -173,17 +173,20 @@ _MAX_DIGITS = 4000
 
 
 def _load(text: str) -> Any:
-    """Load JSON with numbers of any size. In a thread, others run at every object and integer: each calls Python."""
-    value = json.loads(text, object_hook=_same, parse_int=_integer, parse_constant=_no_number)
+    """Load JSON with numbers of any size.
+
+    The hooks are Python functions, so that other threads can run at every object and integer.
+    """
+    value = json.loads(text, object_hook=_unchanged, parse_int=_integer, parse_constant=_no_number)
     return without_surrogates(value) if _ESCAPED_HALF.search(text) else value
 
 
-def _same(value: dict[str, Any]) -> dict[str, Any]:
+def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
 def _integer(digits: str) -> int | float:
-    """Return an integer; one that is too long is infinity, as in JavaScript."""
+    """Return an integer. One with too many digits becomes infinity, as in JavaScript."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
@@ -196,7 +199,7 @@ _ID = re.compile(r'"id"[ \t]*:[ \t]*((?:0|[1-9][0-9]{0,14})(?![0-9])|"[^"\\\x00-
 
 def _failed_answer(head: str, tail: str, why: str) -> Message | None:
     """Return an error for the request that an unreadable answer names; None if it names none."""
-    # The id is near one end of an answer; in between, anything may look like an id.
+    # Servers put the id near one end of an answer. In between, any text may look like an id.
     found = _ID.search(head[:200]) or _ID.search(tail[-200:])
     if found is None or '"method"' in head[:200]:
         return None

@@ -1,6 +1,7 @@
-"""Follow a server's announcements of changed tools (`notifications/tools/list_changed`).
+"""A server's announcements of changed tools (`notifications/tools/list_changed`), and the listings that follow them.
 
-A legacy server sends them as it likes; a modern one on a stream that the client opens (`subscriptions/listen`).
+A legacy server sends announcements at any time. A modern one sends them on a stream that the client opens
+(`subscriptions/listen`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MIN_RELIST_INTERVAL = 1.0
 """Seconds between two listings. The interval doubles while a server announces changes without end."""
 
 MAX_RELIST_INTERVAL = 30.0
-"""Longest interval in seconds. After so long without a change, the next one is followed immediately again."""
+"""Longest interval in seconds. After this time without an announcement, the next one is followed immediately again."""
 
 
 class ListChanges:
@@ -36,7 +37,7 @@ class ListChanges:
 
     Args:
         on_listed: awaited after each new listing.
-        sleep, clock: in seconds.
+        sleep, clock: in seconds. `sleep` makes the pauses between streams, `clock` measures their lifetimes.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class ListChanges:
         self._clock = clock
         self._announced = anyio.Event()
 
-    def announce(self) -> None:
-        """Have the tools listed again."""
+    def schedule_relist(self) -> None:
+        """Have `relist` list the tools again soon."""
         self._upstream.list_changes += 1
         self._announced.set()
 
@@ -67,6 +68,7 @@ class ListChanges:
             if calm.cancelled_caught:
                 interval = MIN_RELIST_INTERVAL
                 await self._announced.wait()
+            # Before the listing, so that an announcement during the listing causes another one.
             self._announced, upstream.relist_wanted = anyio.Event(), anyio.Event()
             list_changes = upstream.list_changes
             try:
@@ -74,11 +76,12 @@ class ListChanges:
                     listing = await link.list_tools()
             except (UpstreamCallError, TimeoutError) as error:
                 logger.warning("server %r: tools could not be listed again: %s", upstream.name, error)
-                upstream.relisted(list_changes)
+                upstream.report_relisted(list_changes)
             else:
-                upstream.listed(listing.tools, listing.problems)
-                upstream.relisted(list_changes)
+                upstream.report_tools(listing.tools, listing.problems)
+                upstream.report_relisted(list_changes)
                 await self._on_listed()
+            # A call that waits for a listing ends the pause early.
             with anyio.move_on_after(interval):
                 await upstream.relist_wanted.wait()
             interval = min(2 * interval, MAX_RELIST_INTERVAL)
@@ -93,7 +96,7 @@ class ListChanges:
         try:
             while (delay := await self._listen_once(link, opened, retry)) is not None:
                 await self._sleep(delay)
-                self.announce()
+                self.schedule_relist()
         finally:
             opened.set()
 
@@ -129,5 +132,5 @@ class ListChanges:
         if refusal is not None:
             no_retry = is_transport_failure(refusal) or refusal.code in (METHOD_NOT_FOUND, INVALID_PARAMS)
             return None if no_retry else retry.after_failure()
-        # Ended before it was acknowledged: a server that ended it in good order has no changes to report.
+        # Ended before it was acknowledged. If the server ended the stream with an answer, it has no changes to report.
         return retry.after_failure() if subscription.lost else None

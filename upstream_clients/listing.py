@@ -1,4 +1,4 @@
-"""Fetch all pages of `tools/list`, also from servers whose cursors never end."""
+"""All pages of a server's `tools/list`, within limits, since the cursors of a server may never end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Listing(NamedTuple):
 
 
 async def list_tools(send: SendFn, server: str = "") -> Listing:
-    """Fetch all pages through `send` and return the tools. Raises whatever `send` raises.
+    """Fetch all pages through `send` and return the tools. Any exception of `send` is passed on.
 
     `server`: the name for the log.
     """
@@ -43,7 +43,8 @@ async def list_tools(send: SendFn, server: str = "") -> Listing:
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         raw: JsonObject | None = None
-        # The first page may take as long as the connection attempt; a late page must not cost the earlier ones.
+        # The caller limits the time of the first page. A later page has a limit of its own, so that a server which is
+        # slow at the end does not lose its first tools.
         with anyio.CancelScope(deadline=math.inf if cursor is None else deadline):
             raw = await send("tools/list", {} if cursor is None else {"cursor": cursor})
         if raw is None:

@@ -1,8 +1,8 @@
 """Tool lists of servers on disk, so that the next process knows their tools before it starts a server.
 
 Each definition of a server has its own file, named by a keyed hash of the definition. The hash includes secrets, such
-as values of `env` and `headers`; the key keeps others from guessing them. A listing that quotes a secret is not saved.
-Knows no MCP SDK.
+as values of `env` and `headers`. Without the key, a reader of the folder cannot test guesses of these secrets against
+the file names. A listing that quotes a secret is not saved. This module does not need the MCP SDK.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMAT = 1
 """Files of another format are ignored, and removed as the oldest."""
 
 FRESH_SECONDS = 24 * 3600.0
-"""Age of a listing up to which a server need not be connected at the start. Later it may have been updated."""
+"""Age up to which a listing replaces a connection at the start. Later, the server may have been updated."""
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_FILES = 200
@@ -47,7 +47,7 @@ _KEY_FILE = "key"
 _KEY_BYTES = 32
 _SUFFIX = ".json"
 _MIN_QUOTE_LENGTH = 8
-"""Shorter values (`info`, `true`, `8080`) are in many descriptions by chance."""
+"""Shorter values (`info`, `true`, `8080`) occur in many descriptions by chance."""
 
 
 class SavedListing(NamedTuple):
@@ -64,7 +64,7 @@ class SavedListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListingCache:
-    """Listings in a folder. No method raises `OSError`, since a cache may fail.
+    """Listings in a folder. No method raises `OSError`: the product works without this cache.
 
     Attributes:
         folder: created when it is needed.
@@ -151,7 +151,7 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
 
 def _quotes_a_secret(spec: UpstreamSpec, saved: _SavedView) -> bool:
     values = [value for value in spec.secret_values if len(value) >= _MIN_QUOTE_LENGTH]
-    # In the strings and not in their JSON text, where a secret with a quotation mark is escaped.
+    # The strings are searched and not their JSON text, where a secret with a quotation mark would be escaped.
     return any(value in text for text in _strings(msgspec.structs.asdict(saved)) for value in values)
 
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, ProgressFn
 
 _FIRST_ID = 1 << 20
-"""First id of calls to legacy servers, whose answers count also after the call. Other requests count from 1."""
+"""First id of calls to legacy servers. Such a call needs its id in advance: `question_routing` remembers the id if the
+call is given up, until the server answers it. Other requests count from 1."""
 
 _SUBSCRIPTIONS = count()
 
@@ -48,7 +49,7 @@ class LiveConnection:
     """One live connection, for calls and requests.
 
     Args:
-        over: set when the connection cannot be used any more, here too.
+        over: set when the connection can no longer be used. This class also sets it.
         on_stale: called when a tool has changed since it was listed.
     """
 
@@ -89,12 +90,14 @@ class LiveConnection:
 
     @asynccontextmanager
     async def turn(self, call: CallQuestions) -> AsyncIterator[None]:
-        """Wait for the call's turn, where calls of different runs may not overlap, and keep it around `send`.
+        """Wait for the call's turn, and keep it for the duration of the context. `send` is called inside.
+
+        Calls wait only while calls of different runs must not overlap (`question_routing`).
 
         Raises:
             UpstreamCallError: the connection ended before the turn came.
         """
-        if self.modern:  # asks its questions in results, which name their call
+        if self.modern:  # its questions come in the answer to a call, so calls may overlap
             yield
             return
         questions = self._dispatcher.questions
@@ -118,14 +121,14 @@ class LiveConnection:
         on_progress: ProgressFn | None = None,
         call: CallQuestions | None = None,
     ) -> JsonObject:
-        """Return the raw result of one request. Cancelling this cancels the request at the server.
+        """Return the raw result of one request. Cancelling the caller cancels the request at the server.
 
         Args:
             call: the call that the server may ask questions for; None if it can ask none.
 
         Raises:
             UrlElicitationRequired: the user has to open a URL first.
-            UpstreamCallError: the request failed otherwise.
+            UpstreamCallError: the request failed for another reason.
         """
         params = sendable(params)
         headers = self._headers(method, params)
@@ -140,6 +143,7 @@ class LiveConnection:
             result = await self._dispatcher.request(
                 method, params, headers=headers, on_progress=on_progress, request_id=request_id
             )
+            # Cleared at an answer only. If the call is cancelled, `leave` finds the id and notes an abandoned request.
             if call is not None:
                 call.request_id = None
             return self._spec.redact_learned_in(result) if result.get("isError") else result
@@ -161,7 +165,7 @@ class LiveConnection:
         """Subscribe to a modern server's announcements of changed tools. Return when the server ends the stream.
 
         Raises:
-            JsonRpcError: the server has refused, or the stream or the connection has ended.
+            JsonRpcError: the server has refused the subscription, or the stream or the connection was lost.
         """
         request_id = f"listen-{next(_SUBSCRIPTIONS)}"
         method = "subscriptions/listen"
@@ -180,8 +184,8 @@ class LiveConnection:
             del self._dispatcher.subscriptions[request_id]
 
     def _call_error(self, method: str, error: JsonRpcError) -> UpstreamCallError:
-        """Return the error of a request for its caller, and end the connection or list again if the error says so."""
-        # An unreachable server ends the connection, unless another request may still get its answer.
+        """Return the error of a request for its caller. End the connection or list again if the error requires that."""
+        # If the server cannot be reached, the connection ends, unless another request may still get its answer.
         broken = is_transport_failure(error) or is_logged_out(error)
         if is_session_lost(error) or (broken and self._in_flight == 1):
             self._over.set()
@@ -190,11 +194,11 @@ class LiveConnection:
         raised = call_error(self._spec, method, error)
         match error.data:
             case {"elicitations": list() as elicitations} if error.code == URL_ELICITATION_REQUIRED:
-                return UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.completed)
+                return UrlElicitationRequired(raised, elicitations, self._dispatcher.questions.wait_completed)
         return raised
 
     def try_turn(self, call: CallQuestions) -> bool:
-        """Enter `turn` without waiting; return False where it would have to wait."""
+        """Enter `turn` without waiting. Return False if the call would have to wait."""
         return self.modern or self._dispatcher.questions.try_enter(call)
 
     def leave(self, call: CallQuestions) -> None:
@@ -203,8 +207,8 @@ class LiveConnection:
             self._dispatcher.questions.leave(call)
 
     @property
-    def is_direct(self) -> bool:
-        """True if `try_send` can send at all."""
+    def has_direct_requests(self) -> bool:
+        """True if the transport has direct requests, so that `try_send` may succeed."""
         return self._dispatcher.direct is not None
 
     def try_send(
@@ -218,11 +222,11 @@ class LiveConnection:
         """Send a request without waiting.
 
         Returns:
-            A function that gives the request up; None where it cannot be sent without waiting.
+            A function that gives the request up; None if the request cannot be sent without waiting.
         """
         direct = self._dispatcher.direct
         if direct is None or traced({}):
-            return None  # a traced request has its span in `params`, which `Dispatcher.request` adds
+            return None  # `Dispatcher.request` opens the span of a traced request, and adds it to `params`
 
         def answered(answer: Answer | Refusal | None) -> None:
             call.request_id = None
@@ -268,7 +272,7 @@ class LiveConnection:
         listing = await list_tools(self.send, self._spec.name)
         if not self.modern:
             return listing
-        # The modern revision obliges clients to drop a tool whose header annotations are invalid.
+        # The modern revision requires clients to drop a tool whose header annotations are invalid.
         marked = [tool for tool in listing.tools if _is_marked(tool.input_schema)]
         if not marked:
             self._param_headers = {}
@@ -285,7 +289,7 @@ class LiveConnection:
         return Listing(tools, listing.problems + problems)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers of a request; none for a process."""
+        """Return the MCP headers of a request; an empty dict for a stdio server."""
         if self._spec.url is None:
             return {}
         headers = {VERSION_HEADER: self.protocol_version}

@@ -1,12 +1,12 @@
-"""Liveness of a connected server: a stopped process or a half-open connection only keeps silent.
+"""Liveness of a connected server: a stopped process or a half-open connection gives no error, only silence.
 
 Silence alone proves little, since many servers do one thing at a time and answer nothing meanwhile. So a server counts
 as hung only when all of this holds:
 
 - A call has timed out, or the server has sent nothing for `QUIET` seconds while calls wait.
-- After that, it has not answered a probe within `PROBE_TIMEOUT`.
-- No call that was in flight before the probe may simply be long. A call with a limit may take that long, and a call
-  without one `PATIENCE`.
+- After that, the server has sent nothing for `PROBE_TIMEOUT` seconds after a probe.
+- None of the calls that were in flight before the probe can be the reason: each has ended, or has no limit and has
+  taken more than `PATIENCE_SECONDS`. A call with a limit can be the reason until it ends at its limit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ QUIET = 30.0
 """Seconds without any message, while calls wait, after which the server is probed."""
 
 PROBE_TIMEOUT = 10.0
-"""Seconds for any message after the probe."""
+"""Seconds for any message of the server after the probe."""
 
-PATIENCE = 600.0
+PATIENCE_SECONDS = 600.0
 """Seconds for which a call without a limit may keep a server silent."""
 
 POLL_INTERVAL = 1.0
@@ -54,12 +54,15 @@ class LivenessMonitor:
     async def until_hung(self) -> float:
         """Wait until the server counts as hung. Return the seconds for which it has been silent."""
         while True:
-            since, excuses = await self._until_doubtful()
-            if not await self._shows_life(excuses):
+            since, long_calls = await self._until_suspicious()
+            if not await self._shows_life(long_calls):
                 return self._calls.clock() - since
 
-    async def _until_doubtful(self) -> tuple[float, set[Call]]:
-        """Return the time of the last message, and the calls that the server may be busy with since then."""
+    async def _until_suspicious(self) -> tuple[float, set[Call]]:
+        """Wait for a reason to probe.
+
+        Return the time of the last message, and the calls that may keep the server busy.
+        """
         calls = self._calls
         count, since = self._connection.message_count, calls.clock()
         while True:
@@ -76,15 +79,16 @@ class LivenessMonitor:
             else:
                 await calls.changed.wait()
 
-    async def _shows_life(self, excuses: set[Call]) -> bool:
+    async def _shows_life(self, long_calls: set[Call]) -> bool:
+        """Probe the server. Return False if it has sent nothing, and none of the calls can be the reason."""
         count, begun = self._connection.message_count, self._calls.clock()
         async with anyio.create_task_group() as probing:
             probing.start_soon(self._probe)
             while True:
                 await self._sleep(min(POLL_INTERVAL, PROBE_TIMEOUT))
                 now = self._calls.clock()
-                excuses = {call for call in excuses.intersection(self._calls) if _may_be_long(call, now)}
-                if self._connection.message_count != count or (now - begun >= PROBE_TIMEOUT and not excuses):
+                long_calls = {call for call in long_calls.intersection(self._calls) if _may_be_long(call, now)}
+                if self._connection.message_count != count or (now - begun >= PROBE_TIMEOUT and not long_calls):
                     break
             probing.cancel_scope.cancel()
         return self._connection.message_count != count
@@ -96,5 +100,5 @@ class LivenessMonitor:
 
 
 def _may_be_long(call: Call, now: float) -> bool:
-    # A call with a limit ends at its deadline, which stands still while a question is open.
-    return call.limit is not None or now - call.since < PATIENCE
+    # A call with a limit ends at its deadline. Its age proves nothing: the deadline moves while a question is open.
+    return call.limit is not None or now - call.since < PATIENCE_SECONDS

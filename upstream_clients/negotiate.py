@@ -1,8 +1,8 @@
-"""Agree on a protocol version with a server of either era.
+"""The agreement on a protocol version with a server of either era.
 
-First send `server/discover`. Unless the answer shows a modern server, send `initialize`. There are two differences to
-the SDK: the first request gets less time, since a slow server answers the `initialize` after it anyway; and a failed
-transport is not used again.
+First `server/discover` is sent. Unless the answer shows a modern server, `initialize` follows. There are two
+differences to the SDK. The first request gets less time, since a slow server answers the following `initialize` anyway.
+And a failed transport is not used again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Agreement:
     """The outcome of the negotiation with a server.
 
     Attributes:
-        server_version: version of the server itself, as it names it.
+        server_version: the version of the server program, as the server states it.
     """
 
     protocol_version: str
@@ -100,9 +100,9 @@ async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreemen
             dispatcher, client_info
         )
     except JsonRpcError as error:
-        # The server is modern in both cases: it misses the headers of a modern request, since it answered the first
-        # request too late; or it supports another revision. It also refuses an `initialize` after it has accepted the
-        # first request too late.
+        # Two errors show a modern server. With `HEADER_MISMATCH`, it has accepted `server/discover` after
+        # `PROBE_TIMEOUT`, and refuses the `initialize` that followed, which has no headers of a modern request. The
+        # other error names the revisions that the server supports.
         version = MODERN_VERSIONS[-1] if error.code == HEADER_MISMATCH else _common_version(error)
         found = None if version is None else await _discover(dispatcher, client_info, version)
         if found is None:

@@ -1,11 +1,12 @@
 """OAuth 2.1 as a client: registration, the authorization request, and requests to the token endpoint.
 
-The SDK's `OAuthClientProvider` is not used. It holds a lock while a request is answered, so that calls would queue. It
-starts a login at every 401, also without a person at a browser. After a restart it would send a refresh token to a
-guessed address, and two processes would invalidate each other's rotated tokens. Its models and pure rules are used.
+The SDK's `OAuthClientProvider` is not used. It holds a lock while a request is answered, so calls would queue. It
+starts a login at every 401, also without a person at a browser. After a restart, it would send a refresh token to a
+guessed address. Two processes would invalidate each other's rotated tokens. Only the SDK's models and pure functions
+are used.
 
-`oauth_discovery` finds the authorization server, `codemode_mcp.cli.browser_login` talks to the browser and the person,
-and `bearer` uses the tokens.
+`oauth_discovery` finds the authorization server. `codemode_mcp.cli.browser_login` talks to the browser and the person.
+`bearer` uses the tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
 
 _MAX_LIFETIME = 10 * 365 * 86400
+"""Maximum lifetime of a token in seconds. A server may name any number."""
 _REFUSALS = ("invalid_grant", "invalid_client", "unauthorized_client")
+"""Error codes of the token endpoint that no repetition can change (RFC 6749, section 5.2)."""
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]+")
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
@@ -49,7 +52,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Attempt:
-    """One authorization request, at `url`. `state` and `verifier` are secret."""
+    """One authorization request. The browser opens `url`. `state` and `verifier` are secret."""
 
     offer: Offer
     client: Client
@@ -60,10 +63,10 @@ class Attempt:
 
 
 async def become_client(spec: UpstreamSpec, fetcher: Fetcher, offer: Offer, redirect_uri: str) -> Client:
-    """Return the configured client, one with a metadata document, or register one for this login (RFC 7591).
+    """Return the configured client or one with a metadata document, else register one for this login (RFC 7591).
 
     Raises:
-        LoginError: the authorization server registers no client, or none that can be used.
+        LoginError: the authorization server does not register clients, or only ones that cannot be used.
     """
     metadata, settings = offer.metadata, spec.oauth
     methods = metadata.token_endpoint_auth_methods_supported
@@ -76,6 +79,7 @@ async def become_client(spec: UpstreamSpec, fetcher: Fetcher, offer: Offer, redi
             "the authorization server does not register clients automatically; register one there and set its id: "
             f'"auth": {{"type": "oauth", "clientId": "..."}} in mcpServers.{spec.name}'
         )
+    # A public client, if the server allows it: PKCE protects the login, and there is no secret to store.
     requested = "none" if methods is None or "none" in methods else _auth_method("a secret", methods)
     request: dict[str, Any] = {
         "client_name": "codemode-mcp",
@@ -89,7 +93,7 @@ async def become_client(spec: UpstreamSpec, fetcher: Fetcher, offer: Offer, redi
         request["scope"] = offer.scope
     status, answer = await fetcher.post_json(str(metadata.registration_endpoint), "the registration endpoint", request)
     if status not in (200, 201):
-        if offer.guessed:
+        if offer.guessed:  # nothing has shown yet that the server supports OAuth at all
             raise LoginError(
                 "no OAuth login was found; if the server takes a fixed token, give it "
                 f'in "headers" of mcpServers.{spec.name}'
@@ -136,7 +140,7 @@ def begin(offer: Offer, client: Client, redirect_uri: str) -> Attempt:
     if offer.scope is not None:
         query["scope"] = offer.scope
         if "offline_access" in offer.scope.split():
-            query["prompt"] = "consent"
+            query["prompt"] = "consent"  # required for this scope by OpenID Connect Core, section 11
     endpoint = str(offer.metadata.authorization_endpoint)
     url = f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}"
     return Attempt(offer, client, redirect_uri, state, verifier, url)
@@ -193,7 +197,7 @@ async def renew(spec: UpstreamSpec, login: Login, *, timeout: float) -> Login:
 
     Raises:
         LoginRefused: the login has ended; a person has to log in again.
-        LoginError: there was no usable answer; it may work later.
+        LoginError: there was no usable answer; a later attempt may succeed.
     """
     assert spec.url is not None
     if login.refresh_token is None or login.token_endpoint is None:
@@ -230,6 +234,7 @@ def _authenticated(form: Mapping[str, str], login: Login, secret: str | None) ->
     client_id = login.client_id or ""
     fields, headers = {**form, "client_id": client_id}, {}
     if login.auth_method == "client_secret_basic" and secret:
+        # Section 2.3.1: both parts are form-encoded before they are joined, so that a colon in one is no separator.
         both = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
         headers["Authorization"] = f"Basic {base64.b64encode(both.encode()).decode()}"
     elif login.auth_method == "client_secret_post" and secret:
@@ -257,6 +262,8 @@ async def _request_token(fetcher: Fetcher, login: Login, secret: str | None, for
     return replace(
         login,
         access_token=token.access_token,
+        # Without a new refresh token, the old one stays valid. Without a scope, the requested one is granted (RFC 6749,
+        # sections 6 and 5.1).
         refresh_token=token.refresh_token or login.refresh_token,
         expires_at=None if lifetime is None else time.time() + lifetime,
         scope=token.scope if token.scope is not None else login.scope,
@@ -265,10 +272,10 @@ async def _request_token(fetcher: Fetcher, login: Login, secret: str | None, for
 
 
 def _reason(status: int | None, answer: object) -> str:
-    """Return the HTTP status and the OAuth error code. Its description is left out: it may quote a secret."""
+    """Return the HTTP status and the OAuth error code. The error's description is left out: it may quote a secret."""
     parts = [] if status is None else [f"HTTP {status}"]
     if isinstance(answer, dict):
         code = answer.get("error")
         if isinstance(code, str):
-            parts.append(code if _ERROR_CODE.fullmatch(code) else "an error that is no plain code")
+            parts.append(code if _ERROR_CODE.fullmatch(code) else "an error code that is not valid")
     return ", ".join(parts) or "no reason given"

@@ -1,7 +1,7 @@
-"""The login that a server offers: what it answers to an anonymous client, and the metadata of its authorization server.
+"""The login that a server offers: its answer to an anonymous client, and the metadata of its authorization server.
 
 Sources: RFC 9728 (protected resource metadata), RFC 8414 and OpenID Connect Discovery (authorization server metadata),
-and the fixed addresses of MCP 2025-03-26. `oauth` takes the login from there.
+and the fixed addresses of MCP 2025-03-26. `oauth` makes a login from an `Offer`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Offer:
     Attributes:
         scope: scopes to request, separated by spaces; None leaves them to the authorization server.
         resource: the resource indicator (RFC 8707); None for servers without resource metadata.
-        guessed: there is no metadata, and these are the fixed addresses of MCP 2025-03-26.
+        guessed: True if the server has no metadata, so that the addresses are the fixed ones of MCP 2025-03-26.
     """
 
     metadata: OAuthMetadata
@@ -76,7 +76,7 @@ async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
     try:
         with anyio.fail_after(PROBE_TIMEOUT):
             async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT, headers=headers) as client:
-                # Some servers admit everyone to the handshake, and name a scope only at the first request after it.
+                # Some servers need no login for the handshake, and send a challenge only at the first request after it.
                 for message, version in [(None, {})] if spec.transport == "sse" else _PROBES:
                     method = "GET" if message is None else "POST"
                     request = client.build_request(method, spec.url, json=message, headers=version)
@@ -116,21 +116,21 @@ async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | 
     """Return the login that the server offers.
 
     Returns:
-        None when the server names no authorization server and sent no challenge either.
+        The offer; None if the server names no authorization server and has sent no challenge.
 
     Raises:
         LoginError: the offer cannot be used or trusted.
     """
     assert spec.url is not None
     if urlsplit(spec.url).scheme != "https" and not is_local(spec.url):
-        raise LoginError(f"{spec.address} is not https: everybody on the way could read the login")
+        raise LoginError(f"{spec.address} is not https: anyone on the network path could read the login")
     resource = await _resource_metadata(spec.url, fetcher, challenge)
     server = None if resource is None else str(resource.authorization_servers[0])
     metadata = await _server_metadata(spec.url, fetcher, server)
     guessed = metadata is None
     if metadata is None:
         if server is not None:
-            raise LoginError(f"the authorization server {describe_url(server)} does not describe itself")
+            raise LoginError(f"the authorization server {describe_url(server)} publishes no metadata")
         if challenge is None:
             return None
         metadata = _default_metadata(spec.url)
@@ -160,7 +160,8 @@ async def _resource_metadata(
     urls = build_protected_resource_metadata_discovery_urls(named, server_url)
     found = await _first_document(ProtectedResourceMetadata, fetcher, urls, what)
     if found is not None and not check_resource_allowed(resource_url_from_server_url(server_url), str(found.resource)):
-        raise LoginError(f"{what} is about another one, {describe_url(str(found.resource))}")
+        # RFC 9728, section 3.3. Otherwise a server could get tokens that are meant for another one.
+        raise LoginError(f"{what} is about another server, {describe_url(str(found.resource))}")
     return found
 
 

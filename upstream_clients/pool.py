@@ -30,7 +30,7 @@ CLOSE_TIMEOUT = 2.4
 
 
 class UpstreamPool:
-    """All upstreams. Entering this context manager waits for no server; leaving closes all of them, in parallel.
+    """All upstreams. Entering this context manager waits for no server. Leaving it closes all of them, in parallel.
 
     One task enters and leaves the pool. Any task of the same event loop can use it.
     """
@@ -49,7 +49,7 @@ class UpstreamPool:
 
         Args:
             on_change: called in the event loop after any view has changed.
-            cache: saves listings between processes; without it every server is connected at the start.
+            cache: listings of earlier processes; without it every server is connected at the start.
             roots: answers servers that ask for roots outside any call.
 
         Raises:
@@ -122,14 +122,14 @@ class UpstreamPool:
         with anyio.move_on_after(timeout):
             async with anyio.create_task_group() as tasks:
                 for upstream in waited_for:
-                    tasks.start_soon(upstream.attempted)
+                    tasks.start_soon(upstream.wait_attempted)
 
     @asynccontextmanager
     async def importing(self) -> AsyncIterator[None]:
-        """Wait until the processes of eager servers are started, and keep the pool from importing modules.
+        """Wait until the processes of eager servers are started. Inside, the pool imports no modules.
 
-        The owner of the pool imports its own modules inside: two threads that import modules which import each other
-        can fail.
+        The owner of the pool imports its own modules inside: if two threads import modules that import each other, an
+        import can fail.
         """
         async with self._importing:
             for member in self._members.values():
@@ -139,9 +139,9 @@ class UpstreamPool:
     def apply(self, specs: Sequence[UpstreamSpec]) -> None:
         """Replace the servers, and return immediately. Call `on_change` if there was any difference.
 
-        A server with an equal spec stays as it is. All others are closed, and their calls end now, with an error that
-        says what is known. The successor of a closed server starts when that has ended, since two processes may
-        interfere on the same files.
+        A server with an equal spec is not touched. All others are closed. Their calls end immediately, with an error
+        that says whether the call was sent. A server with a changed spec starts after its old process has ended, since
+        two processes may interfere on the same files.
 
         Raises:
             ValueError: two specs have the same name. Nothing has changed then.
@@ -181,13 +181,13 @@ class UpstreamPool:
         assert self._tasks is not None
         upstream = member.upstream
         if self._cache is not None and (found := self._cache.load(upstream.spec)) is not None:
-            upstream.remembered(found.view)
+            upstream.report_saved_listing(found.view)
             if found.fresh and upstream.spec.start == "lazy":
-                upstream.idle()
-        self._tasks.start_soon(self._own, member, after, name=f"upstream {upstream.name}")
+                upstream.report_idle()
+        self._tasks.start_soon(self._run_member, member, after, name=f"upstream {upstream.name}")
 
-    async def _own(self, member: _Member, after: _Member | None) -> None:
-        """Run one server from its start to its end."""
+    async def _run_member(self, member: _Member, after: _Member | None) -> None:
+        """Run one server from its start to its end, once its predecessor `after` has ended."""
         upstream = member.upstream
         started: StartedProcess | None = None
         try:
@@ -197,9 +197,9 @@ class UpstreamPool:
                 if upstream.view().state == "idle":
                     member.begun.set()
                     await upstream.wanted.wait()
-                    upstream.connecting()
+                    upstream.report_connecting()
                 if not self._imported:
-                    # The MCP SDK takes most of a second to import, in a thread; the server starts meanwhile.
+                    # The import takes long, so it runs in a thread. The process of a stdio server starts meanwhile.
                     started = await start_ahead(upstream.spec)
                     member.begun.set()
                     async with self._importing:
@@ -219,10 +219,10 @@ class UpstreamPool:
             if member.connection is not None:
                 await member.connection.run()
         finally:
-            upstream.stopped()
-            if started is not None and member.connection is None:
+            upstream.report_stopped()
+            if started is not None and member.connection is None:  # otherwise the connection ends the process
                 await started.close()
-            member.begun.set()
+            member.begun.set()  # after any failure too, or `importing` would wait forever
             member.ended.set()
 
 
@@ -235,16 +235,16 @@ class _Member:
         """Encloses everything before the connection."""
         self.connection: Connection | None = None
         self.begun = anyio.Event()
-        """Set once its process is started, or is not started ahead of the connection."""
+        """Set once `importing` need not wait for this server: its process has started, or starts later."""
         self.ended = anyio.Event()
 
     def stop(self, why: str | None = None) -> None:
         """End its task soon. With a reason, end its calls immediately."""
         if why is not None:
             self.upstream.calls.reject(why)
-            self.upstream.stopped(why)
+            self.upstream.report_stopped(why)
         if self.connection is None:
-            self.upstream.stopped()
+            self.upstream.report_stopped()
             self.scope.cancel()
         else:
             self.connection.stop()

@@ -1,9 +1,9 @@
 """Files and folders that only this user (or root) can change: create, check and open them.
 
-Checking a path and then opening it is a race: another user who can write a folder of the path replaces the file in
-between. So a file is opened first, without following a link, and the descriptor is checked. For files that have to be
-used by path (a program to execute, a database), `exposure` checks every folder of the path, also behind links: where no
-other user can rename anything, nothing can be replaced.
+To check a path and then open it is a race: another user who can write to a folder of the path may replace the file in
+between. So a file is opened first, without following a link, and the descriptor is checked. Some files have to be used
+by path (a program to execute, a database). For these, `exposure` checks every folder of the path, also behind links. If
+no other user can rename anything there, nothing can be replaced.
 
 Standard library only: the sandbox imports this module, and it may use neither MCP nor an event loop.
 Windows has no user ids; there the folders of the user's profile are private by their access lists.
@@ -42,7 +42,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def open_private(path: Path) -> BufferedReader:
-    """Open a file for reading, not through a link, that no other user can have written.
+    """Open a file for reading that no other user can have written. A link is not followed.
 
     Raises:
         OSError: there is no such file, or it is not private; `strerror` says why.
@@ -60,7 +60,7 @@ def open_private(path: Path) -> BufferedReader:
 
 
 def check_private(descriptor: int, path: Path) -> None:
-    """Check that an open file is a regular one of this user (or root) that no other user can write.
+    """Check that an open file is a regular file of this user or root, and that no other user can write it.
 
     Raises:
         OSError: the file is not private; `strerror` says why.
@@ -97,8 +97,8 @@ def belongs_to_another(about: os.stat_result) -> bool:
 def exposure(path: Path) -> str | None:
     """Return the reason why another user could change or replace the file at `path`; None if no one could.
 
-    Folders above it may be writable by others only if they are sticky. A path that does not exist yet is private if the
-    folders above it are.
+    Folders above the file may be writable by others only if they are sticky. A path that does not exist yet is private
+    if the folders above it are private.
 
     Raises:
         OSError: a folder cannot be read.
@@ -124,7 +124,8 @@ def exposure(path: Path) -> str | None:
             return None
         if not stat.S_ISLNK(found.st_mode):
             here /= name
-            # Checked now: in a sticky folder its owner could replace it by a link before the next `lstat`.
+            # Checked now: in a sticky folder, the owner of this entry could replace it by a link before the next
+            # `lstat`.
             if belongs_to_another(found):
                 return f"{here} belongs to another user"
             continue
@@ -144,8 +145,8 @@ def exposure(path: Path) -> str | None:
 def _others_rename_in(folder: os.stat_result) -> bool:
     """Return True if another user can rename files in a folder.
 
-    Systems where each user has a private group, with the same number as the user, use the umask 002. There write access
-    of the group is access of the user alone.
+    On systems where each user has a private group, with the same number as the user, the umask is 002. There, write
+    access of the group is access of this user only.
     """
     others = stat.S_IWOTH if folder.st_gid == folder.st_uid != 0 else _OTHERS_WRITE
     return bool(folder.st_mode & others) and not folder.st_mode & stat.S_ISVTX

@@ -1,6 +1,6 @@
-"""Start the process of a stdio server, and end it with its children.
+"""The process of a stdio server: its start, and its end together with its children.
 
-Does not import the MCP SDK, which takes most of a second: a server can be started meanwhile.
+This module imports little, so that a server can start while the modules of connections are imported.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ServerProcess:
 
     Attributes:
         child: an `anyio.abc.Process`, or on Windows the SDK's replacement for one.
-        output: the read end of its standard output; None on Windows, where the child has a stream for it.
+        output: the read end of the standard output; None on Windows, where `child` has a stream for it.
     """
 
     child: Any
@@ -58,7 +58,7 @@ class StartedProcess:
 
     Attributes:
         process: the result of `start`.
-        stderr: takes its standard error; open.
+        stderr: the open pipe of the standard error.
     """
 
     process: ServerProcess
@@ -76,7 +76,8 @@ async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
     """Start a stdio server before its connection.
 
     Returns:
-        None for other servers, on Windows, and if it cannot be started; the connection reports the reason.
+        The process; None for other servers, on Windows, and if the server cannot be started. In the last case, the
+        connection tries again and reports the reason.
     """
     if spec.transport != "stdio" or sys.platform == "win32":
         return None
@@ -106,7 +107,7 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
 
         command = await anyio.to_thread.run_sync(get_windows_executable_command, spec.command)
         return ServerProcess(await create_windows_process(command, list(spec.args), env, errlog, spec.cwd), None)
-    # Not a pipe of asyncio, whose data comes two rounds of the event loop later.
+    # A pipe of our own. Data from a pipe of asyncio's own would pass two more rounds of the event loop.
     source, sink = os.pipe()
     output = FileIO(source)
     try:
@@ -116,24 +117,24 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
             stdout=sink,
             stderr=errlog,
             cwd=spec.cwd,
-            start_new_session=True,
+            start_new_session=True,  # so that signals reach the children too, and Ctrl-C in a terminal does not
         )
     except BaseException:
         output.close()
         raise
     finally:
-        os.close(sink)
+        os.close(sink)  # the child has its own; as long as any is open, the pipe does not end
     return ServerProcess(child, output)
 
 
 async def stop(server: ServerProcess, began: float) -> int | None:
-    """End a server and its descendants: close its input, then use signals. The pipe of its output stays open.
+    """End a server and its descendants: close its input, then send signals. The pipe of its output stays open.
 
     Args:
-        began: time of the event loop that all timeouts count from, so that they do not add up on a busy machine.
+        began: time of the event loop from which all timeouts count, so that delays of a busy machine do not add up.
 
     Returns:
-        The exit code of a server that exited without a signal.
+        The exit code, if the server exited without a signal of ours.
     """
     process = server.child
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
@@ -161,16 +162,19 @@ async def stop(server: ServerProcess, began: float) -> int | None:
 
 
 async def _exited(process: Any, deadline: float) -> bool:
-    # `wait` would also wait for the pipes, which a child of the server may hold open.
+    # `process.wait()` would also wait for the pipes, which a child of the server may hold open.
     while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - there is no event for it
         await anyio.sleep(_POLL)
     return process.returncode is not None
 
 
 async def _end_group(process: Any, deadline: float) -> None:
-    """End the remaining processes of the server's process group. Its id is not used again while a member lives."""
+    """End the remaining processes of the server's process group.
+
+    The server itself may have exited. The system does not reuse the id of a group as long as a member lives.
+    """
     if _signal(process.pid, signal.SIGTERM):
-        # Children of a server that exited early get no more than this.
+        # If the server exited early, `deadline` is far. Its children still get `TERMINATE_TIMEOUT` at most.
         deadline = min(deadline, anyio.current_time() + TERMINATE_TIMEOUT)
         while _signal(process.pid, 0) and anyio.current_time() < deadline:  # noqa: ASYNC110 - there is no event for it
             await anyio.sleep(_POLL)
@@ -178,7 +182,7 @@ async def _end_group(process: Any, deadline: float) -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group. Return False if it has no members any more."""
+    """Send a signal to a process group. Return False if the group has no members left."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -1,24 +1,27 @@
-"""Questions that a legacy server sends as requests of its own, each given to the call that it belongs to.
+"""Questions that a legacy server sends as requests of its own. Each is assigned to the call that it belongs to.
 
 Over streamable HTTP such a request comes on the stream of its call, so the call is known. Otherwise (stdio, HTTP+SSE, a
-stream that belongs to no call) the request names no call, and this rule holds:
+stream that belongs to no call) the request names no call, and these rules hold:
 
-- If all calls in flight belong to one run, the question does too.
-- If calls of several runs are in flight, no person is asked. The server gets an error, and from then on calls of
-  different runs take turns on this connection, first come first served, so that the next question has an owner.
-- If no call is in flight, `roots/list` gets the roots of the only client, if there is one, and no person is asked.
-- A call that was cancelled or timed out counts as one in flight for another `ABANDONED` seconds, unless the server
-  answers it: a server may not have noticed, and ask.
+- If all calls in flight belong to one run, the question belongs to this run.
+- If calls of several runs are in flight, no person is asked. The server gets an error. From then on, calls of different
+  runs take turns on this connection, first come first served, so that the next question can be assigned.
+- If no call is in flight, no person is asked. `roots/list` gets the roots of the only client, if there is exactly one.
+- A call that was cancelled or timed out counts as one in flight for another `ABANDONED_SECONDS`, unless the server
+  answers it. The server may not have noticed the cancellation, and may still ask.
 
 Taking turns never delays a call for long:
 
-- A call of another owner delays others until it has been in flight for `TURN` seconds, however many calls wait, one
-  after another. Then they are sent out of turn. Questions that the server asks while calls of several runs are in
-  flight are refused, so none reaches the wrong client.
-- A call that waits only behind other runs of its own owner is sent after `PATIENCE` seconds.
+- A call delays the calls of other owners only until it has been in flight for `TURN_SECONDS`. Then all of these are
+  sent out of turn, however many wait. Questions that the server asks while calls of several runs are in flight are
+  refused, so none reaches the wrong client.
+- A call that waits only behind other runs of its own owner is sent after `SAME_OWNER_SECONDS`.
 - An open question that no client of its run can answer is refused as soon as a call of another run waits.
-- A question that a client can answer stays open. It belongs to the run that was alone when it came. Its call gives back
-  its place of `max_concurrent_calls` until it is answered.
+- A question that a client can answer stays open. It belongs to the run that was the only one when the question came.
+  Until the answer, the call gives back its place among `max_concurrent_calls`.
+
+A connection takes turns only after the first question that could not be assigned, and then until its end. Most servers
+never ask, and their calls overlap freely.
 """
 
 from __future__ import annotations
@@ -42,16 +45,17 @@ if TYPE_CHECKING:
     from upstream_clients.questions import CallQuestions
     from upstream_clients.tools import JsonObject, RootsFn
 
-ABANDONED = 30.0
-"""Seconds for which a server may still work on an abandoned call."""
+ABANDONED_SECONDS = 30.0
+"""Seconds for which a server may still work on a call that was given up."""
 
-TURN = 0.8
+TURN_SECONDS = 0.8
 """Seconds for which a call delays calls of another owner."""
 
-PATIENCE = 60.0
+SAME_OWNER_SECONDS = 60.0
 """Seconds for which a call waits behind other runs of its own owner."""
 
 _MAX_COMPLETED = 1_000
+"""Elicitation ids that are remembered as complete. A server may report any number of them."""
 
 _REMEDIES: dict[str, str] = {
     "elicitation/create": "Pass everything that the tool needs as arguments, or connect a client that supports "
@@ -68,7 +72,7 @@ class _OpenQuestion:
 
     Attributes:
         calls: the calls in flight that the question may belong to.
-        is_hopeless: returns True if no client of their run can answer it, as far as is known now.
+        is_hopeless: returns True if no client of the calls' run can answer the question, as far as is known now.
     """
 
     calls: list[CallQuestions]
@@ -89,26 +93,29 @@ class ConnectionQuestions:
         """`roots` answers `roots/list` while no call is in flight. `clock` is in seconds."""
         self._roots = roots
         self._clock = clock
+        # The mutable state.
         self._calls: list[CallQuestions] = []
-        """Oldest first."""
+        """The calls in flight, oldest first."""
         self._abandoned: dict[object, tuple[str | None, float]] = {}
-        """Run and time of calls that were given up, by the id of the request."""
+        """The run and the end of calls that were given up, by the id of the request."""
         self._open: list[_OpenQuestion] = []
         self._take_turns = False
+        """True once a question could not be assigned. From then on, calls of different runs take turns."""
         self._queue: deque[_WaitingCall] = deque()
         self._completed: dict[str, None] = {}
         self._completion = anyio.Event()
         self._closed = False
 
     def try_enter(self, call: CallQuestions) -> bool:
-        """Count `call` as in flight, until `leave`; return False where it would have to wait."""
-        if self._take_turns and (self._queue or not self._fits(call)):
+        """Count `call` as in flight, until `leave`. Return False if the call would have to wait."""
+        # Not past waiting calls, even if this one could overlap: a busy run would keep the others waiting.
+        if self._take_turns and (self._queue or not self._may_overlap(call)):
             return False
         self._add(call)
         return True
 
     async def enter(self, call: CallQuestions) -> None:
-        """Count `call` as in flight, until `leave`. Wait where calls of different runs take turns."""
+        """Count `call` as in flight, until `leave`. Wait if calls of different runs take turns."""
         if self.try_enter(call):
             return
         waiting = _WaitingCall(call)
@@ -118,9 +125,10 @@ class ConnectionQuestions:
         try:
             await self._wait_for_turn(waiting)
         except BaseException:
-            if waiting.admitted.is_set():
+            if waiting.admitted.is_set():  # its turn came when it was cancelled
                 self.leave(call)
             else:
+                # It may have been the first in the queue, and the next one may overlap with the calls in flight.
                 self._queue.remove(waiting)
                 self._admit()
             raise
@@ -129,6 +137,7 @@ class ConnectionQuestions:
     async def _wait_for_turn(self, waiting: _WaitingCall) -> None:
         """Return when the call may be sent: at its turn, or out of turn after a long wait."""
         call, began = waiting.call, anyio.current_time()
+        # Calls in flight may change during each wait, so the reason and the end of the turn are computed again.
         while not waiting.admitted.is_set():
             asked = any(each.run != call.run for question in self._open for each in question.calls)
             call.queued(
@@ -139,22 +148,25 @@ class ConnectionQuestions:
             with anyio.CancelScope(deadline=self._end_of_turn(waiting)):
                 await waiting.admitted.wait()
             if not waiting.admitted.is_set() and (
-                self._waits_for_another_owner(waiting) or anyio.current_time() >= began + PATIENCE
+                self._waits_for_another_owner(waiting) or anyio.current_time() >= began + SAME_OWNER_SECONDS
             ):
                 self._queue.remove(waiting)
-                self._send(waiting)
+                self._admit_call(waiting)
                 self._admit()
 
     def _end_of_turn(self, waiting: _WaitingCall) -> float:
         """Return the time at which a call may be sent out of turn."""
+        # The oldest call of another owner decides. If each call had its own turn, a flood of short calls could delay
+        # others without end.
         others = [each.sent_at for each in self._calls if each.owner != waiting.call.owner]
-        return TURN + min([anyio.current_time(), *others])
+        return TURN_SECONDS + min([anyio.current_time(), *others])
 
     def _waits_for_another_owner(self, waiting: _WaitingCall) -> bool:
         ahead = (each.call for each in itertools.takewhile(lambda each: each is not waiting, self._queue))
         return any(each.owner != waiting.call.owner for each in (*self._calls, *ahead))
 
-    def _send(self, waiting: _WaitingCall) -> None:
+    def _admit_call(self, waiting: _WaitingCall) -> None:
+        # Added before the waiter runs, so that a later call sees it in flight.
         self._add(waiting.call)
         waiting.admitted.set()
 
@@ -165,7 +177,7 @@ class ConnectionQuestions:
     def leave(self, call: CallQuestions) -> None:
         """Note the end of a call. Questions that can belong to no other call end too."""
         self._calls.remove(call)
-        if call.request_id is not None:
+        if call.request_id is not None:  # the server has not answered it
             self._abandoned[call.request_id] = (call.run, self._clock())
         for question in self._open:
             if call in question.calls:
@@ -175,10 +187,10 @@ class ConnectionQuestions:
         self._admit()
 
     async def answer(self, method: str, params: JsonObject, asker: CallQuestions | None) -> JsonObject:
-        """Answer a question of the server. Cancelling this takes the question back.
+        """Answer a question of the server. Cancelling the caller withdraws the question.
 
         Args:
-            asker: the call on whose own stream the question came; None where the transport does not tell.
+            asker: the call on whose own stream the question came; None if the transport cannot tell.
 
         Raises:
             QuestionRefused: the question gets no answer.
@@ -189,7 +201,7 @@ class ConnectionQuestions:
                 return {"roots": []} if self._roots is None else await self._roots()
             raise QuestionRefused(f"{method} is answered only while a call is in flight, and none is")
         check_question(method, params)
-        # All calls of one run ask the same person; the question is counted for the oldest that has one left.
+        # All calls of one run ask the same person. The question counts for the oldest call that may still ask one.
         call = next((each for each in calls if each.may_ask), calls[0])
         call.count(1)
         question = _OpenQuestion(list(calls), lambda: not any(each.can_answer(method, params) for each in calls))
@@ -197,11 +209,13 @@ class ConnectionQuestions:
         self._refuse_hopeless()
         try:
             with question.scope, ExitStack() as stopped:
+                # The question may belong to any of the calls, so none of them may time out meanwhile.
                 for each in calls:
                     stopped.enter_context(each.clock_stopped())
                 return await call.ask(method, params)
         finally:
             self._open.remove(question)
+        # The scope was cancelled: by `_refuse_hopeless`, or by `leave` when the last of the calls had ended.
         if question.calls:
             raise QuestionRefused(
                 f"server {call.server!r} asks with {method}, which this client cannot answer, and calls of other "
@@ -214,14 +228,14 @@ class ConnectionQuestions:
         self._abandoned.pop(request_id, None)
 
     def complete(self, elicitation: object) -> None:
-        """Note that the user has finished at the URL of this elicitation, as the server reports."""
+        """Note that the user has finished at the URL of an elicitation, as the server reports."""
         if isinstance(elicitation, str):
             self._completed[elicitation] = None
             if len(self._completed) > _MAX_COMPLETED:
                 del self._completed[next(iter(self._completed))]
             self._wake()
 
-    async def completed(self, elicitations: Sequence[str]) -> None:
+    async def wait_completed(self, elicitations: Sequence[str]) -> None:
         """Return when all these elicitations are complete, or the connection has ended."""
         while not self._closed and any(each not in self._completed for each in elicitations):
             await self._completion.wait()
@@ -234,18 +248,19 @@ class ConnectionQuestions:
     def _calls_of(self, asker: CallQuestions | None) -> list[CallQuestions]:
         """Return the calls in flight that a question may belong to. Raises `QuestionRefused` if their runs differ."""
         if asker is not None:
-            return [asker] if asker in self._calls else []
+            return [asker] if asker in self._calls else []  # the call may have ended meanwhile
         runs = {call.run for call in self._calls}
         if not runs:
             return []
         if len(runs) == 1:
-            since = self._clock() - ABANDONED
+            since = self._clock() - ABANDONED_SECONDS
             self._abandoned = {key: each for key, each in self._abandoned.items() if each[1] > since}
+            # A call of another run that was given up may be the one that asks.
             if all(run in runs for run, _ in self._abandoned.values()):
                 return list(self._calls)
             raise QuestionRefused(
                 "no person was asked: the question does not name its call, and it may belong to a call of another user "
-                f"or program that was given up shortly before; repeat this after {ABANDONED:g} s"
+                f"or program that was given up shortly before; repeat this after {ABANDONED_SECONDS:g} s"
             )
         self._take_turns = True
         raise QuestionRefused(
@@ -253,12 +268,13 @@ class ConnectionQuestions:
             "flight on this connection; from now on they are sent one after another where possible; repeat this call"
         )
 
-    def _fits(self, call: CallQuestions) -> bool:
+    def _may_overlap(self, call: CallQuestions) -> bool:
         return all(each.run == call.run for each in self._calls)
 
     def _admit(self) -> None:
-        while self._queue and self._fits(self._queue[0].call):
-            self._send(self._queue.popleft())
+        """Admit waiting calls from the front of the queue. None is overtaken, so each gets its turn."""
+        while self._queue and self._may_overlap(self._queue[0].call):
+            self._admit_call(self._queue.popleft())
 
     def _refuse_hopeless(self) -> None:
         """End questions that no client can answer, if calls of other runs wait."""

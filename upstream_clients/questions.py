@@ -1,7 +1,7 @@
-"""The questions of one call: who can be asked, which questions are allowed, and the call's time limit meanwhile.
+"""The questions of one call: the person who can be asked, the limits of questions, and the call's stopped clock.
 
-Questions come in two ways. A modern server answers the call with them (`input_required`); a legacy server sends
-requests (`question_routing`). Knows no MCP SDK.
+Questions come in two ways. A modern server puts them into its answer to the call (`input_required`). A legacy server
+sends requests (`question_routing`). This module does not need the MCP SDK.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class UrlElicitationRequired(UpstreamCallError):
 
     Attributes:
         elicitations: elicitations as the server sent them.
-        completed: returns when the server has reported the end of each of these elicitation ids, or is gone.
+        completed: waits until the server has reported the end of each of the given elicitation ids, or is gone.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class Limit(Protocol):
 
 
 class CallQuestions:
-    """The questions of one call. Its time limit stands still while a question is open.
+    """The questions of one call. The time limit of the call stands still while a question is open.
 
     Attributes:
         subject: the call in words, for messages: `tool 'create_issue'`.
         waiting: True while the call waits for calls of other runs.
-        sent_at: when the call was sent, in seconds on the clock of the event loop.
+        sent_at: time at which the call was sent, in seconds on the clock of the event loop; infinity before that.
         request_id: id of the request, while a legacy server has not answered it.
-        place: the call's place of `max_concurrent_calls`, given back while a question is open.
+        place: the call's place among `max_concurrent_calls`; given back while a question is open.
     """
 
     def __init__(
         self, server: str, subject: str, asking: Asking | None, limit: Limit, place: Slot | None = None
     ) -> None:
-        """`limit`: its deadline, in seconds on the clock of the event loop, is moved while a question is open."""
+        """`limit` has the deadline of the call, in seconds on the clock of the event loop. Each question moves it."""
         self.server = server
         self.subject = subject
         self.asking = asking
@@ -103,7 +103,7 @@ class CallQuestions:
         return None if self.asking is None else self.asking.owner
 
     def can_answer(self, method: str, params: JsonObject) -> bool:
-        """Return True if a client of this call's run is able to answer such a question."""
+        """Return True if a client of this call's run is able to answer this kind of question."""
         if self.asking is None:
             return False
         return self.asking.can_answer(Question(self.server, method, params))  # type: ignore[arg-type]  # checked
@@ -135,7 +135,7 @@ class CallQuestions:
             raise
         except Exception as error:
             logger.exception("asking on behalf of server %r failed", self.server)
-            raise QuestionRefused("the client could not ask, for an internal error") from error
+            raise QuestionRefused("the client could not ask, because of an internal error") from error
         return answer
 
     @contextmanager

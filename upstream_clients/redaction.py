@@ -1,4 +1,4 @@
-"""Replace secrets in texts, however they are encoded. Pure."""
+"""The replacement of secrets in texts, also of encoded secrets. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 HIDDEN = "***"
 
 _MIN_BASE64_BYTES = 8
-"""Bytes of a secret that is also searched in Base64."""
+"""Minimum size in bytes of a secret that is also searched in Base64. Shorter ones would match other text."""
 
 
 def hide(text: str, secrets: tuple[str, ...]) -> str:
@@ -47,7 +47,8 @@ def _encodings(secret: str) -> frozenset[str]:
     if len(data) >= _MIN_BASE64_BYTES:
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             forms.add(encode(data).decode())
-            # Inside a longer text: the characters that do not depend on the bytes around the secret.
+            # Inside a longer encoded text, the secret begins at one of three positions within a group of three bytes.
+            # Only the characters that do not depend on the bytes around the secret are searched.
             for before, first in ((0, 0), (1, 2), (2, 3)):
                 shifted = bytes(before) + data
                 forms.add(encode(shifted).decode()[first : len(shifted) * 8 // 6])

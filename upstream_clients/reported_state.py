@@ -1,7 +1,7 @@
-"""The state of one upstream, as the task that owns its connection reports it, and waits for a state.
+"""The state of one upstream, as the owner of its connection reports it, and functions that wait for a state.
 
-The owner (`connection.Connection`) reports through `remembered`, `idle`, `connecting`, `ready`, `listed`, `relisted`,
-`down` and `stopped`. All other tasks only look and wait.
+The owner (`connection.Connection`) reports through `report_saved_listing`, `idle`, `connecting`, `ready`, `listed`,
+`relisted`, `down` and `stopped`. All other tasks only look and wait.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ReportedState:
 
     Attributes:
         settled: set once there are tools to show, or the first attempt has failed.
-        wanted: set by a call to a server that is idle or down. The owner then connects immediately.
+        wanted: set by a call to a server that is idle or down. The owner then connects soon.
         list_changes: number of announcements of changed tools so far.
-        relist_wanted: set when a call waits for a listing. The owner puts in a new event before it lists.
+        relist_wanted: set when a call waits for a listing. The owner replaces it with a new event before it lists.
     """
 
     def __init__(self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None) -> None:
@@ -50,7 +50,7 @@ class ReportedState:
         self._changed = anyio.Event()
         self._tools: dict[str, Tool] = {}
         self._listed_changes = 0
-        """Announcements before the latest listing began."""
+        """Value of `list_changes` when the latest listing began."""
         self._output_checks: dict[str, OutputCheck | None] = {}
 
     @property
@@ -63,65 +63,65 @@ class ReportedState:
     def __repr__(self) -> str:
         return f"<Upstream {self.name!r}: {self._view.state}, {len(self._view.tools)} tools>"
 
-    def remembered(self, view: UpstreamView) -> None:
-        """Show a listing of an earlier process, before the first attempt. The state stays."""
+    def report_saved_listing(self, view: UpstreamView) -> None:
+        """Show a listing of an earlier process, before the first attempt. The state does not change."""
         self._set_tools(view.tools)
         self._show(replace(view, name=self.name, state=self._view.state, description=self.spec.description))
         self.settled.set()
 
-    def idle(self) -> None:
+    def report_idle(self) -> None:
         """Note that there is no connection, and that none is made until the next call."""
         self._link = None
         self.wanted = anyio.Event()
         self._show(replace(self._view, state="idle", error=None))
 
-    def connecting(self) -> None:
-        """Note the beginning of an attempt that is worth waiting for."""
+    def report_connecting(self) -> None:
+        """Note the beginning of an attempt for which calls should wait."""
         self._link = None
         self._show(replace(self._view, state="connecting", error=None, login_required=False))
 
-    def ready(self, link: LiveConnection, view: UpstreamView) -> None:
+    def report_ready(self, link: LiveConnection, view: UpstreamView) -> None:
         """Note a connection that serves calls from now on."""
         self._link = link
         self._listed_changes = self.list_changes
         self._set_tools(view.tools)
         self._show(view)
 
-    def listed(self, tools: tuple[Tool, ...], problems: tuple[str, ...]) -> None:
+    def report_tools(self, tools: tuple[Tool, ...], problems: tuple[str, ...]) -> None:
         """Note that the server's tools have changed."""
         self._set_tools(tools)
         self._show(replace(self._view, tools=tools, problems=problems))
 
-    def relisted(self, list_changes: int) -> None:
-        """Note the end, good or bad, of a listing that began after so many announcements."""
+    def report_relisted(self, list_changes: int) -> None:
+        """Note the end of a listing, even a failed one, that began after `list_changes` announcements."""
         self._listed_changes = list_changes
         self._wake()
 
-    def down(self, error: str, *, login_required: bool = False) -> None:
+    def report_down(self, error: str, *, login_required: bool = False) -> None:
         """Note that there is no connection, since the last attempt failed."""
         self._link = None
         self.wanted = anyio.Event()
         self._show(replace(self._view, state="down", error=error, login_required=login_required))
 
-    def stopped(self, why: str | None = None) -> None:
-        """Note that there is no connection, and that none will be made. The first `why` stays."""
+    def report_stopped(self, why: str | None = None) -> None:
+        """Note that there is no connection, and that none will be made. Only the first reason counts."""
         self._link = None
         if self._view.state != "stopped":
             self._show(replace(self._view, state="stopped", error=why or f"server {self.name!r} is closed"))
 
-    async def attempted(self) -> None:
-        """Have an idle server connected. Return when it is, or when the attempt has failed."""
+    async def wait_attempted(self) -> None:
+        """Have an idle server connected. Return when it is connected, or when the attempt has failed."""
         while self._view.state in ("idle", "connecting"):
             self.wanted.set()
             await self._changed.wait()
 
     async def _connected(self) -> LiveConnection:
-        """Wait for a connection. Raises `UpstreamUnavailable` when none is being made."""
+        """Wait for a connection. Raises `UpstreamUnavailable` if no attempt is in progress."""
         while True:
             link = self._link
             if link is not None and link.alive:
                 return link
-            # A link that has just died leaves the state at `ready` until the owner has noticed; wait for that.
+            # After a link has died, the state is `ready` until the owner has noticed. Then this loop waits.
             if self._view.state in ("down", "stopped"):
                 self.wanted.set()
                 raise UpstreamUnavailable(self.name, self._view.error or f"server {self.name!r} is closed")
@@ -132,7 +132,7 @@ class ReportedState:
     async def _wait_relisted(self, link: LiveConnection) -> None:
         """Wait for the end of a listing that began after the latest announcement, even if it failed.
 
-        What was listed before an announcement says nothing about a tool now. Raises `UpstreamCallError` when the
+        A listing from before an announcement says nothing about a tool now. Raises `UpstreamCallError` if the
         connection ends.
         """
         latest = self.list_changes
@@ -159,7 +159,7 @@ class ReportedState:
         self._view = view
         if view.state != "connecting":
             self.settled.set()
-        # Also for an equal view: a waiter may have seen a dead link under it.
+        # Also for an equal view: a waiter may have found a dead link, and this one may be new.
         self._wake()
         if changed and self._on_change is not None:
             try:
@@ -168,5 +168,6 @@ class ReportedState:
                 logger.exception("the observer of server %r failed", self.name)
 
     def _wake(self) -> None:
+        # A new event for later waiters. Each waiter checks the state again after it wakes.
         self._changed.set()
         self._changed = anyio.Event()

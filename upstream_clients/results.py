@@ -1,4 +1,4 @@
-"""Outcomes of raw `tools/call` results, repaired where servers are sloppy. Pure."""
+"""The outcome of a raw `tools/call` result, with repairs of sloppy results. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from upstream_clients.large_results import text_of
 from upstream_clients.tools import JsonObject, ToolOutcome
 
 OutputCheck = Callable[[object], str | None]
-"""Returns the problem of a `structuredContent`, or None."""
+"""A function that returns the problem of a `structuredContent`, or None."""
 
 
 def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOutcome:

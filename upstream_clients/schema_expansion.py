@@ -1,10 +1,12 @@
 """The number of subschemas that checking a value against an untrusted JSON Schema may visit. Pure.
 
 Validators follow a reference at every place where it stands, so a small schema can double the work with each level:
-`a0` refers to `a1` twice, `a1` to `a2` twice, and so on. The count here follows every reference of one document.
-jsonschema-rs remembers what it found at a place only for references that lead back to an unfinished subschema: such a
-reference counts once wherever it stands, and its target once more. Where a reference may lead to several places, the
-most expensive counts. A reference that leads nowhere makes the schema unusable.
+`a0` refers to `a1` twice, `a1` to `a2` twice, and so on. The count here follows every reference of one document:
+
+- jsonschema-rs caches results only for recursive references, which lead back to an unfinished subschema. Such a
+  reference counts 1 at each place, and its target is counted once more on its own.
+- If a reference may lead to several targets, the most expensive one counts.
+- A reference that leads nowhere makes the schema unusable.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 MAX_EXPANDED_NODES = 50_000
-"""Subschemas after following every local reference; a real schema of 77 kB has about 2,000."""
+"""Maximum number of subschemas after following every local reference. A real schema of 77 kB has about 2,000."""
 
 
 class UnusableSchema(Exception):
-    """A schema that values cannot be checked against safely; the message says why, for a person."""
+    """A schema that cannot be used safely to check values. The message says why, for a person."""
 
 
 _MAX_DEPTH = 200
@@ -32,7 +34,7 @@ _MAX_STEPS = 4 * MAX_EXPANDED_NODES
 _META_SCHEMA = re.compile(r"https?://json-schema\.org/[\w/.-]+#?")
 _META_SCHEMA_NODES = 1_000
 _AMBIGUOUS_IDENTITY = re.compile(r"(^|[/:])\.|[%\\\s]|/#?$")
-"""Identities that may be equal to one that is spelled differently."""
+"""Identities that a validator may take as equal to a different spelling."""
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _DATA = frozenset({"const", "enum", "default", "examples", "example", "required", "dependentRequired", "type"})
@@ -41,12 +43,12 @@ Bases = tuple[Mapping[str, Any], ...]
 
 
 class _Measured(NamedTuple):
-    """The cost of the target of a reference.
+    """The cost of the target of a reference. It depends on the targets that were unfinished when it was measured.
 
     Attributes:
-        total: subschemas in it.
-        back: unfinished targets that references in it lead back to, by `id`.
-        entered: all other targets that references in it lead to, by `id`.
+        total: number of subschemas in the target.
+        back: unfinished targets that references in this target lead back to, by `id`.
+        entered: all other targets that references in this target lead to, by `id`.
     """
 
     total: int
@@ -153,15 +155,18 @@ class SchemaExpansion:
 
     def _target(self, node: Any, bases: Bases, depth: int, met: set[int]) -> int:
         key = id(node)
-        self._targets_met[key] = node
+        self._targets_met[key] = node  # keeps the node alive, so that no other object gets its `id`
         if key in self._pending:
             self._recursive.setdefault(key, (node, bases))
             met.add(key)
             return 1
         known = self._known.setdefault(key, [])
         self._spend(1 + len(known))
+        # A measured cost is too low if a reference back was counted as 1 and its target is not unfinished now.
         usable = [each for each in known if each.back <= self._pending]
-        if self._steps < _MAX_STEPS // 2:  # later a count that may be too high is accepted, to come to an end
+        # A cost is too high if it has the full cost of a target that is unfinished now. After half of the steps, such a
+        # cost is accepted, so that the count comes to an end.
+        if self._steps < _MAX_STEPS // 2:
             usable = [each for each in usable if each.entered.isdisjoint(self._pending)]
         if usable:
             found = min(usable, key=lambda each: each.total)
@@ -246,7 +251,10 @@ def _last(identity: str) -> str:
 
 
 def follow_pointer(bases: Bases, pointer: str) -> Iterator[tuple[Any, Bases]]:
-    """Yield the node at a decoded JSON pointer, seen from the last of the bases, and its bases; nothing if none."""
+    """Yield the node at a decoded JSON pointer, relative to the last of the bases, and its bases.
+
+    Yield nothing if there is no such node.
+    """
     node: Any = bases[-1]
     for segment in pointer.split("/")[1:]:
         key = segment.replace("~1", "/").replace("~0", "~")

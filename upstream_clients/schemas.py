@@ -1,7 +1,7 @@
-"""Compile the JSON Schemas that upstreams send, none of which is trusted.
+"""Validators for the JSON Schemas that upstreams send, which are not trusted.
 
-A schema may name remote documents, hold patterns that take exponential time, or refer to itself so often that checking
-one small value never ends (`schema_expansion`). Such a schema checks nothing. No document is ever fetched.
+A schema may name remote documents, have patterns that take exponential time, or refer to itself so often that checking
+one small value never ends (`schema_expansion`). Such a schema is not used. No document is ever fetched.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MAX_PARTS = 64
 class SchemaParts:
     """Validators for parts of a schema that compiles. Each is made when it is first needed.
 
-    Their number is bounded, and together they take no more compiling than the largest schema.
+    Their number is bounded. The total work to compile them is bounded like that of one schema.
     """
 
     def __init__(self, schema: JsonObject) -> None:
@@ -72,7 +72,7 @@ class SchemaParts:
     def is_valid(self, pointer: str, value: object) -> bool | None:
         """Return True if the value fits the part at a JSON pointer (`/properties/a`).
 
-        Return None where the part cannot be compiled.
+        Return None if the part cannot be compiled.
         """
         if pointer not in self._parts:
             self._parts[pointer] = self._compile(pointer) if len(self._parts) < _MAX_PARTS else None
@@ -96,7 +96,7 @@ class SchemaParts:
 
 
 def compile_check(schema: JsonObject) -> OutputCheck | None:
-    """Return a function that says what is wrong with a value, or None when the schema cannot be used safely."""
+    """Return a function that says what is wrong with a value. Return None if the schema cannot be used safely."""
     try:
         validator = compile_schema(schema)
     except UnusableSchema:
@@ -122,7 +122,7 @@ _REPORTED_KEYWORDS = (
 
 
 def _describe_mismatch(schema: JsonObject, parts: SchemaParts, value: Any) -> str:
-    """Name a place where the value does not fit and the keyword, if that is cheap. Quote nothing of the value."""
+    """Return the path and the keyword of a mismatch, as exactly as is cheap. The text quotes nothing of the value."""
     here: Any = schema
     pointer = path = ""
     for _ in range(_MAX_DESCENT):

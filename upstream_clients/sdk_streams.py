@@ -9,7 +9,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, json
 from pydantic import ValidationError
 
 from upstream_clients.jsonrpc import form_of
-from upstream_clients.line_messages import failed_by, read_message
+from upstream_clients.line_messages import error_for_invalid_answer, read_message
 
 if TYPE_CHECKING:
     import contextvars
@@ -36,7 +36,7 @@ class WriteStream(Protocol):
 
 
 class SdkTransport:
-    """Satisfies `dispatcher.Transport`."""
+    """A `dispatcher.Transport` over the two streams of a transport of the SDK."""
 
     def __init__(self, read: ReadStream, write: WriteStream) -> None:
         self._read = read
@@ -44,7 +44,7 @@ class SdkTransport:
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context of the POST that the last message came back on."""
+        """The context of the POST whose response had the last message."""
         return getattr(self._read, "last_context", None)
 
     async def receive(self) -> Incoming:
@@ -69,7 +69,7 @@ def _model_of(message: Message) -> Any:
 
 
 def from_sdk(item: SdkItem) -> Incoming:
-    """Return a message as a dict. A message that the SDK's parser has refused is read again, by `read_message`."""
+    """Return a message as a dict. If the SDK's parser has refused the message, `read_message` reads it again."""
     if isinstance(item, SessionMessage):
         message = item.message
         if isinstance(message, JSONRPCResponse):
@@ -80,7 +80,7 @@ def from_sdk(item: SdkItem) -> Incoming:
         for problem in item.errors(include_url=False, include_context=False):
             match problem["input"]:
                 # Where a field is missing, pydantic reports the complete message.
-                case dict() as value if (failure := failed_by(value)) is not None:
+                case dict() as value if (failure := error_for_invalid_answer(value)) is not None:
                     return failure
                 case str() | bytes() as line:
                     again = read_message(line.encode("utf-8", "replace") if isinstance(line, str) else line)

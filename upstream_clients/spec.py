@@ -1,4 +1,4 @@
-"""Definition of one upstream MCP server. Pure: no I/O, no MCP SDK."""
+"""The definition of one upstream MCP server. Pure: no I/O, no MCP SDK."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _KEY_IN_PATH = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[^/]{20,}(?=/|$
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthSettings:
-    """The section `auth` of an entry. All fields are optional, since most servers announce them.
+    """The section `auth` of an entry. All fields are optional, since most servers announce what is needed.
 
     Attributes:
         client_id, client_secret: a client that was registered by hand.
-        client_metadata_url: address of a document about this client, used as its id if the server supports that.
+        client_metadata_url: address of a document about this client. It is the client's id, if the server supports
+            that.
         scopes: scopes to request instead of those that the server names.
-        redirect_port: port on this machine that the browser returns to; None for any free port.
+        redirect_port: port on this machine to which the browser is redirected; None for any free port.
     """
 
     client_id: str | None = None
@@ -59,18 +60,18 @@ class UpstreamSpec:
             HTTP+SSE transport when the server refuses streamable HTTP.
         env: variables for the child, besides those that it inherits (`environment`).
         withheld: names of variables that the child does not inherit.
-        timeout_ms: limit of a call without its own; None for no limit.
+        timeout_ms: limit of a call that has no limit of its own; None for no limit.
         connect_timeout: seconds from opening the transport to the end of the first tool list.
         start: `eager` connects at the start. `lazy` connects when first needed, if the tools are known from an earlier
             process.
         idle_seconds: seconds without calls after which the connection is closed until the next call; 0 for never, None
-            for 600 with `stdio` and never with others.
+            for 600 with `stdio` and never with other transports.
         max_concurrent_calls: limit for all owners together; further calls wait. None for `DEFAULT_LIMIT` of
             `fair_limiter` for each owner.
         secrets: further values that are never shown, e.g. the value of a `${VAR}` in `args` or `url`.
-        plain: values that are never hidden, such as that of HOME; see `environment.PLAIN`.
-        oauth: settings of the login, if the entry requires one. Without them, a login is used if there is one.
-        learned: tokens that became known later; the one mutable part, shared by copies of a spec.
+        plain: values that are never hidden, such as the value of HOME; see `environment.PLAIN`.
+        oauth: settings of the login, if the entry requires one. Without them, a stored login is used if there is one.
+        learned: tokens that became known later. This is the only mutable field. Copies of a spec share it.
     """
 
     name: str
@@ -105,7 +106,7 @@ class UpstreamSpec:
 
     @property
     def idle_after(self) -> float:
-        """Seconds without calls after which the connection is closed; infinite where it never is."""
+        """Seconds without calls after which the connection is closed; infinity if it is never closed."""
         seconds = self.idle_seconds
         if seconds is None:
             seconds = IDLE_SECONDS if self.transport == "stdio" else 0
@@ -149,7 +150,7 @@ class UpstreamSpec:
         return value
 
     def redact(self, text: str) -> str:
-        """Replace every secret value of this spec in a text by `***`, however it is encoded."""
+        """Replace every secret value of this spec in a text by `***`, also in encoded form."""
         return hide(text, tuple(self.secret_values))
 
     @property
@@ -160,7 +161,7 @@ class UpstreamSpec:
         if self.oauth is not None and self.oauth.client_secret:
             found.add(self.oauth.client_secret)
         for value in self.headers.values():
-            # "Bearer abc": the token alone is secret too.
+            # "Bearer abc": the token without the scheme is secret too.
             found.update((value, *value.split()[1:]))
             # "Basic abc": the decoded credentials and their password are secret too.
             found.update(part for each in basic_credentials(value) for part in (each, each.partition(":")[2]))

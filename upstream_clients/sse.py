@@ -1,6 +1,6 @@
-"""The older HTTP+SSE transport: messages to the server are POSTs, messages from it come on one stream of events.
+"""The older HTTP+SSE transport: messages to the server are POSTs, its own messages come on one stream of events.
 
-Used instead of the SDK's, which ends the connection at an event of more than 1 MiB.
+It replaces the SDK's, which ends the connection at an event of more than 1 MiB.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ async def open_events(
     """Yield the streams of messages from and to the server. `client` turns failures of POSTs into answers.
 
     Raises:
-        httpx2.HTTPError: there is no stream of events.
-        ValueError: the server names another host for its POSTs, which must not get the headers.
+        httpx2.HTTPError: the URL has no stream of events.
+        ValueError: the server names another host for POSTs. That host must not get our headers.
     """
     endpoint = ""
     named = anyio.Event()
@@ -58,7 +58,7 @@ async def open_events(
                                 await heard.send(to_sdk(await read_line(event.data)))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.TransportError, httpx2.SSEError):
                     pass  # the connection ends, also at an event that is too large
-            named.set()
+            named.set()  # also without an endpoint, so that the wait below ends
 
         async def post(message: SessionMessage) -> None:
             body = message.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
@@ -71,7 +71,8 @@ async def open_events(
                 raise ValueError(f"the server at {urlsplit(url).netloc} refers its clients to another host")
 
             async def write() -> None:
-                # One after the other, since order matters at the start. The answers come on the other stream.
+                # One after the other, since the order matters during the handshake. This costs little: a POST ends
+                # before its answer, which comes on the other stream.
                 async for message in written:
                     await post(message)
 

@@ -1,4 +1,4 @@
-"""The standard error of a server: written to the log, and its last lines kept for error messages."""
+"""The standard error of a server. It is written to the log, and its last lines are kept for error messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StderrTail:
     """A pipe for the standard error of a child. Leaving the context waits until everything written was read.
 
     Entering opens the pipe, unless it is open already. A thread reads it, since not every platform can await a pipe.
-    The thread ends at a special line and not at the end of the file, since a grandchild may keep the other end open.
+    The thread ends at a special line. It cannot wait for the end of the pipe, which a grandchild may keep open.
     """
 
     def __init__(self, server: str, redact: Callable[[str], str]) -> None:
@@ -44,7 +44,7 @@ class StderrTail:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._stray = ""
         self.exit_code: int | None = None
-        """Exit code of a child that was not killed by us; negative for a signal."""
+        """Exit code of a child that ended without a signal of ours; negative if another signal ended it."""
         self._end = os.urandom(16).hex().encode()
         """A line that no child can guess. It ends the thread."""
         self._thread: threading.Thread | None = None
@@ -76,18 +76,18 @@ class StderrTail:
         self.close()
 
     def note_stray(self, line: bytes) -> None:
-        """Keep a line of the child's stdout that is not a message. The first one stays."""
+        """Keep the first line of the child's stdout that is not a message."""
         if not self._stray:
             self._stray = self._redact(line[:MAX_LINE].decode("utf-8", "replace")).strip()[:_STRAY_SHOWN]
 
     @property
     def stray_line(self) -> str:
-        """The first line of its stdout that is not a message, without secrets."""
+        """The first line of the child's stdout that is not a message, without secrets."""
         return self._stray
 
     @property
     def telling_line(self) -> str:
-        """The line that most likely says why the child ended, without secrets; else the last useful line."""
+        """The line that most likely says why the child ended, or else the last useful line. It has no secrets."""
         lines = [line for line in tuple(self._lines) if not _CHATTER.search(line)]
         causes = [line for line in lines if _CAUSE.search(line)]
         errors = [line for line in lines if _ERROR.search(line)]

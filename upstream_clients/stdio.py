@@ -1,7 +1,12 @@
 """A server as a child process that speaks MCP on its pipes, one JSON-RPC message a line.
 
-The SDK's transport is not used, since here servers may misbehave: children that a server leaves behind end with it; a
-line may be large, or never end, without harm to others; and a writer does not wait for a server that does not read.
+The SDK's transport is not used, since servers may misbehave. Here, children that a server leaves behind are ended. A
+line may be large, or never end, without harm to other servers. And a writer does not wait for a server that does not
+read.
+
+Order matters: an answer that is read past the dispatcher must not overtake an earlier message, which may be a question
+of the same call or an announcement of changed tools. So a line is taken directly only while no earlier line is unread,
+here and in the dispatcher.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from pydantic_core import to_json
 
 from upstream_clients.direct import DirectRequests
 from upstream_clients.jsonrpc import Message
-from upstream_clients.line_messages import LineBuffer, TooLong, read_line, too_long
+from upstream_clients.line_messages import LineBuffer, TooLong, error_for_long_line, read_line
 from upstream_clients.process import start, stop
 
 if TYPE_CHECKING:
@@ -35,11 +40,11 @@ FLUSH_TIMEOUT = 0.3
 """Seconds to write the remaining messages to the server's pipe."""
 
 WATCH_INTERVAL = 0.5
-"""Seconds between two checks whether the process lives. Its pipe usually ends with it, but a child may hold it open."""
+"""Seconds between two checks whether the process lives. Its pipe usually ends with it, but a child may keep it open."""
 
 
 class ProcessTransport:
-    """The pipes of a server. Satisfies `dispatcher.Transport`."""
+    """The pipes of a server as a `dispatcher.Transport`."""
 
     last_context: contextvars.Context | None = None
 
@@ -53,7 +58,7 @@ class ProcessTransport:
         return await self._incoming.receive()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        self._outgoing.send_nowait(message)
+        self._outgoing.send_nowait(message)  # the buffer has no limit, and callers limit their own requests
 
 
 @asynccontextmanager
@@ -63,7 +68,7 @@ async def open_process(
     """Start the server and yield its transport, and direct requests. Leaving ends the server and its children.
 
     Args:
-        stderr: takes its standard error and its exit code.
+        stderr: takes the server's standard error and its exit code.
         process: the server's process, if it was started before (see `process.start`).
 
     Raises:
@@ -80,8 +85,9 @@ async def open_process(
     direct = _direct(child)
 
     def take_answer(line: bytes | TooLong) -> bool:
-        """Take a line that answers a direct request."""
-        # Not while the dispatcher has unread lines, which may change the meaning of the answer.
+        """Take a line that answers a direct request. Return False for any other line."""
+        # The dispatcher waits in `receive` only after it has handled all earlier messages. A flag of ours would be
+        # wrong while the dispatcher is still handling a message that it has received.
         idle = heard.statistics().tasks_waiting_receive > 0
         return idle and direct is not None and isinstance(line, bytes) and direct.take(line)
 
@@ -90,12 +96,14 @@ async def open_process(
             async with heard:
                 with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the connection is being closed
                     while (line := await output.receive()) is not None:
-                        if take_answer(line):
+                        if take_answer(line):  # the dispatcher may have become idle since the line was queued
                             continue
                         if isinstance(line, bytes) and line.strip() and not line.lstrip().startswith((b"{", b"[")):
                             stderr.note_stray(line)
-                        await heard.send(too_long(line) if isinstance(line, TooLong) else await read_line(line))
-            # Keep reading: a server that cannot write cannot exit.
+                        await heard.send(
+                            error_for_long_line(line) if isinstance(line, TooLong) else await read_line(line)
+                        )
+            # Reading continues while the server is ended: a server that cannot write may not be able to exit.
             await output.discard()
 
     async def write() -> None:
@@ -110,7 +118,7 @@ async def open_process(
     async def watch() -> None:
         while child.returncode is None:  # noqa: ASYNC110 - there is no event for the end of a process
             await anyio.sleep(WATCH_INTERVAL)
-        # The rest of the pipe is read first, unless it never ends.
+        # What is left in the pipe is read first, within this time.
         await anyio.sleep(WATCH_INTERVAL)
         heard.close()
 
@@ -133,15 +141,18 @@ async def open_process(
                 written.close()
     finally:
         if process.output is not None:
-            # In the next round of the event loop, since a transport of the pipe closes it earlier in that round.
+            # In the next round of the event loop, in which asyncio's transport first closes the pipe itself.
             asyncio.get_running_loop().call_soon(process.output.close)
 
 
 class _Output(asyncio.Protocol):
     """The lines of a server's standard output.
 
+    The event loop calls `data_received`, and one task calls `receive`. Reading pauses while a line is unread, so a fast
+    server fills its own pipe and not our memory.
+
     Args:
-        take: takes a line immediately if possible. It is called only while no earlier line is unread.
+        take: takes a line immediately, or returns False. It is called only while no earlier line is unread.
     """
 
     def __init__(self, take: Callable[[bytes | TooLong], bool]) -> None:
@@ -199,20 +210,22 @@ class _Output(asyncio.Protocol):
         if self._discards:
             return
         for line in self._buffer.feed(data):
-            if not self._takes(line):
+            if not self._take_immediately(line):
                 self._lines.append(line)
                 self._wake()
         if self._lines and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
-    def _takes(self, line: bytes | TooLong) -> bool:
-        """Take a line immediately, unless earlier lines are unread."""
+    def _take_immediately(self, line: bytes | TooLong) -> bool:
+        """Take a line, unless earlier lines are unread. Return False if it was not taken."""
+        # Without a waiter, the reading task still handles the line that it has received last.
         if self._failure is not None or self._lines or self._waiter is None or self._waiter.done():
             return False
         try:
             return self._take(line)
         except Exception as error:
+            # Raised by `receive`, in the task that owns the connection. The event loop would only log it.
             self._failure = error
             self._wake()
             return True
@@ -247,7 +260,7 @@ async def _open_output(process: ServerProcess, take: Callable[[bytes | TooLong],
 
 async def _pump(stream: AsyncIterable[bytes], output: _Output) -> None:  # pragma: no cover - Windows
     """Feed an output from a stream."""
-    source = _Stream()
+    source = _PumpTransport()
     output.connection_made(source)
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         async for chunk in stream:
@@ -256,7 +269,7 @@ async def _pump(stream: AsyncIterable[bytes], output: _Output) -> None:  # pragm
     output.connection_lost(None)
 
 
-class _Stream(asyncio.ReadTransport):  # pragma: no cover - Windows
+class _PumpTransport(asyncio.ReadTransport):  # pragma: no cover - Windows
     """A transport for `_Output` that pauses `_pump`."""
 
     def __init__(self) -> None:
@@ -276,7 +289,8 @@ def _line_of(message: Message) -> bytes:
 
 
 def _direct(child: Any) -> DirectRequests | None:
-    """Return direct requests if the process has a pipe of the event loop, which it has not on Windows."""
+    """Return direct requests if the process has a pipe of the event loop. On Windows it has none."""
+    # anyio has no way to write without waiting, so the transport of asyncio is used.
     transport = getattr(getattr(child.stdin, "_stream", None), "transport", None)
     if not isinstance(transport, asyncio.WriteTransport):
         return None

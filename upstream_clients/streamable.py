@@ -1,12 +1,16 @@
 """Streamable HTTP: the SDK's transport, and direct requests past its streams.
 
-Two things differ from the SDK's. Large answers are read in a thread, by `line_messages.read_line`. And `DirectPosts`
-sends a request as one task and reads its answer from the bytes of the response, without a model or a stream in between.
+There are two differences to the SDK's transport. Large answers are read in a thread, by `line_messages.read_line`. And
+`DirectPosts` sends a request with one task, and reads its answer from the bytes of the response, without a model or a
+stream in between.
 
 A direct request is sent once. The two common answers are read here: a plain body with the result, or a stream of events
-whose first message is the result. Every other response is given to the SDK's transport unchanged, and its messages
-reach the request through the dispatcher. So do all messages of a stream that has any message before the result, and all
-answers that come while the dispatcher has unread messages, which may change the meaning of the answer.
+whose first message is the result. In three cases the answer goes through the dispatcher instead:
+
+- Any other response. The SDK's transport gets it unchanged, so the request need not be sent again.
+- A stream that has any message before the result. From that message on, all its messages go to the dispatcher.
+- An answer that comes while the dispatcher has unread messages. One of them may be a question of the same call or an
+  announcement of changed tools, which an answer must not overtake.
 
 A request is given up as in the SDK: the connection to a modern server is closed; a legacy server gets
 `notifications/cancelled`, and its response is read to the end.
@@ -52,8 +56,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 0.25
-"""Seconds to read the rest of a stream of events after the answer. A connection whose response was read to its end is
-used for the next request."""
+"""Seconds to read the rest of a stream of events after the answer. Only a connection whose response was read to its end
+can be used for the next request."""
 
 
 class StreamableTransport(StreamableHTTPTransport):
@@ -111,6 +115,7 @@ class StreamableTransport(StreamableHTTPTransport):
         try:
             if not isinstance(item, Exception):
                 is_answer = isinstance(item.message, JSONRPCResponse | JSONRPCError)
+                # As in the SDK: a stream answers only its own request, so a wrong id is corrected.
                 if is_answer and request_id is not None:
                     item.message.id = request_id  # type: ignore[union-attr]  # see `is_answer`
                 await read_stream_writer.send(item)
@@ -130,7 +135,7 @@ class StreamableTransport(StreamableHTTPTransport):
         """Read the stream of events that answers a request, and open it again if it breaks.
 
         Args:
-            take: gets each message first, until it refuses one.
+            take: gets each message first, until it returns False.
         """
         if not is_event_stream(response):
             await super()._handle_sse_response(response, ctx)
@@ -148,7 +153,7 @@ class StreamableTransport(StreamableHTTPTransport):
             if event.name == "message" and event.data and take is not None:
                 if await take(event.data):
                     return True
-                take = None
+                take = None  # later messages must not overtake this one
             if event.name != "message" or len(event.data) < THREAD_BYTES:
                 data = str(event.data, "utf-8", "replace")
                 sse = httpx2.ServerSentEvent(event.name, data, event.identity, event.retry)
@@ -188,7 +193,7 @@ async def _drain(chunks: AsyncIterator[bytes]) -> None:
 
 
 _Take = Callable[[bytes | memoryview], Awaitable[bool]]
-"""Takes a message that is an answer in a common form; returns False for any other."""
+"""A function that takes a message that is an answer in a common form. It returns False for any other message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -196,7 +201,7 @@ class _Post:
     """One request and its response.
 
     Attributes:
-        begun: the request may have reached the server.
+        begun: True once the request may have reached the server.
     """
 
     request_id: int
@@ -212,10 +217,10 @@ class DirectPosts(RequestsInFlight):
     def __init__(
         self, transport: StreamableTransport, client: httpx2.AsyncClient, heard: StreamWriter, tasks: TaskGroup
     ) -> None:
-        """`heard` takes messages for the dispatcher; `tasks` is the task group of the connection."""
+        """`heard` takes messages for the dispatcher. `tasks` is the task group of the connection."""
         super().__init__()
         self.tell_cancelled: Callable[[int], None] = lambda _: None
-        """Tells a legacy server that a request was given up. The owner of the dispatcher sets it."""
+        """Function that tells a legacy server that a request was given up. The owner of the dispatcher sets it."""
         self._transport = transport
         self._client = client
         self._heard = heard
@@ -224,18 +229,20 @@ class DirectPosts(RequestsInFlight):
 
     def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
         post = self._posts[request_id] = _Post(request_id, body, headers)
-        self._tasks.start_soon(self._carry, post)
+        self._tasks.start_soon(self._exchange, post)
 
     def _give_up(self, request_id: int, body: bytes) -> None:
         post = self._posts.get(request_id)
         if post is None:
             return
+        # A legacy server need not stop when the connection is closed, so it is told, and its response is still read.
         if not post.begun or post.headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS:
             post.scope.cancel()
         else:
             self.tell_cancelled(request_id)
 
-    async def _carry(self, post: _Post) -> None:
+    async def _exchange(self, post: _Post) -> None:
+        """Send one request and read its response."""
         try:
             with post.scope:
                 if post.request_id not in self._pending:
@@ -270,7 +277,7 @@ class DirectPosts(RequestsInFlight):
 
             await self._transport.follow(response, self._context(post, self._client), take)
         else:
-            await self._transport._handle_post_request(self._context(post, _Received(response)))
+            await self._transport._handle_post_request(self._context(post, _ReceivedResponse(response)))
 
     async def _read_body(self, post: _Post, response: httpx2.Response) -> None:
         try:
@@ -283,7 +290,11 @@ class DirectPosts(RequestsInFlight):
             await self._transport.take_body(chunks, self._heard, post.request_id)
 
     def _take(self, request_id: int, answer: Answer) -> bool:
-        """Give an answer to its request. Return False if that was given up, or the dispatcher has unread messages."""
+        """Give an answer to its request.
+
+        Return False if the request was given up, or the dispatcher has unread messages.
+        """
+        # The dispatcher waits in `receive` only after it has handled all earlier messages.
         if request_id not in self._pending or not self._heard._inner.statistics().tasks_waiting_receive:
             return False
         self.count += 1
@@ -299,8 +310,8 @@ class DirectPosts(RequestsInFlight):
         return RequestContext(client, self._transport.session_id, SessionMessage(request), None, self._heard)
 
 
-class _Received:
-    """A client for the SDK's transport that returns a response which has already come."""
+class _ReceivedResponse:
+    """A client for the SDK's transport that sends nothing, and returns a response that was received before."""
 
     max_redirects = 0
 
@@ -315,7 +326,7 @@ class _Received:
 
 
 async def _chunks(response: httpx2.Response) -> list[bytes]:
-    """Read a body in chunks; joining large ones takes long."""
+    """Return the chunks of a body. They are not joined here, since joining large ones takes long."""
     async with aclosing(response.aiter_bytes()) as chunks:
         return [chunk async for chunk in chunks]
 
@@ -339,7 +350,9 @@ def _read_chunks(chunks: Sequence[bytes | memoryview]) -> tuple[int, Answer] | N
 async def open_streamable(
     url: str, client: httpx2.AsyncClient, limit: int
 ) -> AsyncIterator[tuple[ContextReceiveStream[SdkItem], ContextSendStream[SessionMessage], DirectPosts]]:
-    """Open the streams of messages from and to the server, and direct requests. Leaving ends session and requests.
+    """Open the streams of messages from and to the server, and direct requests.
+
+    Leaving ends the session and the requests.
 
     Args:
         limit: maximum size of one event in bytes.

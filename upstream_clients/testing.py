@@ -35,7 +35,7 @@ def text_result(text: str, **more: Any) -> dict[str, Any]:
 
 
 class ScriptedSource:
-    """A source with a fixed answer for each tool and each method of `request`. `calls` has the requests so far."""
+    """A source with a fixed answer for each tool and each method of `request`. `calls` lists the requests so far."""
 
     def __init__(
         self, name: str, answers: Mapping[str, Answer], *, tools: Sequence[Tool] | None = None, **view: Any
@@ -139,7 +139,7 @@ class SlowSource(ScriptedSource):
 
 
 class AskingSource(ScriptedSource):
-    """A source whose calls ask questions, one after the other. `structuredContent.answers` has the answers."""
+    """A source whose calls ask questions, one after the other. The result has the answers in `structuredContent`."""
 
     def __init__(
         self, name: str, questions: Mapping[str, Sequence[tuple[QuestionMethod, JsonObject]]], **options: Any

@@ -1,7 +1,7 @@
 """The store of logins: the system keyring, or else a file that only the user can read.
 
-Each login has its own file in a folder of the user, even if its tokens are in the keyring. A change of the file tells
-all processes to read the login again. Functions that use the disk block.
+Each login has its own file in a folder of the user, even if its tokens are in the keyring. Other processes notice a new
+login by the change of this file, without asking the keyring. Functions that use the disk block.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Login:
     """A login. Only its existence is ever shown.
 
     Attributes:
-        access_token: None when the login has ended, and only the other fields are of use.
-        expires_at: seconds since the epoch; None if the server did not say.
+        access_token: None after the login has ended. The other fields are still useful for the next login.
+        expires_at: seconds since the epoch; None if the server has not named a time.
         scope: granted scopes, separated by spaces.
-        wanted: scopes that the server has required since; the next login requests them too.
-        token_endpoint: address for renewals; found and checked at the login, and never looked up again.
-        client_secret: secret of a client that registered itself; a configured one stays in the configuration.
+        wanted: scopes that the server has required since the login. The next login requests them too.
+        token_endpoint: address for renewals. It is found and checked at the login, and never looked up again.
+        client_secret: secret of a client that was registered for this login. A configured secret is not stored here.
         resource: the resource indicator (RFC 8707) that the tokens are for.
     """
 
@@ -86,7 +86,7 @@ def logins_folder() -> Path:
 
 
 class LoginStore:
-    """The login to one server. It is found by the server's name, address and OAuth settings."""
+    """The stored login to one server. Its key is a hash of the server's name, address and OAuth settings."""
 
     def __init__(self, spec: UpstreamSpec, folder: Path | None = None) -> None:
         settings = spec.oauth or OAuthSettings()
@@ -109,7 +109,11 @@ class LoginStore:
         return (found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size)
 
     def load(self) -> Login | None:
-        """Return the stored login, if there is one. Raises `StoreError` if it cannot be read, or others can read it."""
+        """Return the stored login, if there is one.
+
+        Raises:
+            StoreError: the login cannot be read, or other users can read it.
+        """
         try:
             text = self._read_private()
         except FileNotFoundError:
@@ -128,7 +132,8 @@ class LoginStore:
             raise StoreError(f"{self._path} is damaged; delete it and log in again") from None
 
     def save(self, login: Login) -> Place:
-        """Store a login, or leave the old one unchanged. Return its place. Raises `StoreError`."""
+        """Store a login, or leave the old one unchanged. Return the place of the login. Raises `StoreError`."""
+        # The keyring comes first: other processes read it as soon as the file changes.
         content = {"login": asdict(login)}
         kept: Place = "file"
         if keychain.protects():
@@ -138,11 +143,12 @@ class LoginStore:
                 # With a keyring that stores but does not return values, every process would need a new login.
                 if keychain.read(keychain.LOGINS, self._key) == text:
                     kept = "keyring"
+        # `change` makes each version of the file differ, also when the tokens are in the keyring.
         public = {"version": _VERSION, "server": self._server, "kept": kept, "change": secrets.token_hex(8)}
         try:
             self._write_private(json.dumps(public | (content if kept == "file" else {})))
         except OSError as error:
-            raise StoreError(f"the login cannot be kept in {self._folder}: {error.strerror}") from None
+            raise StoreError(f"the login cannot be stored in {self._folder}: {error.strerror}") from None
         return kept
 
     def forget(self) -> bool:
@@ -164,13 +170,13 @@ class LoginStore:
         return True
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
+    async def locked(self) -> AsyncIterator[None]:
         """Lock this login against renewals in other processes and tasks. Raises `StoreError` after `LOCK_TIMEOUT`."""
         try:
             self._make_folder()
             descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
         except OSError as error:
-            raise StoreError(f"logins cannot be kept in {self._folder}: {error.strerror}") from None
+            raise StoreError(f"logins cannot be stored in {self._folder}: {error.strerror}") from None
         try:
             with anyio.move_on_after(LOCK_TIMEOUT) as waiting:
                 while not try_lock(descriptor):  # noqa: ASYNC110 - another process has no event to wait on
@@ -207,6 +213,7 @@ class LoginStore:
         self._make_folder()
         if sys.platform != "win32" and stat.S_IMODE(os.stat(self._folder).st_mode) & 0o077:
             raise StoreError(f"{self._folder} is open to other users; run chmod 700 on it")
+        # Written to a new file that then replaces the old one, so that a crash or a reader never sees half of a login.
         temporary = self._path.with_suffix(f".{secrets.token_hex(8)}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
         try:

@@ -1,7 +1,7 @@
 """Repair of the tool lists of sloppy servers. Pure: no I/O, no MCP SDK.
 
-The SDK's parser refuses a whole page for one malformed tool. Here a malformed tool is dropped alone, and a field is
-repaired where the intention is clear. Each change is reported in one sentence.
+The SDK's parser refuses a whole page because of one malformed tool. Here only the malformed tool is dropped. A field is
+repaired if the intention is clear. Each change is reported in one sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 MAX_NAME_LENGTH = 256
 MAX_PROBLEMS = 50
-"""Problems that are reported of one list. A server with 10,000 bad tools must not fill the log."""
+"""Maximum number of problems that are reported for one list. A server with 10,000 bad tools must not fill the log."""
 
 HINTS: Final = {
     "read_only": "readOnlyHint",
@@ -51,7 +51,7 @@ def open_page(raw: JsonObject) -> Page:
 
 
 def read_tools(items: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """Return the tools of all pages, in the server's order, and the problems found. Of equal names the first wins."""
+    """Return the tools of all pages, in the server's order, and the problems. Of equal names, the first one is kept."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
     for position, item in enumerate(items):
@@ -85,7 +85,7 @@ def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
         return None
 
     def member(of: dict[str, Any], key: str, kind: type[T], expected: str) -> T | None:
-        """Return a member of the wanted type, or None; report any other."""
+        """Return a member of the expected type. Return None if it is missing. Report another type and return None."""
         value = of.get(key)
         if value is None or isinstance(value, kind):
             return value
@@ -106,7 +106,7 @@ def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
 
 
 def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
-    """Return the schema of the arguments. One that describes no object is replaced by "any object"."""
+    """Return the schema of the arguments. A schema that does not describe an object is replaced by "any object"."""
     if not isinstance(schema, dict):
         problems.append(f"tool {name!r}: inputSchema is {_kind(schema)}; any object is accepted")
         return {"type": "object"}

@@ -12,11 +12,11 @@ ProgressFn = Callable[[float, float | None, str | None], Awaitable[None]]
 """`(progress, total, message)`, as in MCP's progress notification."""
 
 SentFn = Callable[[], None]
-"""Called right before each time that a request is sent. If it raises, the request is not sent."""
+"""A function that is called right before each time that a request is sent. If it raises, the request is not sent."""
 
 BeginFn = Callable[[], Awaitable[None]]
-"""Awaited right before a call is sent for the first time, once there is a connection and it is the call's turn. If it
-raises, the call is not sent."""
+"""A function that is awaited right before a call is sent for the first time. There is a connection then, and it is the
+call's turn. If the function raises, the call is not sent."""
 
 Operation = Literal["tool", "resource", "prompt"]
 
@@ -44,19 +44,19 @@ class Tool:
 
 
 AdmitFn = Callable[[Tool | None], None]
-"""Called right before each time that a call is sent, with the tool as its server lists it at that moment; None when the
-server does not list it. If it raises, the call ends, and nothing more is sent."""
+"""A function that is called right before each time that a call is sent. Its argument is the tool as the server lists it
+at that moment; None if the server does not list it. If the function raises, the call ends, and nothing more is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An `AdmitFn` that tells which facts decide.
+    """An `AdmitFn` that also says on which facts the decision depends.
 
     Attributes:
-        by_annotations: the tool's annotations decide. So after an announcement of changed tools, the call waits for the
-            next listing.
-        just_decided: the caller has just decided by all other facts. `DirectSource.try_call` need not ask again; a call
-            that is sent later must.
+        by_annotations: True if the decision depends on the tool's annotations. Then, after an announcement of changed
+            tools, the call waits for the next listing.
+        just_decided: True if the caller has just made the decision on all other facts. `DirectSource.try_call` need not
+            ask again. For a call that is sent later, the decision is made again.
     """
 
     decide: AdmitFn
@@ -65,7 +65,7 @@ class Admission:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if the decision cannot differ at the same moment."""
+        """True if the caller's decision still holds, because nothing that it depends on can have changed."""
         return self.just_decided and not self.by_annotations
 
     def __call__(self, tool: Tool | None) -> None:
@@ -92,21 +92,21 @@ class Unfinished:
     """A direct call whose first answer is not its result, since the server needs an answer of the user.
 
     Attributes:
-        rest: finishes the call; raises the same as `call_tool`. Cancelling it gives the call up.
+        rest: a function that finishes the call. It raises the same as `call_tool`. Cancelling it gives the call up.
     """
 
     rest: Callable[[], Awaitable[ToolOutcome]]
 
 
 CallEnd = ToolOutcome | Unfinished | Exception
-"""The end of a direct call: the tool's answer, an error, or the part that is left to do."""
+"""The end of a direct call: the tool's answer, an error, or a function for the rest of the call."""
 
 
 class SentCall(Protocol):
     """A direct call in flight."""
 
     def cancel(self) -> None:
-        """Give the call up, and tell the server. `on_end` is not called any more. May be called again."""
+        """Give the call up, and tell the server. `on_end` is not called after this. Further calls do nothing."""
         ...
 
 
@@ -120,7 +120,7 @@ class Question:
 
     Attributes:
         params: params of the MCP request, as the server sent them.
-        by_program: True if a program asks, which is not trusted either.
+        by_program: True if a program asks. Programs are not trusted either.
     """
 
     server: str
@@ -133,7 +133,7 @@ AskFn = Callable[[Question], Awaitable[JsonObject]]
 
 
 RootsFn = Callable[[], Awaitable[JsonObject]]
-"""Returns the MCP result of `roots/list`, for a server that asks outside any call. Never raises."""
+"""A function that returns the MCP result of `roots/list`, for a server that asks outside any call. It never raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,11 @@ class Asking:
     """The person who can be asked on behalf of one call.
 
     Attributes:
-        run: an id of the run. A question of a call is never put to another run.
+        run: an id of the run. Clients of other runs are never asked.
         ask: returns the MCP result of the question (`{"action": "accept", "content": {...}}`, ...). Raises
-            `errors.QuestionRefused`. Cancelled when the server takes its question back or the call ends.
+            `errors.QuestionRefused`. It is cancelled when the server withdraws its question or the call ends.
         owner: the principal that the run belongs to. Calls of one owner never delay those of another.
-        can_answer: returns True if a client of the run is able to answer such a question.
+        can_answer: returns True if a client of the run is able to answer this kind of question.
         queued: takes the reason why the call is not sent yet, in words.
     """
 
@@ -165,15 +165,15 @@ class UpstreamView:
 
     Attributes:
         name: the server's name in the configuration.
-        state: `idle`: the tools are known, and the next call starts the server. `connecting`: an attempt that is worth
-            waiting for is made (the first one, or the one right after a connection was lost). `down`: there is an
+        state: `idle`: the tools are known, and the next call starts the server. `connecting`: calls wait for the
+            current attempt (the first one, or the one right after a connection was lost). `down`: calls fail with
             `error`, and attempts continue in the background.
         error: the reason for `down`, for a person; no secrets, no traceback.
-        login_required: the server is down because it needs a login; `error` says how.
+        login_required: True if the server is down because it needs a login. `error` then has the command.
         tools: last known tools, also while the server is down.
-        resources, prompts, completions: True if the server has them.
+        resources, prompts, completions: True if the server has this capability.
         era: `"modern"` or `"legacy"` protocol, once connected.
-        problems: repairs of its tool list, one sentence each.
+        problems: repairs of the server's tool list, one sentence each.
     """
 
     name: str
@@ -196,7 +196,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request other than a call.
 
     Attributes:
-        asking: the person who can be asked; None where no person can be asked.
+        asking: the person who can be asked; None if no person can be asked.
         on_sent, begin: see `SentFn`, `BeginFn`.
     """
 
@@ -210,8 +210,8 @@ class DirectCallOptions(TypedDict, total=False):
 
     Attributes:
         on_progress: takes the progress that the server reports.
-        timeout: limit in seconds, which stand still while a question is open; None for the limit of the source.
-        asking: the person who can be asked; None where no person can be asked.
+        timeout: limit in seconds; None for the limit of the source. The clock stops while a question is open.
+        asking: the person who can be asked; None if no person can be asked.
         on_sent, admit: see `SentFn`, `AdmitFn`.
     """
 
@@ -233,7 +233,7 @@ class CallOptions(DirectCallOptions, total=False):
 
 
 class ToolSource(Protocol):
-    """Anything that offers tools under one name: an MCP connection, a plugin, a fake."""
+    """A source of tools with one name: an MCP connection, a plugin, a fake."""
 
     @property
     def name(self) -> str: ...
@@ -244,6 +244,7 @@ class ToolSource(Protocol):
         """Call one tool. Cancelling the caller cancels the call at the server.
 
         Raises:
+            errors.UpstreamUnavailable: the call was not sent.
             errors.UpstreamCallError: the tool did not answer.
         """
         ...
@@ -265,12 +266,14 @@ class DirectSource(ToolSource, Protocol):
         on_end: Callable[[CallEnd], None],
         **options: Unpack[DirectCallOptions],
     ) -> SentCall | None:
-        """Send one call, in the event loop. What `admit` and `on_sent` raise is raised here, and nothing is sent.
+        """Send one call in the event loop, without waiting.
+
+        An exception of `admit` or `on_sent` is raised here, and nothing is sent.
 
         Args:
-            on_end: called once, from the event loop, after this has returned, unless the call is cancelled.
+            on_end: called once, from the event loop, after this function has returned. Not called after `cancel`.
 
         Returns:
-            None where anything has to be awaited first. Nothing was done then; `call_tool` makes the same call.
+            The call; None if anything has to be awaited first. Nothing was done then, and `call_tool` can be used.
         """
         ...

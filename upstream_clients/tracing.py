@@ -1,4 +1,4 @@
-"""Spans of requests to servers, if this process uses OpenTelemetry. Imports nothing if it does not."""
+"""Spans of requests to servers, if this process uses OpenTelemetry. Otherwise nothing is imported for them."""
 
 from __future__ import annotations
 

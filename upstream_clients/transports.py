@@ -1,4 +1,4 @@
-"""Transports: the process of a server, or one of two HTTP transports. Modules of HTTP are imported when needed."""
+"""The transports: the process of a server, or one of two HTTP transports. HTTP modules are imported when needed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class OpenTransport(NamedTuple):
     """An open connection that is not read yet.
 
     Attributes:
-        direct: requests that are sent past the transport, if that is possible.
-        bind: takes the function that tells the server that such a request was given up.
+        direct: requests that are sent past the transport; None if the transport has none.
+        set_cancel_sender: sets the function that tells the server that a direct request was given up.
     """
 
     transport: Transport
     direct: RequestsInFlight | None = None
-    bind: Callable[[Callable[[RequestId], None]], None] = lambda _: None
+    set_cancel_sender: Callable[[Callable[[RequestId], None]], None] = lambda _: None
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def open_transport(
 
         async with open_streamable(spec.url, client, MAX_MESSAGE_BYTES) as (received, sent, posts):
 
-            def bind(tell_cancelled: Callable[[RequestId], None]) -> None:
+            def set_cancel_sender(tell_cancelled: Callable[[RequestId], None]) -> None:
                 posts.tell_cancelled = tell_cancelled
 
-            yield OpenTransport(SdkTransport(received, sent), posts, bind)
+            yield OpenTransport(SdkTransport(received, sent), posts, set_cancel_sender)

@@ -1,4 +1,12 @@
-"""One upstream as its callers see it: calls that wait for a connection, or fail without one. Knows no transport."""
+"""One upstream as its callers see it: calls that wait for a connection, or fail without one.
+
+A call is made in one of two ways. `try_call` sends it in the current round of the event loop, if nothing has to be
+awaited. `call_tool` can wait: for a connection, a place, a turn, a listing, and answers of the user. Both follow the
+same order, and nothing is awaited between `admit` and the moment at which the request is handed to the transport.
+Otherwise a tool could change after it was admitted.
+
+This module knows no transport.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +22,7 @@ from upstream_clients.call import CallsInFlight, DirectCall, TaskCall
 from upstream_clients.direct import Answer
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
-from upstream_clients.input_required import converse
+from upstream_clients.input_required import send_until_result
 from upstream_clients.questions import CallQuestions, UrlElicitationRequired
 from upstream_clients.reported_state import ReportedState
 from upstream_clients.results import needs_input, read_outcome, without_client_fields
@@ -47,7 +55,7 @@ REQUESTS = frozenset(
 
 
 class Upstream(ReportedState):
-    """Satisfies `tools.DirectSource`."""
+    """An upstream as a `tools.DirectSource`."""
 
     def __init__(
         self,
@@ -62,11 +70,12 @@ class Upstream(ReportedState):
         self._limiter = FairLimiter(spec.max_concurrent_calls)
 
     async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
-        """Call one tool. Waits for a connection that is being made, within the same timeout.
+        """Call one tool. Wait for a connection attempt in progress, within the same timeout.
 
-        Raises, besides what `begin` and `admit` raise:
-            UpstreamUnavailable: the server is down or did not come up in time; nothing was sent.
+        Raises:
+            UpstreamUnavailable: the server is down or did not start in time; nothing was sent.
             UpstreamCallError: the tool did not answer.
+            Exception: any exception of `begin` and `admit`.
         """
         params = {"name": tool, "arguments": dict(arguments)}
         return read_outcome(await self._send("tools/call", params, options), self._output_check(tool))
@@ -79,9 +88,9 @@ class Upstream(ReportedState):
         on_end: Callable[[CallEnd], None],
         **options: Unpack[DirectCallOptions],
     ) -> SentCall | None:
-        """Send one call without waiting; None where anything has to be awaited first. See `tools.DirectSource`."""
+        """Send one call without waiting; return None if anything has to be awaited first. See `tools.DirectSource`."""
         link, admit, asking = self._link, options.get("admit"), options.get("asking")
-        if link is None or self._view.state != "ready" or not link.alive or not link.is_direct:
+        if link is None or self._view.state != "ready" or not link.alive or not link.has_direct_requests:
             return None
         if isinstance(admit, Admission) and admit.by_annotations and self._listed_changes < self.list_changes:
             return None
@@ -90,6 +99,7 @@ class Upstream(ReportedState):
             return None
         params = {"name": tool, "arguments": arguments}
 
+        # Both functions are called only after `call` and `questions` are set below.
         def end(answer: Answer | UpstreamCallError | None) -> None:
             finish = partial(self._finish, tool, params, options)
             on_end(self._end_of(tool, call, questions, answer, finish))
@@ -110,7 +120,7 @@ class Upstream(ReportedState):
                 admit(self._tools.get(tool))
             call.give_up = link.try_send("tools/call", params, call.answered, options.get("on_progress"), questions)
             if call.give_up is not None and (on_sent := options.get("on_sent")) is not None:
-                # Nothing is written before the next round of the event loop.
+                # Nothing is written before the next round of the event loop, so `on_sent` may still prevent it.
                 on_sent()
         except BaseException:
             call.cancel()
@@ -160,7 +170,10 @@ class Upstream(ReportedState):
         return read_outcome(raw, self._output_check(tool))
 
     async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
-        """Send one of `REQUESTS`, within the default timeout. Raises as `call_tool`, and `ValueError` for others."""
+        """Send a request with one of the methods in `REQUESTS`, within the default timeout.
+
+        Raises as `call_tool`, and `ValueError` for any other method.
+        """
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is not one of {', '.join(sorted(REQUESTS))}")
         return without_client_fields(await self._send(method, params, cast("CallOptions", options)))
@@ -172,7 +185,7 @@ class Upstream(ReportedState):
         options: CallOptions,
         first: JsonObject | UrlElicitationRequired | None = None,
     ) -> JsonObject:
-        """Send a request, as often as its questions need it. `first`: the answer that the request was given already."""
+        """Send a request until the server gives its result. `first`: the answer to a request that was sent already."""
         asking, admit, begin = options.get("asking"), options.get("admit"), options.get("begin")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
@@ -190,13 +203,14 @@ class Upstream(ReportedState):
                 return answer
             if self._view.state != "ready":
                 questions.queued(f"waits for server {self.name!r}, which is starting")
+            # Before the call takes a place, so that calls which wait for a connection do not hold places.
             await self._connected()
             owner, run = ("", "") if asking is None else (asking.owner, asking.run)
             async with self._limiter.admitted(owner, run, report_wait) as place:
-                link = await self._connected()
+                link = await self._connected()  # the connection may be a new one after the wait for a place
                 async with link.turn(questions):
                     questions.place = place
-                    if begin is not None:
+                    if begin is not None:  # only before the first round of a call with questions
                         once, begin = begin, None
                         await once()
                     if isinstance(admit, Admission) and admit.by_annotations:
@@ -215,7 +229,7 @@ class Upstream(ReportedState):
             # One scope for waiting and calling. When it ends a request, the dispatcher tells the server.
             call.scope.deadline = math.inf if call.limit is None else anyio.current_time() + call.limit
             with call.scope:
-                return await converse(send, params, questions)
+                return await send_until_result(send, params, questions)
         finally:
             self.calls.discard(call)
         raise self._why_ended(call, questions)
@@ -227,11 +241,11 @@ class Upstream(ReportedState):
         """Return the reason why a call has ended without an answer."""
         subject, limit = questions.subject, call.limit or 0.0
         if call.rejected is None and call.sent:
-            self.calls.suspect()
+            self.calls.note_timeout()
             message = f"server {self.name!r}: {subject} timed out after {limit:g} s"
             return UpstreamCallError(self.name, message, dispatched=True)
         if call.sent:
-            message = f"{call.rejected}; whether it acted on {subject} is unknown"
+            message = f"{call.rejected}; it is unknown whether the server acted on {subject}"
             return UpstreamCallError(self.name, message, dispatched=True)
         if call.rejected is not None:
             return UpstreamUnavailable(self.name, f"{call.rejected}; nothing was sent")

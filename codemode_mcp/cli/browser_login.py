@@ -125,7 +125,7 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
             spec.learn((code,))
             login = await oauth.redeem(fetcher, attempt, code)
     spec.learn(login.secrets)
-    async with store.held():
+    async with store.locked():
         kept = await anyio.to_thread.run_sync(store.save, login)
     return "the system keyring" if kept == "keyring" else str(store.path)
 
@@ -142,7 +142,7 @@ async def log_out(spec: UpstreamSpec) -> bool:
     store = LoginStore(spec)
     if store.stamp() is None:
         return False
-    async with store.held():
+    async with store.locked():
         login = await _previous(store.load)
         had_login = await anyio.to_thread.run_sync(store.forget)
     if login is not None:

@@ -175,7 +175,7 @@ async def test_processes_that_renew_one_login_at_the_same_time_do_it_once() -> N
         tokens: set[str | None] = set()
 
         async def renew(spec: UpstreamSpec) -> None:
-            tokens.add(await Bearer(spec).renewed(str(rejected.access_token)))
+            tokens.add(await Bearer(spec).renew_token(str(rejected.access_token)))
 
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
@@ -193,7 +193,7 @@ async def test_a_renewal_is_completed_although_its_call_was_cancelled() -> None:
         bearer = Bearer(server.spec())
         await bearer.token()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bearer.renewed, str(before.access_token))
+            tasks.start_soon(bearer.renew_token, str(before.access_token))
             with anyio.fail_after(30):
                 while "refresh_token" not in await server.seen("token"):
                     pass

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from protected import browse, log_in_with, protected
 
 from upstream_clients import UpstreamSpec
-from upstream_clients.address_guard import ReachClient
+from upstream_clients.address_guard import GuardedClient
 from upstream_clients.challenge import Challenge, read_challenge
 from upstream_clients.errors import LoginError, LoginRefused
 from upstream_clients.fetch import MAX_DOCUMENT_BYTES, Fetcher, check_address
@@ -42,7 +42,7 @@ REMOTE = "https://mcp.example/mcp"
         pytest.param(["--iss", "http://other.example"], "the answer comes from another issuer", id="answer-of-another"),
         pytest.param(["--issuer", "http://127.0.0.1:9"], "names another issuer, http://127.0.0.1:9", id="issuer"),
         pytest.param(
-            ["--resource", "https://bank.example/mcp"], "is about another one, https://bank.example", id="prm"
+            ["--resource", "https://bank.example/mcp"], "is about another server, https://bank.example", id="prm"
         ),
         pytest.param(["--server", "http://192.0.2.1"], "is not https: http://192.0.2.1", id="server-elsewhere"),
         pytest.param(["--token-endpoint", "http://192.0.2.1/t"], "the token endpoint is not https", id="endpoint"),
@@ -295,7 +295,7 @@ async def test_a_certificate_is_checked_against_the_name_and_not_the_address(
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as tcp,
         anyio.create_task_group() as tasks,
-        ReachClient("http://localhost/", verify=client) as fetcher,
+        GuardedClient("http://localhost/", verify=client) as fetcher,
     ):
         listener = TLSListener(tcp, server, standard_compatible=False)
         tasks.start_soon(listener.serve, answer)
@@ -345,7 +345,7 @@ async def test_a_challenge_that_points_at_a_metadata_service_is_refused_before_a
 async def test_a_login_over_plain_http_is_refused() -> None:
     spec = UpstreamSpec("srv", "http", url="http://192.0.2.7/mcp")
     async with Fetcher(str(spec.url)) as fetcher:
-        with pytest.raises(LoginError, match="everybody on the way could read the login"):
+        with pytest.raises(LoginError, match="anyone on the network path could read the login"):
             await discover(spec, fetcher, Challenge())
 
 

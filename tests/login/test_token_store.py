@@ -172,7 +172,7 @@ def test_a_failed_write_leaves_the_old_login(logins: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(StoreError, match=r"cannot be kept in .*: No space left on device"):
+    with pytest.raises(StoreError, match=r"cannot be stored in .*: No space left on device"):
         store.save(replace(LOGIN, access_token="new"))
     assert store.load() == LOGIN
     assert [path.suffix for path in logins.iterdir()] == [".json"]
@@ -230,10 +230,10 @@ def test_the_file_says_which_server_it_is_for() -> None:
 async def test_one_login_is_locked_by_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     store, other = LoginStore(SPEC), LoginStore(SPEC)
     monkeypatch.setattr(token_store, "LOCK_TIMEOUT", 0.1)
-    async with store.held():
+    async with store.locked():
         with pytest.raises(StoreError, match="another process has held the login to server 'srv' for too long"):
-            async with other.held():
+            async with other.locked():
                 raise AssertionError("two hold it")
     with anyio.fail_after(10):
-        async with other.held():
+        async with other.locked():
             pass

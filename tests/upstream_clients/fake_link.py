@@ -38,4 +38,4 @@ class FakeLink:
 
 
 def connect(upstream: Upstream, link: FakeLink, *tools: Tool) -> None:
-    upstream.ready(link, UpstreamView("srv", "ready", era="legacy", protocol_version="2025-11-25", tools=tools))
+    upstream.report_ready(link, UpstreamView("srv", "ready", era="legacy", protocol_version="2025-11-25", tools=tools))

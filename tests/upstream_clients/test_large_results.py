@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from upstream_clients import large_results
 from upstream_clients.direct import THREAD_BYTES, read_answer
-from upstream_clients.large_results import LargeResult, take_apart
+from upstream_clients.large_results import LargeResult, free_in_steps
 from upstream_clients.results import read_outcome
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,7 @@ def test_what_is_still_referred_to_stays_as_it_is(value: Any, data: st.DataObjec
     before = json.dumps(kept)
     parts = [value]
     del value, containers
-    take_apart(parts)
+    free_in_steps(parts)
     assert parts == []
     assert json.dumps(kept) == before
 
@@ -59,8 +59,8 @@ def join_takers() -> None:
 
 def test_a_result_that_is_dropped_is_taken_apart_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
-    monkeypatch.setattr(large_results, "TAKEN_APART", 10)
-    monkeypatch.setattr(large_results, "take_apart", lambda parts: taken.append(len(parts)))
+    monkeypatch.setattr(large_results, "FREE_IN_STEPS_CHARACTERS", 10)
+    monkeypatch.setattr(large_results, "free_in_steps", lambda parts: taken.append(len(parts)))
     kept = ["kept"]
     result = LargeResult({"content": kept, "more": [1]}, "x" * 10)
     small = LargeResult({"content": kept}, "x")
@@ -86,7 +86,7 @@ async def test_others_run_while_a_large_answer_is_read_and_freed() -> None:
         tasks.start_soon(count)
         for result in ({"content": [{"type": "text", "text": texts}]}, {"content": [], "structuredContent": rows}):
             line = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
-            assert len(line) > large_results.TAKEN_APART > THREAD_BYTES
+            assert len(line) > large_results.FREE_IN_STEPS_CHARACTERS > THREAD_BYTES
             read = await anyio.to_thread.run_sync(read_answer, line)
             assert read is not None
             assert read[1].result == result

@@ -149,7 +149,7 @@ async def test_what_is_listed_again_while_a_call_waits_for_its_turn_counts() -> 
             tasks.start_soon(call)
             await link.waits.wait()
             assert guard.seen == []
-            upstream.listed((Tool("look", annotations=WRITES),), ())
+            upstream.report_tools((Tool("look", annotations=WRITES),), ())
             link.turn_has_come.set()
     assert refused.is_set()
     assert (guard.annotations, link.sent) == ([WRITES], [])

@@ -541,7 +541,7 @@ async def test_calls_in_flight_to_a_server_that_is_removed_end_immediately(raw_s
             tasks.cancel_scope.cancel()
     assert failures[0].dispatched
     assert failures[0].message == (
-        "server 'gone' was removed from the configuration; whether it acted on tool 'hang' is unknown"
+        "server 'gone' was removed from the configuration; it is unknown whether the server acted on tool 'hang'"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from upstream_clients import UpstreamCallError, UpstreamPool, UpstreamSpec, line_messages, listing, liveness
 from upstream_clients.call import Call
-from upstream_clients.line_messages import LineBuffer, TooLong, read_message, too_long
+from upstream_clients.line_messages import LineBuffer, TooLong, error_for_long_line, read_message
 from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.upstream import Upstream
 
@@ -80,7 +80,7 @@ async def test_a_stopped_process_is_replaced_after_a_call_has_timed_out(nasty: A
         with pytest.raises(UpstreamCallError, match=r"tool 'stop' timed out after 0\.3 s"):
             await source.call_tool("stop", {}, timeout=0.3)
         # The server cannot be busy with a call that came later.
-        with pytest.raises(UpstreamCallError, match="has not said anything") as caught:
+        with pytest.raises(UpstreamCallError, match="has sent nothing") as caught:
             await source.call_tool("echo", {}, timeout=30)
         assert caught.value.dispatched
         assert text(await source.call_tool("echo", {"text": "again"}, timeout=30)) == "again"
@@ -93,13 +93,13 @@ async def test_calls_to_a_hung_server_end_with_what_is_known(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "QUIET", 0.3)
-    monkeypatch.setattr(liveness, "PATIENCE", 1.0)
+    monkeypatch.setattr(liveness, "PATIENCE_SECONDS", 1.0)
     async with pool_of(nasty()) as pool:
         with anyio.fail_after(20), pytest.raises(UpstreamCallError) as caught:
             await pool.source("srv").call_tool("stop", {})
         assert caught.value.dispatched
-        assert "has not said anything for" in caught.value.message
-        assert caught.value.message.endswith("whether it acted on tool 'stop' is unknown")
+        assert "has sent nothing for" in caught.value.message
+        assert caught.value.message.endswith("it is unknown whether the server acted on tool 'stop'")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -125,7 +125,7 @@ async def test_a_server_that_answers_pings_may_take_for_ever(
     nasty: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(liveness, "QUIET", 0.1)
-    monkeypatch.setattr(liveness, "PATIENCE", 0.1)
+    monkeypatch.setattr(liveness, "PATIENCE_SECONDS", 0.1)
     async with pool_of(nasty()) as pool:
         source, first = pool.source("srv"), pid_of(pool)
         async with anyio.create_task_group() as tasks:
@@ -163,7 +163,7 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(None, liveness.PATIENCE), (3600.0, 3600.0)],
+    [(None, liveness.PATIENCE_SECONDS), (3600.0, 3600.0)],
     ids=["without a limit: the patience", "with one: the limit"],
 )
 async def test_how_long_a_call_may_keep_its_server_silent(limit: float | None, expected: float) -> None:
@@ -203,7 +203,7 @@ async def test_a_server_without_calls_is_not_probed() -> None:
     upstream.calls.add(Call(clock(), None))  # waits for its turn
     with anyio.move_on_after(0.3):
         await LivenessMonitor(upstream.calls, link, sleep=clock.sleep).until_hung()
-    assert clock() - 1000 > liveness.PATIENCE
+    assert clock() - 1000 > liveness.PATIENCE_SECONDS
     assert link.probes == 0
 
 
@@ -336,7 +336,7 @@ async def test_lines_are_put_together_from_any_pieces() -> None:
 async def test_an_answer_that_is_too_long_is_an_error_of_its_request(
     head: bytes, tail: bytes, request_id: int | str | None
 ) -> None:
-    item = too_long(TooLong(head, tail))
+    item = error_for_long_line(TooLong(head, tail))
     if request_id is None:
         assert isinstance(item, ValueError)
     else:

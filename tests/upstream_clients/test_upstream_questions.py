@@ -180,7 +180,7 @@ async def test_a_failure_in_asking_tells_the_server_nothing(asking_server: Any, 
     user = User(answer=RuntimeError("secret of ours"))
     async with pool_of(asking_server()) as pool:
         ((answer),) = json.loads(text(await ask(pool.source("srv"), user, ELICIT)()))
-    assert answer == {"error": "the client could not ask, for an internal error"}
+    assert answer == {"error": "the client could not ask, because of an internal error"}
 
 
 async def test_a_call_for_which_no_user_can_be_asked_gets_an_error(asking_server: Any, pool_of: Any) -> None:
@@ -259,7 +259,7 @@ async def test_a_person_who_thinks_delays_a_call_of_another_owner_by_a_second_at
         assert "no person was asked" in refused["error"]
         began = anyio.current_time()
         await source.call_tool("log", {}, asking=bob.asking)
-        assert anyio.current_time() - began < 2 * question_routing.TURN
+        assert anyio.current_time() - began < 2 * question_routing.TURN_SECONDS
         ada.free.set()
         assert await first.outcome() == [{"result": ACCEPT}]
         assert (len(ada.seen), ada.taken_back, bob.seen) == (1, 0, [])
@@ -276,7 +276,7 @@ async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_
         await ada.until_asked()
         json.loads(text(await ask(source, bob, ELICIT)()))
         assert ada.taken_back == 0, "with no call waiting it stays open"
-        with anyio.fail_after(question_routing.PATIENCE / 4):
+        with anyio.fail_after(question_routing.SAME_OWNER_SECONDS / 4):
             assert json.loads(text(await ask(source, bob, ELICIT)())) == [{"result": ACCEPT}]
         ((given_up),) = await first.outcome()
         assert "this client cannot answer" in given_up["error"]
@@ -374,7 +374,7 @@ async def test_a_call_that_was_given_up_may_still_ask_but_never_another_run(
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("ask_late", {}, timeout=0.1, asking=ada.asking)
         assert "no person was asked" in await proceed(bob)
-        monkeypatch.setattr(question_routing, "ABANDONED", 0.0)
+        monkeypatch.setattr(question_routing, "ABANDONED_SECONDS", 0.0)
         assert json.loads(await proceed(bob)) == [{"result": ACCEPT}]
 
 
@@ -804,8 +804,8 @@ async def doubtful(connection: ConnectionQuestions) -> CallQuestions:
 async def test_a_turn_comes_soon_behind_another_owner_and_after_patience_behind_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(question_routing, "TURN", 0.05)
-    monkeypatch.setattr(question_routing, "PATIENCE", 0.3)
+    monkeypatch.setattr(question_routing, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(question_routing, "SAME_OWNER_SECONDS", 0.3)
     for owner, least, most in (("someone else", 0.05, 0.25), ("", 0.3, 5.0)):
         connection = ConnectionQuestions()
         await doubtful(connection)
@@ -824,7 +824,7 @@ async def test_a_call_that_hangs_delays_all_calls_of_another_owner_once() -> Non
         call = CallQuestions("srv", "tool 'x'", Asking("b", no_user, "someone else"), anyio.CancelScope())
         await connection.enter(call)
         connection.leave(call)
-    assert question_routing.TURN <= anyio.current_time() - began < 2 * question_routing.TURN
+    assert question_routing.TURN_SECONDS <= anyio.current_time() - began < 2 * question_routing.TURN_SECONDS
 
 
 async def test_no_call_overtakes_in_the_queue_and_one_that_leaves_it_delays_no_other() -> None:

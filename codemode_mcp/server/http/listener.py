@@ -133,12 +133,12 @@ async def _verifier(settings: HttpSettings, stack: AsyncExitStack) -> Verifier |
     if settings.oauth is None:
         return StaticTokens(settings.tokens) if settings.tokens else None
     from codemode_mcp.server.http.oauth import FETCH_SECONDS, AccessTokens, Keys
-    from upstream_clients.address_guard import ReachClient
+    from upstream_clients.address_guard import GuardedClient
 
     # The metadata of the issuer may name public addresses for the keys, or addresses of the issuer's own network. With
     # `jwksUrl`, the operator has chosen the address.
     trusted = settings.oauth.jwks_url or settings.oauth.issuer
-    client = await stack.enter_async_context(ReachClient(trusted, trust_named_by=True, timeout=FETCH_SECONDS))
+    client = await stack.enter_async_context(GuardedClient(trusted, trust_named_by=True, timeout=FETCH_SECONDS))
     return AccessTokens(settings.oauth, Keys(settings.oauth, client, time.monotonic))
 
 
