@@ -1,4 +1,4 @@
-"""JSON Schema to TypeScript, tool names to identifiers. Pure: no I/O, no MCP.
+"""TypeScript declarations of tools, from JSON Schemas and tool names. Pure: no I/O, no MCP.
 
 From bottom to top: `names` makes the identifiers of servers and tools. `schema` turns a JSON Schema into a tree of
 types, with `kinds`, `references`, `conditions` and `definitions`. `expressions` writes such trees as TypeScript,

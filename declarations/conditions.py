@@ -20,9 +20,10 @@ from declarations.typetree import (
 )
 
 MAX_CONJUNCTS: Final = 64
-"""Members of `allOf` that are read. The type is wider if there are more."""
+"""Maximum number of members of `allOf` that are read. The type is wider if there are more."""
 MAX_LITERAL: Final = 500
-"""Characters of a constant or a name. A longer constant becomes `string`. A property with a longer name is left out."""
+"""Maximum number of characters of a constant or a name. A longer constant becomes `string`. A property with a longer
+name is left out."""
 
 COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 CONDITIONAL: Final = frozenset({"if", "then", "else", "dependentSchemas", "dependencies"})
@@ -35,7 +36,10 @@ _NAMING: Final = (
 
 
 def conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
-    """Return the properties that conditional keywords declare, here and in `allOf`; None if they are unknown."""
+    """Return the names of properties that conditional keywords declare, in the schema and its `allOf`.
+
+    Return None if the names are unknown.
+    """
     names: dict[str, None] = {}
     parts = [schema]
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -63,8 +67,11 @@ def conditional_names(schema: Mapping[str, Any]) -> dict[str, None] | None:
     return names
 
 
-def opened(type_: Type, names: dict[str, None] | None) -> Type:
-    """Return the type with more properties, where it says nothing about others. None stands for any properties."""
+def add_names(type_: Type, names: dict[str, None] | None) -> Type:
+    """Return the type with further properties of any type. None for `names` allows all other properties.
+
+    An object that forbids or describes other properties is not changed.
+    """
     if names is not None and not names:
         return type_
     match type_:
@@ -76,15 +83,16 @@ def opened(type_: Type, names: dict[str, None] | None) -> Type:
                 type_, properties=properties + tuple(Property(n, UNKNOWN, declared=False) for n in names if n in more)
             )
         case UnionOf(members):
-            return union([opened(member, names) for member in members])
+            return union([add_names(member, names) for member in members])
         case IntersectionOf(members):
-            return replace(type_, members=tuple(opened(member, names) for member in members))
+            return replace(type_, members=tuple(add_names(member, names) for member in members))
         case _:
             return type_
 
 
-def dependent(type_: ObjectOf, needs: object) -> Type:
+def apply_dependent_required(type_: ObjectOf, needs: object) -> Type:
     """Return a type in which a property requires others: an object has all of them, or not the first."""
+    # Each rule doubles the alternatives of the type. Without the rules, the type is only wider.
     if not isinstance(needs, Mapping) or len(needs) > 2:
         return type_
     result: Type = type_

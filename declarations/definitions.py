@@ -29,28 +29,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_INLINE: Final = 40
-"""Longest definition in characters that replaces its name wherever it is used."""
+"""Maximum length in characters of a definition that replaces its name wherever it is used."""
 MAX_HEIGHT: Final = 20
-"""Most levels of a definition that replaces its name. The bound keeps chains of definitions shallow."""
+"""Maximum number of levels of a definition that replaces its name. The limit keeps chains of definitions shallow."""
 
 
-def inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
-    """Return the same types, with definitions that are short or used once in place of their names.
+def inline_definitions(root: Type, definitions: dict[str, Definition]) -> SchemaType:
+    """Return the same types. Definitions that are short or used once replace their names.
 
-    Recursive definitions keep their names. A definition that directly is itself (`A: {"anyOf": [A, ...]}`) becomes
-    `unknown`: TypeScript refuses such a type, and JSON Schema gives it no meaning.
+    Recursive definitions keep their names. A definition that is an alternative of itself (`A: {"anyOf": [A, ...]}`)
+    becomes `unknown`: TypeScript refuses such a type, and JSON Schema gives it no meaning.
     """
     immediate = {name: _refs(d.type, immediate=True) for name, d in definitions.items()}
-    for name in _recurring(immediate):
+    for name in _recursive_names(immediate):
         definitions[name] = Definition(UNKNOWN, definitions[name].doc)
     graph = {name: _refs(d.type) for name, d in definitions.items()}
-    recurring = _recurring(graph)
+    recurring = _recursive_names(graph)
     uses: dict[str, int] = {}
     for refs in [_refs(root), *graph.values()]:
         for name in refs:
             uses[name] = uses.get(name, 0) + 1
 
     scope = _Scope({}, {})
+    # Used definitions come before their users. So each definition is expanded once, with the definitions in it in
+    # place.
     acyclic = {name: set(graph[name]) - recurring for name in definitions if name not in recurring}
     kept: dict[str, Definition] = {}
     for name in (*TopologicalSorter(acyclic).static_order(), *sorted(recurring)):
@@ -61,6 +63,7 @@ def inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
         (scope.inline if fits and name not in recurring else kept)[name] = definition
 
     expanded = _expand(root, scope)
+    # Only the definitions that the expanded root still names, in the order of their first use.
     reached: dict[str, Definition] = {}
     waiting = list(dict.fromkeys(_refs(expanded)))
     while waiting:
@@ -71,8 +74,8 @@ def inlined(root: Type, definitions: dict[str, Definition]) -> SchemaType:
     return SchemaType(expanded, reached)
 
 
-def _recurring(graph: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the nodes that can be reached from themselves."""
+def _recursive_names(graph: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the names that can be reached from themselves."""
     result = set()
     for start in graph:
         seen: set[str] = set()
@@ -103,7 +106,7 @@ def _parts(type_: Type) -> Iterable[Type]:
 
 
 def _refs(type_: Type, *, immediate: bool = False) -> list[str]:
-    """Return the names in a type, with repetitions. `immediate`: ignore those inside objects and arrays."""
+    """Return the names in a type, with repetitions. `immediate`: ignore names inside objects and arrays."""
     if isinstance(type_, Ref):
         return [type_.name]
     if immediate and isinstance(type_, (ArrayOf, TupleOf, ObjectOf)):
@@ -117,7 +120,7 @@ def _height(type_: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The definitions that replace their names, and the number of alternatives of each definition, up to now."""
+    """The definitions so far that replace their names, and the number of alternatives of each definition so far."""
 
     inline: dict[str, Definition]
     alternatives: dict[str, int]
@@ -143,6 +146,7 @@ def _expand(type_: Type, scope: _Scope) -> Type:
         case UnionOf(members):
             return union([_expand(member, scope) for member in members])
         case IntersectionOf(members):
+            # Computed again: members that were names could not be merged before.
             result: Type = UNKNOWN
             for member in members:
                 result = intersection(result, _expand(member, scope))

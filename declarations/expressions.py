@@ -1,4 +1,8 @@
-"""Types as TypeScript expressions, and declarations of named types."""
+"""Types as TypeScript expressions, and declarations of named types.
+
+A type may be written wider than it is, but TypeScript must always accept the text: one error would make all
+declarations useless. Most rules below exist because TypeScript refuses the obvious text.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +35,27 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 MAX_INDEX: Final = 200
-"""Characters of the type of an index signature. A longer one is `unknown`."""
+"""Maximum length in characters of the type of an index signature. A longer type becomes `unknown`."""
 
 MAX_REPEATED_ITEM: Final = 24
-"""Characters of an item that is repeated in a tuple."""
+"""Maximum length in characters of an item that is repeated in a tuple."""
 
 MAX_REPEATS: Final = 6
-"""Items of an array with bounds that is written as a tuple, if its items are short."""
+"""Maximum number of items for which an array with bounds is written as a tuple."""
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _INHERITED: Final = frozenset(name for name in OBJECT_PROTOTYPE if not name.startswith("_"))
-"""Members of every object in TypeScript. An optional property with such a name would be refused by every object."""
+"""Members of every object in TypeScript. If an optional property with such a name had another type, TypeScript would
+refuse every object."""
 _TYPE_NAME_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 GUEST_TYPE_NAMES: Final = HOST_GLOBALS | LANGUAGE_GLOBALS | {"ApiFile", "ApiHit", "Console", "ToolHit", "Tools"}
 """Names of types in `guest.d.ts` and in the declarations of the language, besides those below."""
-# Types that a declaration uses, so none of its own may have these names.
+# Every declaration uses these types, so its own named types must have other names.
 _TAKEN_TYPE_NAMES: Final = frozenset({"McpApiHeader", "McpCall", "McpToolResult", "Promise", "Record", "String"})
 
 
 class Renderable(Protocol):
-    """The parts of a tool that its declaration needs; `upstream_clients.tools.Tool` has them."""
+    """The parts of a tool that its declaration needs. `upstream_clients.tools.Tool` has them."""
 
     @property
     def name(self) -> str: ...
@@ -66,9 +71,9 @@ class TypeWriter:
     """A writer of types as text.
 
     Args:
-        names: names of definitions in this text.
-        docs: write comments on properties.
-        depth: levels of objects that are written. Deeper objects become `{ ... }`.
+        names: TypeScript names of the definitions.
+        docs: True to write comments on properties.
+        depth: maximum number of levels of objects. Deeper objects become `{ ... }`.
     """
 
     def __init__(self, names: Mapping[str, str], *, docs: bool = True, depth: int = 1_000) -> None:
@@ -87,6 +92,7 @@ class TypeWriter:
                 return text
             case ArrayOf():
                 return self._array(type_)
+            # Different types can have the same text, e.g. after a cut at `depth`. So repetitions are dropped.
             case UnionOf(members):
                 return " | ".join(
                     dict.fromkeys(
@@ -117,21 +123,21 @@ class TypeWriter:
         return f"({text})" if isinstance(type_, (UnionOf, IntersectionOf)) else text
 
     def _branch(self, type_: Type) -> str:
-        """Return a member of an intersection, or of a union in one."""
+        """Return a member of an intersection, or a member of a union in an intersection."""
         return self.object(type_, alone=False) if isinstance(type_, ObjectOf) else self._atom(type_)
 
     def _array(self, type_: ArrayOf) -> str:
         item = self._atom(type_.items)
-        least, most = type_.min_items, type_.max_items
+        minimum, maximum = type_.min_items, type_.max_items
         if len(item) <= MAX_REPEATED_ITEM:
-            if most is not None and 0 < most <= MAX_REPEATS and least <= most:
-                return f"[{', '.join([item] * least + [self._optional(item)] * (most - least))}]"
-            if 0 < least <= MAX_REPEATS:
-                return f"[{', '.join([item] * least)}, {self._further(item)}]"
+            if maximum is not None and 0 < maximum <= MAX_REPEATS and minimum <= maximum:
+                return f"[{', '.join([item] * minimum + [self._optional(item)] * (maximum - minimum))}]"
+            if 0 < minimum <= MAX_REPEATS:
+                return f"[{', '.join([item] * minimum)}, {self._further(item)}]"
         return item + "[]"
 
-    # TypeScript lets an array inside an element with `?` or `...` refer to the type that it is part of only if the
-    # element has a name. Otherwise it reports a circular type.
+    # In a recursive type, TypeScript reports a circular type for an array in an element with `?` or `...`, unless the
+    # element has a name. So these elements are named wherever there are named types.
 
     def _optional(self, element: str) -> str:
         return f"item?: {element}" if self._names and "[" in element else element + "?"
@@ -143,8 +149,8 @@ class TypeWriter:
         """Return an object type.
 
         Args:
-            alone: it is not a member of an intersection, whose other members may add properties.
-            docs: write comments on properties; None for the writer's default.
+            alone: False for a member of an intersection, whose other members may add properties.
+            docs: True to write comments on properties; None for the writer's default.
         """
         if not type_.properties and not type_.patterns:
             if type_.openness == "closed":
@@ -158,6 +164,7 @@ class TypeWriter:
         members = []
         documented = False
         for p in type_.properties:
+            # An object has its own member for a required property, so an inherited one does not matter.
             if p.required:
                 member = f"{property_name(p.name)}: {self.text(p.type)}"
             else:
@@ -170,24 +177,26 @@ class TypeWriter:
         if type_.rest is not None:
             members.append(f"[key: string]: {self._index(type_)}")
         elif type_.openness == "silent" and alone and not any(p.declared for p in type_.properties):
+            # Only `required` names properties, so the author has not listed all of them.
             members.append("[key: string]: unknown")
         self._depth += 1
         if documented:
-            # TypeScript takes a comment for a property's own only if a line begins with it.
+            # TypeScript shows a comment at a property only if the comment begins a line.
             return "{\n" + "".join([f"  {indented(member)};\n" for member in members]) + "}"
         return f"{{ {'; '.join(members)} }}"
 
     def _index(self, type_: ObjectOf) -> str:
-        """Return the type of the index signature. TypeScript requires that it covers every named property."""
+        """Return the type of the index signature. TypeScript requires that it covers all named properties."""
         rest = type_.rest or UNKNOWN
         covered = union([rest, *[p.type for p in type_.properties], *[t for _, t in type_.patterns]])
         if isinstance(covered, Unknown):
             return "unknown"
         repeats = bool(type_.properties or type_.patterns)
-        # The length is estimated first: otherwise each nested object would be written twice.
+        # The length is estimated first. Otherwise each nested object would be written twice at each level, so the time
+        # would double with each level.
         if repeats and text_length(covered, 2 * MAX_INDEX) > 2 * MAX_INDEX:
             return "unknown"
-        docs, self._docs = self._docs, False
+        docs, self._docs = self._docs, False  # the properties themselves have the comments
         text = self.text(covered)
         self._docs = docs
         if repeats and len(text) > MAX_INDEX:
@@ -197,7 +206,10 @@ class TypeWriter:
 
 
 def property_name(name: str) -> str:
-    """Return the name of a property in a type: a string literal for `__proto__` and all but ASCII identifiers."""
+    """Return the name of a property in a type: an ASCII identifier unchanged, any other name as a string literal.
+
+    `__proto__` is also written as a string literal.
+    """
     if _PLAIN_NAME.fullmatch(name) and name != "__proto__":
         return name
     return string_literal(name)
@@ -212,8 +224,8 @@ def render_schema(schema: object, name: str | None = None) -> str:
     """Return a schema as TypeScript.
 
     Returns:
-        A type expression. If the type needs named types or `name` is given: declarations, of which `name` (default `T`)
-        is the type of the schema.
+        A type expression. If the type needs named types or `name` is given, the result is declarations instead. The
+        type `name` (default `T`) is then the type of the schema.
     """
     target = name or "T"
     compiled = compile_schema(schema, target)
@@ -246,7 +258,8 @@ def _type_names(
     """Return a TypeScript name for each definition: `my-def` becomes `MyDef`, or `MyDef_2` if that is taken.
 
     Args:
-        numbers: the last number tried, by name. This function updates it.
+        numbers: the last number that was tried for each name. This function updates it, so that the search for a free
+            name does not start from 2 each time.
     """
     names: dict[str, str] = {}
     used: set[str] = set()
@@ -281,6 +294,8 @@ class NamedTypes:
         """Return the declarations that `compiled` adds to the file, and a writer that uses their names."""
         if not compiled.definitions:
             return [], _PLAIN_WRITER
+        # First with names that ignore the other types of the file: types with the same name and text are shared. If a
+        # name has another text already, all definitions of this schema get names that are free.
         names = _type_names(compiled.definitions, _TAKEN_TYPE_NAMES)
         texts = _declared_types(compiled.definitions, names)
         if any(self._texts.get(name, text) != text for name, text in texts.items()):

@@ -15,17 +15,18 @@ from declarations.jsdoc import (
     comment_lines,
 )
 from declarations.schema import compile_schema
-from declarations.signatures import argument, result_text
+from declarations.signatures import argument_type, result_text
 from declarations.typetree import ObjectOf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_LINE: Final = 120
-"""Longest comment on one line. A longer one is a block."""
+"""Maximum length in characters of a comment on one line. A longer comment is a block."""
 
 MANY_FUNCTIONS: Final = 4
-"""Least number of functions with the same description of a parameter for which the head of the file has it."""
+"""Minimum number of functions that describe a parameter in the same words. The description is then in the head of the
+file."""
 
 
 class FunctionText:
@@ -35,28 +36,34 @@ class FunctionText:
         self._identifier = identifier
         self._tool = tool
         self._type_name = identifier[:1].upper() + identifier[1:]
-        self._text = MAX_TOOL_TEXT_ALONE if alone else MAX_TOOL_TEXT
-        self._property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
-        self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._property_text)
+        self._max_text = MAX_TOOL_TEXT_ALONE if alone else MAX_TOOL_TEXT
+        self._max_property_text = MAX_PROPERTY_TEXT_ALONE if alone else MAX_PROPERTY_TEXT
+        self._input = compile_schema(tool.input_schema, self._type_name + "Input", self._max_property_text)
         self.parameters: dict[str, str] = {}
-        """Descriptions of top-level properties by their written names."""
+        """Descriptions of top-level properties, by the names as they are written in the declaration."""
         if isinstance(self._input.root, ObjectOf):
             self.parameters = {comment_line(property_name(p.name)): p.doc for p in self._input.root.properties}
 
     def write(self, types: NamedTypes, common: Mapping[str, str]) -> WrittenFunction:
-        """Return the function for a file with these named types, whose head has these common descriptions."""
+        """Return the function as text.
+
+        Args:
+            types: the named types of the file.
+            common: descriptions of parameters in the head of the file.
+        """
         declared, writer = types.declare(self._input)
-        root, parameter = argument(self._input)
+        root, parameter = argument_type(self._input)
         # The comment of the function describes the top-level properties. Deeper ones have their own comments.
         written = writer.object(root, docs=False) if isinstance(root, ObjectOf) else writer.text(root)
         output = None
         if self._tool.output_schema is not None:
-            result = compile_schema(self._tool.output_schema, self._type_name + "Output", self._property_text)
+            result = compile_schema(self._tool.output_schema, self._type_name + "Output", self._max_property_text)
             more, writer = types.declare(result)
             declared += more
             output = writer.text(result.root)
-        doc = comment_lines(self._tool.description, self._text)
-        # An empty `@param` means that the common description does not apply.
+        doc = comment_lines(self._tool.description, self._max_text)
+        # A parameter without a description gets an empty `@param` if its name has a common description, which does not
+        # apply to it.
         doc.extend(
             [f"@param {name} {text}".rstrip() for name, text in self.parameters.items() if common.get(name, "") != text]
         )
@@ -83,18 +90,18 @@ class WrittenFunction:
     Attributes:
         tool: name of the tool.
         types: declarations of the named types that the function adds to the file.
-        doc: first lines of its comment.
-        last: last lines of its comment, after one about the result.
-        call: such as `createIssue(input: { title: string })`.
+        doc: first lines of the comment.
+        last_lines: last lines of the comment, after the line about the result.
+        call: name and parameters, such as `createIssue(input: { title: string })`.
         output: type of the result, if the tool declares one.
-        observable: the tool declares no type of its result.
-        latest: the latest observed schema, and its type.
+        observable: True if the tool declares no type of its result.
+        latest: the latest observed schema, and its type as text.
     """
 
     tool: str
     types: str
     doc: list[str]
-    last: list[str]
+    last_lines: list[str]
     call: str
     output: str | None
     observable: bool
@@ -110,12 +117,12 @@ class WrittenFunction:
                 self.latest = observed, TypeWriter(dict.fromkeys(seen.definitions, "unknown")).text(seen.root)
             output = self.latest[1]
             doc = [*doc, "@returns Shape observed in earlier results; the server declares none."]
-        comment = comment_block([*doc, *self.last], "  ")
+        comment = comment_block([*doc, *self.last_lines], "  ")
         return f"{self.types}{comment}  function {self.call}: {indented(result_text(output))};\n"
 
 
 def common_parameters(functions: Iterable[FunctionText]) -> dict[str, str]:
-    """Return the parameters that many functions describe in the same words. Common descriptions shorten a file."""
+    """Return the descriptions of parameters that many functions share, by parameter. They shorten a file."""
     counted: dict[str, dict[str, int]] = {}
     for function in functions:
         for name, doc in function.parameters.items():

@@ -1,4 +1,4 @@
-"""Descriptions and annotation keywords as text of comments, from which no text can break out. Pure: no I/O.
+"""Descriptions and annotation keywords as comments. No text can end its comment early. Pure: no I/O.
 
 Upstream servers are not trusted: a description may try to end its comment, to reverse the direction of the text, or to
 hide words from a reader.
@@ -26,7 +26,7 @@ _BLANKS: Final = re.compile(r"\s+")
 
 def comment_line(text: str, limit: int = MAX_PROPERTY_TEXT) -> str:
     """Return `text` as one line of a comment of about `limit` characters. `…` marks a cut."""
-    # Blanks are dropped, so twice the limit is read. The rest is ignored, however long it is.
+    # Blanks are dropped, so twice the limit is read. The rest of a long text costs nothing.
     head = text[: 2 * limit]
     if not _PLAIN.match(head):
         head = _safe(head)
@@ -133,7 +133,7 @@ def _tags(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _from_branches(branches: list[object], *, described: bool) -> list[str]:
-    """Return the descriptions of constants in `anyOf` or `oneOf`, or the bounds of the only branch that is not null."""
+    """Return the descriptions of constants in `anyOf` or `oneOf`, or the tags of the only branch that is not null."""
     shown = [branch for branch in branches[:50] if isinstance(branch, Mapping) and branch.get("type") != "null"]
     if len(shown) == 1:
         description = shown[0].get("description")

@@ -1,6 +1,7 @@
 """The kinds of JSON values that a schema describes, as bits. Pure: no I/O.
 
-A kind is stated if `type`, a constant or a choice requires it. Otherwise keywords of one kind only suggest it.
+A kind is stated if `type`, a constant or a choice requires it. A kind is suggested if the schema only has keywords of
+this kind, such as `properties`. A stated kind overrides a suggested one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from declarations.references import Document
 
 MAX_DEPTH: Final = 40
-"""Levels of nested schemas that are read."""
+"""Maximum number of levels of nested schemas that are read."""
 
 NULL, BOOLEAN, NUMBER, STRING, ARRAY, OBJECT = 1, 2, 4, 8, 16, 32
 ANY: Final = 63
@@ -65,7 +66,7 @@ def value_bits(value: object) -> int:
 
 
 def own_bits(schema: Mapping[str, Any]) -> tuple[int, bool]:
-    """Return the kinds of a schema's own keywords, and whether `type` states them."""
+    """Return the kinds of a schema's own keywords. The flag is True if `type` states the kinds."""
     declared = schema.get("type")
     if declared is not None:
         bits = type_bits(declared)
@@ -79,10 +80,11 @@ def own_bits(schema: Mapping[str, Any]) -> tuple[int, bool]:
     return ANY, False
 
 
-def both(one: int, one_stated: bool, other: int, other_stated: bool) -> tuple[int, bool]:
-    """Return two statements on kinds as one. A stated kind overrides a suggested one.
+def combine(one: int, one_stated: bool, other: int, other_stated: bool) -> tuple[int, bool]:
+    """Return two statements about kinds as one. A stated kind overrides a suggested one.
 
-    Of two suggestions, that of the combined schemas (`other`) counts: `properties` may stand beside `anyOf` with null.
+    Of two suggestions, that of the combined schemas (`other`) counts: `properties` may stand beside an `anyOf` that
+    also allows null.
     """
     if one_stated == other_stated:
         if one_stated:
@@ -91,19 +93,19 @@ def both(one: int, one_stated: bool, other: int, other_stated: bool) -> tuple[in
     return (one, True) if one_stated else (other, True)
 
 
-def within(context: int, bits: int, stated: bool) -> int:
-    """Return the kinds of a schema that are in `context`, which overrides kinds that are only suggested."""
+def restrict(context: int, bits: int, stated: bool) -> int:
+    """Return the kinds of a schema that are also in `context`. `context` overrides kinds that are only suggested."""
     return bits & context if stated or context == ANY else context
 
 
 class CombinedKinds:
-    """The kinds of schemas by the schemas that they combine, found once for each schema of a document."""
+    """The kinds that schemas get from the schemas that they combine. Each schema of a document is read once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._known: dict[int, tuple[int, bool]] = {}
 
-    def of(self, schema: Mapping[str, Any], base: Mapping[str, Any], depth: int) -> tuple[int, bool]:
+    def combined(self, schema: Mapping[str, Any], base: Mapping[str, Any], depth: int) -> tuple[int, bool]:
         """Return the kinds of a schema by its references, constants and combined schemas.
 
         Args:
@@ -114,7 +116,7 @@ class CombinedKinds:
         place = self._document.resolve(reference, base) if isinstance(reference, str) else None
         # References in another resource are relative to that one.
         if place is not None and place.base is base:
-            found.append(self._all(place.schema, base, depth + 1))
+            found.append(self._of_schema(place.schema, base, depth + 1))
         if "const" in schema:
             found.append((value_bits(schema["const"]), True))
         for keyword in ("allOf", "anyOf", "oneOf", "enum"):
@@ -122,21 +124,21 @@ class CombinedKinds:
             if not isinstance(branches, list) or not branches or len(branches) > MAX_ALTERNATIVES:
                 continue
             if keyword == "allOf":
-                found.extend(self._all(branch, base, depth + 1) for branch in branches[:MAX_CONJUNCTS])
+                found.extend(self._of_schema(branch, base, depth + 1) for branch in branches[:MAX_CONJUNCTS])
                 continue
             bits, stated = 0, True
             for branch in branches:
-                one = (value_bits(branch), True) if keyword == "enum" else self._all(branch, base, depth + 1)
+                one = (value_bits(branch), True) if keyword == "enum" else self._of_schema(branch, base, depth + 1)
                 bits |= one[0]
                 stated &= one[1]
             found.append((bits, stated))
         result = (ANY, False)
         for bits, stated in found:
-            result = both(bits, stated, *result) if bits != ANY else result
+            result = combine(bits, stated, *result) if bits != ANY else result
         return result
 
-    def _all(self, schema: object, base: Mapping[str, Any], depth: int) -> tuple[int, bool]:
-        """Return the kinds of a schema by its own keywords and by all that it combines."""
+    def _of_schema(self, schema: object, base: Mapping[str, Any], depth: int) -> tuple[int, bool]:
+        """Return the kinds of a schema by its own keywords and by the schemas that it combines."""
         if schema is False:
             return 0, True
         if not isinstance(schema, Mapping) or depth > MAX_DEPTH or "$id" in schema:
@@ -146,5 +148,5 @@ class CombinedKinds:
         known = self._known.get(id(schema))
         if known is None:
             self._known[id(schema)] = (ANY, False)  # the answer for a schema that combines itself
-            known = self._known[id(schema)] = both(*own_bits(schema), *self.of(schema, base, depth))
+            known = self._known[id(schema)] = combine(*own_bits(schema), *self.combined(schema, base, depth))
         return known

@@ -4,9 +4,9 @@ A name is split at all characters other than letters and digits, and written in 
 `createIssue`, `chrome-devtools` becomes `chromeDevtools`. Acronyms keep their case (`API_KEY_get` is `APIKEYGet`), and
 one leading `_` or `$` is kept. An identifier that is reserved gets a trailing `_`.
 
-The result depends on the set of names, not on their order. Of several names with one identifier, the name that already
-is the identifier gets it, else the first in sorted order; the others get `_2`, `_3`, ... So a new name changes only
-identifiers that collide with its own.
+The result depends on the set of names, not on their order. If several names have one identifier, the name that equals
+the identifier gets it, or else the first name in sorted order. The others get `_2`, `_3`, ... So a new name changes
+only identifiers that collide with its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ HOST_GLOBALS: Final = word_set("""
     TextDecoder TextEncoder URL URLSearchParams atob btoa clearInterval clearTimeout crypto performance queueMicrotask
     setInterval setTimeout structuredClone
 """)
-"""Global names that this product adds to programs, some of them known from browsers. `guest.d.ts` declares them."""
+"""Global names that this product adds to programs. Some of them are known from browsers. `guest.d.ts` declares them."""
 
 LANGUAGE_GLOBALS: Final = word_set("""
     AggregateError Array ArrayBuffer AsyncDisposableStack AsyncIterator Atomics BigInt BigInt64Array BigUint64Array
@@ -81,7 +81,7 @@ _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 
 
 def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Map each original name to its identifier, unique among `names`, at most 64 characters long.
+    """Return the identifier of each original name. It is unique among `names`, and has at most 64 characters.
 
     Args:
         names: original names; repeated ones count once.
@@ -113,7 +113,7 @@ def identifiers(names: Iterable[str], *, kind: Kind = "tool", reserved: frozense
 
 
 def aliases(names: Iterable[str], identifiers: Mapping[str, str]) -> dict[str, str]:
-    """Map original names that also work in brackets, as in `MCP.github["create_issue"]`, to their identifiers.
+    """Return the identifiers of original names that also work in brackets, as in `MCP.github["create_issue"]`.
 
     A name is left out if it is the identifier of any tool, or has another meaning on every object (`then`,
     `constructor`, `$api`, ...).
@@ -155,7 +155,7 @@ def _words(name: str) -> list[str]:
 
 
 def _is_word(character: str) -> bool:
-    """Return True if an identifier may contain a character: a letter, a mark or a digit."""
+    """Return True if an identifier may contain this character: a letter, a mark or a digit."""
     if character.isascii():
         return character.isalnum()
     if HIDDEN.match(character):
@@ -165,7 +165,7 @@ def _is_word(character: str) -> bool:
 
 def _capitalised(word: str) -> str:
     upper = word[0].upper()
-    # A letter that would become two, such as `ß`, is not changed.
+    # A letter whose upper case has two characters, such as `ß`, is not changed.
     return (upper if len(upper) == 1 else word[0]) + word[1:]
 
 

@@ -18,8 +18,8 @@ class ScopeFunction:
     """A function in the scope of a namespace.
 
     Attributes:
-        tool: name of the tool that it calls.
-        mapped: its parameters are unknown, because they differ from the tool's input.
+        tool: name of the tool that the function calls.
+        mapped: True if the plugin maps the arguments, so that the function's parameters are unknown.
     """
 
     tool: str
@@ -31,8 +31,8 @@ class ScopeObject:
     """An object in the scope of a namespace, or the scope itself.
 
     Attributes:
-        members: members by name; the text is the type of data.
-        more: it has further members.
+        members: members by name. A string is the type of a member that is data.
+        more: True if the object has further members, whose names are unknown.
     """
 
     members: Mapping[str, ScopeObject | ScopeFunction | str]
@@ -45,8 +45,8 @@ class NamespaceSummary:
 
     Attributes:
         global_name: an identifier.
-        tools: the tools that it calls, by id; None for a tool without a declaration.
-        scope: its members in one program; None if unknown.
+        tools: the tools that the namespace calls, by id; None for a tool without a declaration.
+        scope: the members of the namespace in one program; None if unknown.
     """
 
     global_name: str

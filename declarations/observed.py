@@ -1,11 +1,11 @@
 """The shape of JSON values from one source, merged over time. Pure: no I/O.
 
-A shape has the kinds of values, the properties of objects, which of these all objects have, and the items of arrays. It
-never contains a value: no text, number or length, and no key that is data, such as an id or the name of a file.
-A shape is bounded. Beyond the bounds any value fits; long arrays and large maps are only read in part.
+A shape has the kinds of values, the properties of objects, the properties that all objects have, and the items of
+arrays. It never contains a value: no text, number or length, and no key that is data, such as an id or the name of a
+file. A shape is bounded. Beyond the bounds, any value fits. Long arrays and large maps are only read in part.
 
-Merging is idempotent and does not depend on the order of two shapes. The order of three shapes can matter: an object
-that was recognised as a map stays a map.
+Merging is idempotent and does not depend on the order of two shapes. The order of three shapes can matter, since an
+object that was recognised as a map stays a map.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_VISITED: Final = 2_000
-"""Most nodes of one value that are read."""
+"""Maximum number of nodes of one value that are read."""
 MAX_DEPTH: Final = 8
 MAX_PROPERTIES: Final = 60
-"""Most properties of an object. An object with more is a map."""
-MAX_ENDS: Final = 30
-"""Items that are read at each end of an array or a map."""
+"""Maximum number of properties of an object. An object with more properties is taken as a map."""
+MAX_READ_AT_END: Final = 30
+"""Maximum number of items that are read at each end of an array or a map."""
 MAX_NODES: Final = 120
-"""Most nodes of one shape. A larger shape loses its deepest levels."""
+"""Maximum number of nodes of one shape. A larger shape loses its deepest levels."""
 MANY_ALIKE: Final = 8
-"""Least number of members with equal properties for which an object is a map."""
+"""Minimum number of members for which an object is taken as a map, if all members have the same properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Shape:
         scalars: kinds of values other than arrays and objects, in the words of JSON Schema.
         items: shape of the items of all arrays; None if there was no array.
         object: shape of all objects; None if there was no object.
-        anything: values may be of any kind.
+        anything: True if the values may be of any kind.
     """
 
     scalars: frozenset[str] = frozenset()
@@ -65,13 +65,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """The shape of objects whose keys are data. The keys are not kept."""
+    """The shape of objects whose keys are data. The keys are not stored."""
 
     values: Shape
 
 
 NOTHING: Final = Shape()
+"""The shape before any value was seen."""
 ANYTHING: Final = Shape(anything=True)
+"""The shape that all values fit."""
 _NULL: Final = Shape(frozenset({"null"}))
 _SCALARS: Final = {
     type(None): _NULL,
@@ -91,12 +93,12 @@ _MAX_NAME: Final = 40
 
 def merge(shape: Shape, value: object) -> Shape:
     """Return the shape with one more value; `shape` itself if nothing changes."""
-    merged = unite(shape, _look(value, MAX_DEPTH, _Budget()))
+    merged = unite(shape, _shape_of(value, MAX_DEPTH, _Budget()))
     return merged if merged is shape else _within_bounds(merged)
 
 
 def unite(one: Shape, other: Shape) -> Shape:
-    """Return a shape that covers both; `one` itself if it does."""
+    """Return a shape that covers both shapes; the object `one` itself if `one` covers both."""
     if one is other or one.anything or other == NOTHING:
         return one
     if other.anything:
@@ -155,7 +157,7 @@ class _Budget:
         self.left = MAX_VISITED
 
 
-def _look(value: object, depth: int, budget: _Budget) -> Shape:
+def _shape_of(value: object, depth: int, budget: _Budget) -> Shape:
     budget.left -= 1
     scalar = _SCALARS.get(type(value) if not isinstance(value, float) or isfinite(value) else type(None))
     if scalar is not None:
@@ -163,23 +165,23 @@ def _look(value: object, depth: int, budget: _Budget) -> Shape:
     if depth <= 0 or budget.left <= 0:
         return ANYTHING
     if isinstance(value, list):
-        return Shape(items=_look_at_some(value, depth, budget))
+        return Shape(items=_shape_of_items(value, depth, budget))
     if not isinstance(value, dict):
         return ANYTHING
     if len(value) > MAX_PROPERTIES or not all(map(_is_name, value)):
-        return Shape(object=Map(_look_at_some(list(value.values()), depth, budget)))
-    properties = {name: _look(member, depth - 1, budget) for name, member in value.items()}
+        return Shape(object=Map(_shape_of_items(list(value.values()), depth, budget)))
+    properties = {name: _shape_of(member, depth - 1, budget) for name, member in value.items()}
     return Shape(object=_record_or_map(properties, frozenset(properties), len(properties)))
 
 
-def _look_at_some(values: list[Any], depth: int, budget: _Budget) -> Shape:
+def _shape_of_items(values: list[Any], depth: int, budget: _Budget) -> Shape:
     seen = NOTHING
-    # Half of the budget is reserved for values after these.
+    # Half of the budget is reserved for the values that follow this array.
     reserved = budget.left // 2
-    for value in values if len(values) <= 2 * MAX_ENDS else values[:MAX_ENDS] + values[-MAX_ENDS:]:
+    for value in values if len(values) <= 2 * MAX_READ_AT_END else values[:MAX_READ_AT_END] + values[-MAX_READ_AT_END:]:
         if budget.left <= reserved:
             break
-        seen = unite(seen, _look(value, depth - 1, budget))
+        seen = unite(seen, _shape_of(value, depth - 1, budget))
     return seen
 
 
@@ -230,11 +232,12 @@ def _record_or_map(properties: Mapping[str, Shape], required: frozenset[str], la
 
 
 def _has_other_keys_each_time(properties: Mapping[str, Shape], required: frozenset[str], largest: int) -> bool:
+    # No key is in all objects, and all objects together have twice as many keys as the largest one.
     return not required and len(properties) >= 3 and len(properties) >= 2 * largest
 
 
 def _are_alike(shapes: Iterable[Shape]) -> bool:
-    """Return True if all are objects with the same properties."""
+    """Return True if all shapes are objects with the same properties."""
     first: set[str] | None = None
     for shape in shapes:
         if shape.scalars or shape.items is not None or not isinstance(shape.object, Record):

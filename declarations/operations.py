@@ -84,7 +84,7 @@ OPERATIONS: Final[dict[str, tuple[Operation, ...]]] = {
             "templates",
             "resources/templates/list",
             "resources/templates/list",
-            "List all URI templates. `read` takes a URI that is made from one.",
+            "List all URI templates. `read` takes a URI that is made from a template.",
             _PAGE,
             "{ resourceTemplates: { uriTemplate: string; name: string; ... }[]; nextCursor?: string }",
             "{ resourceTemplates: { uriTemplate: string; name: string; title?: string; description?: string; "

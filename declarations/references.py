@@ -8,13 +8,13 @@ from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
 MAX_VISITS: Final = 100_000
-"""Most values that are searched for `$id` and `$anchor`."""
+"""Maximum number of values that are searched for `$id` and `$anchor`."""
 MAX_POINTER: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A schema and its resource: the nearest enclosing schema with an `$id`, the base of its references."""
+    """A schema and its resource. The resource is the nearest enclosing schema with an `$id`, the base of references."""
 
     schema: object
     base: Mapping[str, Any]
@@ -71,7 +71,7 @@ def _follow(base: Mapping[str, Any], pointer: str) -> Place | None:
 
 
 def _identities(root: Mapping[str, Any]) -> dict[str, Place]:
-    """Return the schemas of a document by `$id` and, after `#`, by `$anchor`. Of equal ones the first counts."""
+    """Return the schemas of a document by `$id` and, after `#`, by `$anchor`. Of equal names the first one counts."""
     found: dict[str, Place] = {}
     root_id = root.get("$id")
     stack: list[tuple[Any, Mapping[str, Any]]] = [(root, root)]

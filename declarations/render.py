@@ -1,8 +1,8 @@
 """Declaration files: one for each server, the index of all servers, and `tools.d.ts`.
 
 Every file declares the global interfaces that it uses. So it compiles alone, with all other files, and with
-`guest.d.ts`: TypeScript merges interfaces with the same name. `McpToolResult` inherits its index signature, because a
-repeated index signature would be an error.
+`guest.d.ts`: TypeScript merges interfaces with the same name. `McpToolResult` inherits its index signature, because
+TypeScript refuses an index signature in two declarations of one interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from declarations.functions import FunctionText, WrittenFunction, comment_block,
 from declarations.jsdoc import comment_line, comment_lines
 from declarations.operations import OPERATIONS
 from declarations.schema import compile_schema
-from declarations.signatures import argument, result_text
+from declarations.signatures import argument_type, result_text
 from declarations.typetree import string_literal
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ LARGE_FILE: Final = 8 * 1024
 """Size in bytes above which a file begins with a list of its members."""
 
 MANY_NAMES: Final = 3
-"""Least number of names with the same first word that are listed together: `create{Issue,Label,Milestone}`."""
+"""Minimum number of names with the same first word that are listed together: `create{Issue,Label,Milestone}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,9 @@ def render_server(
 
 
 class ServerFile:
-    """The declaration file of one server. The texts of functions are cached, so a new observed type changes only one.
+    """The declaration file of one server.
+
+    The texts of functions are cached. After a new observed type, only one function is written again.
 
     Args:
         identifier: the server's name after `MCP.`.
@@ -110,7 +112,7 @@ class ServerFile:
     ) -> None:
         self._identifier = identifier
         name = details.get("server_name")
-        self._called = comment_line(identifier if name is None else name)
+        self._shown_name = comment_line(identifier if name is None else name)
         self._description = comment_lines(details.get("description", ""))
         self._notes = [line for note in details.get("notes", ()) for line in comment_lines(note)]
         self._tools = dict(tools)
@@ -130,7 +132,8 @@ class ServerFile:
         """Return the whole file.
 
         Args:
-            observed: schemas of earlier results, by tool name. A changed schema must be another object.
+            observed: schemas of earlier results, by tool name. Schemas are compared by identity, so a changed schema
+                must be a new object.
         """
         if self._written is None:
             # Only the texts are cached, because the types take much more memory.
@@ -156,8 +159,8 @@ class ServerFile:
         self._whole = seen, text
         return text
 
-    def some(self, names: Iterable[str], observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-        """Return a complete file with only these members.
+    def excerpt(self, names: Iterable[str], observed: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+        """Return a complete file with some of the members only.
 
         Args:
             names: identifiers of tools, `resources`, `prompts`, or one operation such as `resources.read`.
@@ -174,13 +177,13 @@ class ServerFile:
                 functions.append(written.text((observed or {}).get(written.tool)))
                 continue
             group, _, operation = name.partition(".")
-            there = self._groups[group]
-            if not there or (operation and operation not in there):
+            available = self._groups[group]
+            if not available or (operation and operation not in available):
                 raise KeyError(name)
-            groups.setdefault(group, set()).update([operation] if operation else there)
+            groups.setdefault(group, set()).update([operation] if operation else available)
         return "".join(
             (
-                comment_block([f'Part of {self.path}, of MCP server "{self._called}".', *self._notes]),
+                comment_block([f'Part of {self.path}, of MCP server "{self._shown_name}".', *self._notes]),
                 f"{RESULT_TYPE}\n" if functions else "",
                 f"{OPTIONS_TYPE}\n",
                 f"declare namespace MCP.{self._identifier} {{\n",
@@ -191,14 +194,14 @@ class ServerFile:
         )
 
     def _head(self, size: int) -> str:
-        """Return the comment at the head of the file. `size`: bytes of the rest of the file."""
+        """Return the comment at the head of the file. `size`: size in bytes of the rest of the file."""
         count = f"{len(self._tools)} tool{'' if len(self._tools) == 1 else 's'}"
         usage = f"await MCP.{self._identifier}.<tool>({{ ... }}); unwrap(result) is its value."
-        first = f'{count} of MCP server "{self._called}". {usage}'
+        first = f'{count} of MCP server "{self._shown_name}". {usage}'
         rest = [*self._description, *self._notes]
         common = []
         if self._common:
-            common.append("What these parameters mean, unless a function describes them otherwise:")
+            common.append("Parameters with these names, unless a function describes them otherwise:")
             common.extend([f"@param {name} {doc}" for name, doc in self._common.items()])
         head = comment_block([first, *rest, *common])
         size += len(head.encode())
@@ -236,17 +239,19 @@ def _group(group: str, wanted: Collection[str]) -> str:
     shown = []
     for each in OPERATIONS[group]:
         if each.name in wanted:
-            taken, parameter = argument(compile_schema(each.input_schema, "Input"))
+            taken, parameter = argument_type(compile_schema(each.input_schema, "Input"))
             call = f"{each.name}({parameter}{TypeWriter({}).text(taken)}, o?: McpCall)"
             shown.append(f"    /** {each.description} */\n    function {call}: Promise<{each.output}>;\n")
     return f"  namespace {group} {{\n{''.join(shown)}  }}\n" if shown else ""
 
 
 def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
-    """Return the text of `tools.d.ts`: members of `Tools` in `guest.d.ts` for all tools that are not MCP tools.
+    """Return the text of `tools.d.ts`, for all tools that are not MCP tools.
+
+    It adds members to the interface `Tools` of `guest.d.ts`.
 
     Args:
-        tools: the id, the name of the function in `tools` if there is one, and the tool.
+        tools: for each tool its id, the name of its function in `tools` if it has one, and the tool.
     """
     types = NamedTypes(GUEST_TYPE_NAMES | {"ToolCatalogEntry"})
     declared: list[str] = []
@@ -257,7 +262,7 @@ def render_tools(tools: Sequence[tuple[str, str | None, Renderable]]) -> str:
         declared.append(written.types)
         parameters = written.call.partition("(")[2]
         result = indented(result_text(written.output, plain=True))
-        comment = comment_block([*written.doc, *written.last], "  ")
+        comment = comment_block([*written.doc, *written.last_lines], "  ")
         if name is not None:
             members.append(f"{comment}  {name}({parameters}: {result};\n")
         members.append(f"{comment}  call(id: {string_literal(tool_id)}, {parameters}: {result};\n")

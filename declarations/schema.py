@@ -1,26 +1,28 @@
 """JSON Schema, draft-07 and 2020-12, as a small tree of types. Pure: no I/O. Remote references are never fetched.
 
 The tree has what TypeScript can express. Keywords that are unclear, contradictory or of the wrong type are ignored: a
-type may be wider than its schema, never narrower. Two rules go beyond JSON Schema, because authors mean them:
+type may be wider than its schema, never narrower. Two rules go beyond JSON Schema, because authors of schemas mean
+them:
 
 * A schema without `type` but with keywords of one kind (`properties`, `items`, ...) describes only that kind.
-* An object with declared properties, and without a keyword about other properties, has no index signature, so that a
-  literal with a misspelt property is refused. `additionalProperties: true` adds one.
+* An object with declared properties, and without a keyword about other properties, has no index signature. So
+  TypeScript refuses an object literal with a misspelt property. `additionalProperties: true` adds an index signature.
 
 Keywords of all drafts are read, whatever `$schema` is. But before draft 2019-09, keywords beside `$ref` are ignored.
 
-A type is wider than its schema where TypeScript cannot express a keyword, or not briefly:
+A type is wider than its schema if TypeScript cannot express a keyword, or only in a long text. These keywords are
+ignored, or express less:
 
 * `not`, `if`, `dependentSchemas`, `contains`, `uniqueItems`, bounds, patterns and formats, `minProperties` and
-  `maxProperties`, `$dynamicRef`; integers are numbers, and `oneOf` is `anyOf`. More than two `dependentRequired`.
-* How many items an array has, other than those of a tuple or of few short ones.
-* Which property names are allowed, other than a choice of them or one simple pattern. Where several patterns or one
-  that a declared property matches are given, an undeclared property is of any of the types.
-* Beside declared properties, an index signature covers their types too; a long one is `unknown`.
+  `maxProperties`, `$dynamicRef`; more than two `dependentRequired`. Integers are numbers, and `oneOf` is `anyOf`.
+* The number of items of an array, except for tuples and for a few short items.
+* The allowed names of properties, except for a choice of names or one simple pattern. If there are several patterns, or
+  a declared property matches the pattern, an undeclared property may have any of the types.
+* An index signature, beside declared properties: it covers their types too. A long one is `unknown`.
 * `unevaluatedProperties` and `unevaluatedItems` beside `allOf`, `anyOf`, `oneOf` or `$ref`.
-* That an object has no other properties, within a union or an intersection: TypeScript takes everything that one
-  of the branches declares, and closed members of `allOf` are joined.
-* Within an intersection, an object type without required properties takes arrays and scalars.
+* `additionalProperties: false` in a union or an intersection: TypeScript accepts all properties that any branch
+  declares, and closed members of `allOf` are merged.
+* An object without required properties, in an intersection: its type also accepts arrays and scalars.
 
 `tests/declarations/schemas_and_values.py` holds this list in a form that is compared with a validator and a compiler.
 
@@ -38,11 +40,11 @@ from declarations.conditions import (
     CONDITIONAL,
     MAX_CONJUNCTS,
     MAX_LITERAL,
+    add_names,
+    apply_dependent_required,
     conditional_names,
-    dependent,
-    opened,
 )
-from declarations.definitions import inlined
+from declarations.definitions import inline_definitions
 from declarations.jsdoc import MAX_PROPERTY_TEXT, property_doc
 from declarations.name_patterns import matches, template_of
 from declarations.references import Document, Place
@@ -72,13 +74,17 @@ from declarations.typetree import (
 )
 
 MAX_NODES: Final = 5_000
+"""Maximum number of schemas that are read. Long constants count as more than one."""
 MAX_DEFINITIONS: Final = 300
+"""Maximum number of definitions that are named. Further ones become `unknown`."""
 MAX_TUPLE: Final = 64
+"""Maximum number of elements of a tuple. A longer one becomes an array."""
 
 _SCALARS: Final = {"null": NULL, "boolean": BOOLEAN, "number": NUMBER, "integer": NUMBER, "string": STRING}
 _SCALAR_BITS: Final = ((kinds.STRING, STRING), (kinds.NUMBER, NUMBER), (kinds.BOOLEAN, BOOLEAN), (kinds.NULL, NULL))
 
 _NOT_PLAIN: Final = COMBINING | CONDITIONAL | {"const", "enum", "nullable", "$id", "$dynamicRef", "$recursiveRef"}
+"""Keywords without which the type follows from `type` and the keywords of the stated kinds alone."""
 _NOT_TYPING: Final = frozenset(
     {"$ref", "$defs", "$comment", "definitions", "title", "description", "default", "examples", "example", "deprecated"}
     | {"readOnly", "writeOnly", "nullable", "$schema", "$id", "format"}
@@ -86,19 +92,21 @@ _NOT_TYPING: Final = frozenset(
 """Keywords beside a reference that do not change the type. `_combined` handles `nullable`."""
 
 
-def compile_schema(schema: object, name: str = "Root", text: int = MAX_PROPERTY_TEXT) -> SchemaType:
-    """Return the type of `schema`, which may be any JSON value. This raises no errors.
+def compile_schema(schema: object, name: str = "Root", max_doc: int = MAX_PROPERTY_TEXT) -> SchemaType:
+    """Return the type of `schema`, which may be any JSON value. This function never raises an error.
 
     Args:
         name: the name of the root, if it refers to itself.
-        text: longest description of a property in characters.
+        max_doc: maximum length in characters of the description of a property.
     """
-    return _Compiler(schema, name, text).compile()
+    return _Compiler(schema, name, max_doc).compile()
 
 
 class _Compiler:
-    def __init__(self, root: object, name: str, text: int) -> None:
-        self._text = text
+    """The state of one `compile_schema`: the budget, the current base of references, and the named definitions."""
+
+    def __init__(self, root: object, name: str, max_doc: int) -> None:
+        self._max_doc = max_doc
         self._root: Mapping[str, Any] = root if isinstance(root, Mapping) else {}
         self._schema = root
         self._document = Document(self._root)
@@ -107,7 +115,8 @@ class _Compiler:
         self._base = self._root
         dialect = self._root.get("$schema")
         self._siblings_of_ref_count = not (isinstance(dialect, str) and "/draft-0" in dialect)
-        # Definitions that references name. They are compiled one after another, not nested.
+        # Definitions that references name. A reference only queues its target. So recursive schemas end, and a long
+        # chain of definitions does not count as depth.
         self._names: dict[int, str] = {}
         self._queue: list[tuple[str, Place]] = []
         self._definitions: dict[str, Definition] = {}
@@ -121,13 +130,13 @@ class _Compiler:
             done += 1
             self._base = place.base
             self._definitions[name] = Definition(
-                self._type(place.schema, kinds.ANY, 0), property_doc(place.schema, name, self._text)
+                self._type(place.schema, kinds.ANY, 0), property_doc(place.schema, name, self._max_doc)
             )
         if not self._definitions:
             return SchemaType(root)
-        if id(self._root) in self._names:
+        if id(self._root) in self._names:  # the root refers to itself, so it has a definition too
             root = Ref(self._names[id(self._root)])
-        return inlined(root, self._definitions)
+        return inline_definitions(root, self._definitions)
 
     def _type(self, schema: object, context: int, depth: int) -> Type:
         """Return the type of one schema, for values of the kinds in `context`."""
@@ -138,7 +147,7 @@ class _Compiler:
         self._nodes -= 1
         if depth > kinds.MAX_DEPTH or self._nodes < 0:
             return UNKNOWN
-        if _NOT_PLAIN.isdisjoint(schema):
+        if _NOT_PLAIN.isdisjoint(schema):  # the fast way for most schemas
             declared = schema.get("type")
             if isinstance(declared, str):
                 scalar = _SCALARS.get(declared)
@@ -146,7 +155,8 @@ class _Compiler:
                     return scalar if kinds.KIND_BITS[declared] & context else NEVER
             if declared is None and not schema:
                 return UNKNOWN
-            return self._of_kinds(schema, kinds.within(context, *kinds.own_bits(schema)), depth)
+            return self._of_kinds(schema, kinds.restrict(context, *kinds.own_bits(schema)), depth)
+        # A schema with an `$id` is a resource of its own: references in it are relative to it.
         if isinstance(schema.get("$id"), str) and not schema["$id"].startswith("#"):
             outer, self._base = self._base, schema
             try:
@@ -169,10 +179,11 @@ class _Compiler:
             if not self._siblings_of_ref_count or _NOT_TYPING.issuperset(schema):
                 return result
         elif "$dynamicRef" in schema or "$recursiveRef" in schema:
-            return UNKNOWN
+            return UNKNOWN  # the target depends on the references that have led here
         own, own_stated = kinds.own_bits(schema)
-        theirs, theirs_stated = self._kinds.of(schema, self._base, depth)
-        bits = kinds.within(context, *kinds.both(own, own_stated, theirs, theirs_stated))
+        theirs, theirs_stated = self._kinds.combined(schema, self._base, depth)
+        bits = kinds.restrict(context, *kinds.combine(own, own_stated, theirs, theirs_stated))
+        # Values are narrower than all other keywords beside them, so these are not read.
         if "const" in schema:
             return intersection(result, self._values([schema["const"]], bits, depth))
         if isinstance(schema.get("enum"), list):
@@ -187,12 +198,15 @@ class _Compiler:
             elif len(branches) <= MAX_ALTERNATIVES:
                 alternatives = union([self._type(branch, bits, depth + 1) for branch in branches])
                 result = intersection(result, alternatives)
+        # The schema's own keywords count if they describe objects or arrays. A `type` without such keywords counts only
+        # if the combined schemas do not state the same kinds already.
         structural = not (kinds.OBJECT_KEYWORDS.isdisjoint(schema) and kinds.ARRAY_KEYWORDS.isdisjoint(schema))
         if structural or (own_stated and not (theirs_stated and theirs & own == theirs)):
             result = intersection(self._of_kinds(schema, bits, depth), result)
+        # A target outside the document may declare any property.
         if isinstance(reference, str) and self._document.resolve(reference, self._base) is None:
-            return opened(result, None)
-        return opened(result, conditional_names(schema))
+            return add_names(result, None)
+        return add_names(result, conditional_names(schema))
 
     def _of_kinds(self, schema: Mapping[str, Any], bits: int, depth: int) -> Type:
         """Return the type of a schema's own keywords, for values of the kinds in `bits`."""
@@ -240,6 +254,7 @@ class _Compiler:
         """Return the type of a choice of JSON values; if there are too many, the type of their kinds."""
         few = values[: 2 * MAX_ALTERNATIVES]
         types = [self._value(value, depth) for value in few if bits & kinds.value_bits(value)]
+        # Text costs nodes, so that the size of the whole declaration stays bounded.
         self._nodes -= sum(len(type_.text) for type_ in types if isinstance(type_, Constant)) // 16
         if len(few) == len(values) and self._nodes >= 0:
             return union(types)
@@ -326,16 +341,16 @@ class _Compiler:
                     return ObjectOf(tuple(properties), "open", UNKNOWN)
                 if isinstance(name, str) and len(name) <= MAX_LITERAL:
                     type_ = self._type(sub, kinds.ANY, depth + 1)
-                    properties.append(Property(name, type_, name in required, property_doc(sub, name, self._text)))
+                    properties.append(Property(name, type_, name in required, property_doc(sub, name, self._max_doc)))
                 else:
-                    openness, rest = "open", UNKNOWN
+                    openness, rest = "open", UNKNOWN  # the property is left out, so the type must allow any other
         if "patternProperties" in schema or "propertyNames" in schema:
             return self._with_patterns(schema, ObjectOf(tuple(properties), openness, rest), required, depth)
         if required and not required.issubset(declared if isinstance(declared, Mapping) else ()):
             properties.extend(self._undeclared(properties, required, rest or UNKNOWN))
         result = ObjectOf(tuple(properties), openness, rest)
         if "dependentRequired" in schema or "dependencies" in schema:
-            return dependent(result, schema.get("dependentRequired", schema.get("dependencies")))
+            return apply_dependent_required(result, schema.get("dependentRequired", schema.get("dependencies")))
         return result
 
     def _undeclared(self, properties: Sequence[Property], required: set[str], type_: Type) -> list[Property]:
@@ -359,10 +374,11 @@ class _Compiler:
         templates: tuple[tuple[str, Type], ...] = ()
         if patterned:
             template = template_of(next(iter(patterned))) if len(patterned) == 1 else None
+            # TypeScript requires that a declared property which matches a template has the template's type.
             if template is not None and not any(matches(template, name) for name in names):
                 templates = ((template, next(iter(patterned.values()))),)
             else:
-                # TypeScript cannot express which names match, so other properties may have any of these types.
+                # The names that match cannot be expressed, so other properties may have any of these types.
                 others: Type = NEVER if openness == "closed" else rest or UNKNOWN
                 openness, rest = "open", union([*patterned.values(), others])
         elif openness != "closed":

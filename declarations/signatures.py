@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_SIGNATURE: Final = 400
-"""Characters of a signature."""
+"""Maximum length in characters of a signature."""
 
 MAX_SHORT: Final = 80
-"""Longest type of a property in a signature that has no room for all types. A longer one becomes `...`."""
+"""Maximum length in characters of the type of a property, in a signature that has no room for all types. A longer type
+becomes `...`."""
 
 
-def _accepts_nothing(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
+def _accepts_empty_object(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
     """Return True if an empty object has the type, so that a call may omit its argument."""
     match type_:
         case Unknown():
@@ -26,23 +27,23 @@ def _accepts_nothing(type_: Type, compiled: SchemaType, depth: int = 0) -> bool:
         case ObjectOf(properties):
             return not any(p.required for p in properties)
         case UnionOf(members):
-            return any(_accepts_nothing(member, compiled, depth) for member in members)
+            return any(_accepts_empty_object(member, compiled, depth) for member in members)
         case IntersectionOf(members):
-            return all(_accepts_nothing(member, compiled, depth) for member in members)
+            return all(_accepts_empty_object(member, compiled, depth) for member in members)
         case Ref(name):
-            return depth < 10 and _accepts_nothing(compiled.definitions[name].type, compiled, depth + 1)
+            return depth < 10 and _accepts_empty_object(compiled.definitions[name].type, compiled, depth + 1)
         case _:
             return False
 
 
-def argument(compiled: SchemaType) -> tuple[Type, str]:
-    """Return the type of a call's argument, and the parameter's name with `: ` or `?: `."""
+def argument_type(compiled: SchemaType) -> tuple[Type, str]:
+    """Return the type of a call's argument, and the text before it: `input: ` or `input?: `."""
     root = ANY_OBJECT if isinstance(compiled.root, Unknown) else compiled.root
-    return root, "input?: " if _accepts_nothing(root, compiled) else "input: "
+    return root, "input?: " if _accepts_empty_object(root, compiled) else "input: "
 
 
 def result_text(output: str | None, mark: str = "", *, plain: bool = False) -> str:
-    """Return the type of a call. `plain`: the result is the value itself, not an MCP result."""
+    """Return the type that a call returns. `plain`: True if the result is the value itself, not an MCP result."""
     bare = output is None or output == "unknown"
     if plain:
         return f"Promise<{'unknown' if bare else output}>"
@@ -67,14 +68,14 @@ def signature(
         path: the function.
         observed: observed type of the results, for a tool without an output schema.
         opening: text before the argument.
-        plain: the result is the value itself, not an MCP result.
+        plain: True if the result is the value itself, not an MCP result.
     """
     path += opening
     arguments = compile_schema(tool.input_schema, "Input")
     returned = tool.output_schema if tool.output_schema is not None else observed
     result = None if returned is None else compile_schema(returned, "Output")
     mark = "/* observed */ " if tool.output_schema is None else ""
-    root, parameter = argument(arguments)
+    root, parameter = argument_type(arguments)
     for input_depth, output_depth in ((9, 9), (9, 2), (3, 2), (2, 1), (1, 1), (1, 0)):
         written = _brief(root, arguments, input_depth)
         output = None if result is None else _brief(result.root, result, output_depth)
@@ -83,6 +84,7 @@ def signature(
             return line
     output = None if result is None else _brief(result.root, result, 0)
     room = MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(output, mark, plain=plain)) - 3
+    # A model needs the argument to make the call, so the argument gets at least half of the room.
     if room < MAX_SIGNATURE // 2:
         output, room = None, MAX_SIGNATURE - len(path) - len(parameter) - len(result_text(None, plain=plain)) - 3
     return f"{path}{parameter}{_names(root, arguments, room)}): {result_text(output, mark, plain=plain)}"
@@ -116,5 +118,5 @@ def _brief(type_: Type, compiled: SchemaType, depth: int) -> str:
 
 
 def _brief_names(compiled: SchemaType) -> dict[str, str]:
-    """Return replacements for named types where they are not declared."""
+    """Return texts that replace named types, which a signature does not declare."""
     return {key: "{ ... }" if isinstance(d.type, ObjectOf) else "unknown" for key, d in compiled.definitions.items()}

@@ -1,4 +1,9 @@
-"""The types that a schema can have in TypeScript, as a tree, and their unions and intersections. Pure: no I/O."""
+"""The types that a schema can have in TypeScript, as a tree, and their unions and intersections. Pure: no I/O.
+
+Unions and intersections are simplified while they are built, for two reasons. A model reads the text, so it must be
+short. And TypeScript multiplies out intersections of unions, so a small schema could exceed its limits. Where a type
+would become too large, it becomes wider instead: `unknown`, or an intersection with fewer members.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MAX_ALTERNATIVES: Final = 512
-"""Most members of a union. A union with more members becomes wider."""
+"""Maximum number of members of a union. A union with more members becomes wider."""
 MAX_PRODUCT: Final = 10_000
-"""Most alternatives of an intersection of unions, multiplied out. TypeScript allows ten times as many."""
+"""Maximum number of alternatives of an intersection of unions, multiplied out. TypeScript allows ten times as many."""
 MAX_REPEATED: Final = 400
-"""Most characters that are repeated to write `A & (B | C)` as `A & B | A & C`."""
+"""Maximum number of characters that are repeated to write `A & (B | C)` as `A & B | A & C`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value as the text of a TypeScript literal type. As texts, `1` and `true` differ, unlike in Python."""
+    """One value as a TypeScript literal type. The value is stored as text, since `1 == True` in Python."""
 
     kind: Literal["boolean", "number", "string"]
     text: str
@@ -63,7 +68,7 @@ class TupleOf:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property. It is not `declared` if only `required` names it."""
+    """One property. `declared` is False if the schema only requires or forbids it, and gives it no type."""
 
     name: str
     type: Type
@@ -121,7 +126,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class SchemaType:
-    """A schema's type, and its named types, which are recursive, or long and used repeatedly."""
+    """A schema's type, and its named types. A type is named if it is recursive, or long and used repeatedly."""
 
     root: Type
     definitions: Mapping[str, Definition] = field(default_factory=dict)
@@ -150,9 +155,9 @@ def string_literal(text: str) -> str:
 
 
 def number_literal(value: int | float) -> str | None:
-    """Return a number as a TypeScript literal; None if it has none."""
+    """Return a number as a TypeScript literal; None if there is no literal for it."""
     if isinstance(value, int):
-        return str(value) if value.bit_length() <= 1023 else None
+        return str(value) if value.bit_length() <= 1023 else None  # a larger one is infinite in JavaScript
     if value != value or value in (float("inf"), float("-inf")):
         return None
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
@@ -176,6 +181,7 @@ def union(types: Iterable[Type]) -> Type:
     if _is_anything(kept):
         return UNKNOWN
     if len(kept) > MAX_ALTERNATIVES:
+        # Constants become the scalar of their kind. If that does not help, any value is allowed.
         wider = dict.fromkeys(Scalar(m.kind) if isinstance(m, Constant) else m for m in kept)
         return union(wider) if len(wider) < len(kept) else UNKNOWN
     if len(kept) <= 1:
@@ -184,7 +190,7 @@ def union(types: Iterable[Type]) -> Type:
 
 
 def _is_anything(members: Sequence[Type]) -> bool:
-    """Return True if the members are all six kinds without restriction, which is how generators write `unknown`."""
+    """Return True if the members are all six kinds without restriction. Generators write `unknown` like this."""
     return (
         len(members) >= 6
         and all(scalar in members for scalar in (NULL, BOOLEAN, NUMBER, STRING))
@@ -206,6 +212,7 @@ def intersection(first: Type, second: Type) -> Type:
     if _kind(first) != _kind(second):
         return NEVER
     match first, second:
+        # Both have one kind, so the other side of a scalar is the narrower one.
         case (Scalar(), _):
             return second
         case (_, Scalar()):
@@ -219,6 +226,7 @@ def intersection(first: Type, second: Type) -> Type:
             maxima = [m for m in (one.max_items, other.max_items) if m is not None]
             items = intersection(one.items, other.items)
             return ArrayOf(items, max(one.min_items, other.min_items), min(maxima, default=None))
+        # An array without restrictions adds nothing to a tuple.
         case (ArrayOf(items=Unknown(), min_items=0, max_items=None), TupleOf()):
             return second
         case (TupleOf(), ArrayOf(items=Unknown(), min_items=0, max_items=None)):
@@ -239,7 +247,10 @@ def _kind(type_: Type) -> str:
 
 
 def _distribute(first: Type, second: Type) -> Type:
-    """Return an intersection of unions: multiplied out if that is short, else side by side."""
+    """Return an intersection of unions: multiplied out if the text is short, else side by side.
+
+    Multiplied out, contradictory alternatives disappear, and objects are merged.
+    """
     ones = first.members if isinstance(first, UnionOf) else (first,)
     others = second.members if isinstance(second, UnionOf) else (second,)
     if all(isinstance(member, (Scalar, Constant)) for member in (*ones, *others)):
@@ -313,7 +324,10 @@ def _side_by_side(first: Type, second: Type) -> Type:
 
 
 def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> Type:
-    """Return an intersection without the members that exceed `MAX_PRODUCT`: TypeScript multiplies out unions."""
+    """Return an intersection without the members that would exceed `MAX_PRODUCT`: TypeScript multiplies out unions.
+
+    `known` has the number of alternatives of definitions. The result is wider without a member, which is allowed.
+    """
     product = 1
     kept = []
     for member in members:
@@ -327,7 +341,7 @@ def bounded_intersection(members: Sequence[Type], known: Mapping[str, int]) -> T
 
 
 def alternatives(type_: Type, known: Mapping[str, int]) -> int:
-    """Return the number of alternatives of a type. `known`: those of definitions."""
+    """Return the number of alternatives of a type. `known`: the number of alternatives of definitions."""
     match type_:
         case Ref(name):
             return known.get(name, 1)
@@ -340,9 +354,10 @@ def alternatives(type_: Type, known: Mapping[str, int]) -> int:
 
 
 def _merge(one: ObjectOf, other: ObjectOf) -> ObjectOf:
-    """Return two objects without patterns as one.
+    """Return two objects without patterns as one object.
 
-    A closed object would forbid the properties of the other one. Authors of `allOf` do not mean that, so it is ignored.
+    By JSON Schema, a closed object forbids the properties of the other one. Authors of `allOf` do not mean that, so the
+    merged object has the properties of both.
     """
     properties = {p.name: p for p in one.properties}
     theirs = {p.name: p for p in other.properties}

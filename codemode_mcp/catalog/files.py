@@ -93,7 +93,7 @@ class DeclarationFiles:
             if found is None:
                 raise server.no_member(name)
             members.append(found if isinstance(found, str) else method(found))
-        return self._index.file(server).some(members, self._observed_of(server))
+        return self._index.file(server).excerpt(members, self._observed_of(server))
 
     @property
     def paths(self) -> list[str]:

@@ -316,7 +316,7 @@ def visible(text: str) -> str:
     These are invisible, cursor-moving, right-to-left and stacked characters. Spacing marks count as stacked, because a
     decision depends on this text. Of spaces in a row, only the first two stay, so that a text cannot break a line.
     """
-    shown = escape_misleading(text, json_escape, piled=("Mn", "Me", "Mc"))
+    shown = escape_misleading(text, json_escape, stacked=("Mn", "Me", "Mc"))
     return _SPACES.sub(lambda found: "  " + "\\u0020" * (len(found[0]) - 2), shown)
 
 

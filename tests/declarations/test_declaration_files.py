@@ -178,7 +178,7 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
         prompts=["get"],
     )
     assert "@param user Who asks" not in file.whole().partition("namespace")[2]
-    assert file.some(["f3"]) == (
+    assert file.excerpt(["f3"]) == (
         '/** Part of mcp/s.d.ts, of MCP server "S". This server is down: no answer */\n'
         f"{RESULT_TYPE}\n"
         "interface McpCall { timeoutMs?: number }\n"
@@ -190,10 +190,10 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
     )
     number = {"type": "number"}
     parts = {
-        "one.d.ts": file.some(["plain"], {"plain": number}),
-        "two.d.ts": file.some(["f1", "f2", "f1"]),
-        "group.d.ts": file.some(["resources"]),
-        "operation.d.ts": file.some(["resources.read", "plain", "prompts.get"]),
+        "one.d.ts": file.excerpt(["plain"], {"plain": number}),
+        "two.d.ts": file.excerpt(["f1", "f2", "f1"]),
+        "group.d.ts": file.excerpt(["resources"]),
+        "operation.d.ts": file.excerpt(["resources.read", "plain", "prompts.get"]),
     }
     for name, text in parts.items():
         assert type_check({name: text}) == {name: []}
@@ -205,7 +205,7 @@ def test_a_part_of_a_file_is_complete_in_itself(type_check: Callable[..., Any]) 
     assert re.findall(r"function (\w+)", parts["operation.d.ts"]) == ["plain", "read", "get"]
     for name in ("f9", "", "resources.templates", "prompts.list", "resources.f1", "$api", "f1,f2"):
         with pytest.raises(KeyError):
-            file.some([name])
+            file.excerpt([name])
 
 
 def test_a_large_file_lists_its_members_at_the_top() -> None:
@@ -466,7 +466,7 @@ def test_recorded_tool_lists_compile_and_are_much_smaller_than_their_json(
         files[f"{server}.d.ts"] = text
         for number, tool in enumerate(tools):
             alone = ServerFile(f"{server}_{number}", [(names[tool.name], tool)])
-            files[f"{server}_{number}.d.ts"] = alone.some([names[tool.name]])
+            files[f"{server}_{number}.d.ts"] = alone.excerpt([names[tool.name]])
         before += len(json.dumps(recorded["tools"], ensure_ascii=False, separators=(",", ":")).encode())
         after += len(text.encode())
         count += len(tools)
