@@ -22,8 +22,9 @@ def main() -> None:
             error = error.exceptions[0]
         if isinstance(error, SystemExit | KeyboardInterrupt):
             raise error from None
+        # `serve` runs without typer around it, so nothing else handles its `typer.Exit`.
         typer = sys.modules.get("typer")
-        if typer is not None and isinstance(error, typer.Exit):  # raised without typer around it, as by `serve`
+        if typer is not None and isinstance(error, typer.Exit):
             sys.exit(error.exit_code)
         if isinstance(error, BrokenPipeError):
             # The reader of our output is gone. Python would fail again when it flushes stdout at exit.
@@ -39,6 +40,7 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    # The common `serve` is started without typer, whose import takes long. Clients wait for it at every start.
     if arguments[:1] == ["serve"] and "_CODEMODE_MCP_COMPLETE" not in environ:
         from codemode_mcp.cli.garbage import collect_rarely
 

@@ -1,6 +1,6 @@
 """Suggestions for misspelled names of servers, tools, arguments and options. Pure.
 
-The work is bounded: of many names, only the most promising are compared in full.
+The work is bounded: if there are many names, only the most similar ones are compared in full.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAX_LENGTH = 80
-"""Characters of a name that are compared."""
+"""Maximum number of characters of a name that are compared."""
 
 _MAX_COMPARED = 100
-"""Names that are compared in full: those that share most pairs of letters with the misspelled name."""
+"""Maximum number of names that are compared in full. They share the most pairs of letters with the misspelled name."""
 
 _CUTOFF = 0.6
-"""Least similarity, as `difflib` measures it."""
+"""Minimum similarity, as `difflib` measures it."""
 
 _MIN_EDITED = 5
-"""Least letters of a word in which a letter may be missing, added or swapped."""
+"""Minimum length of a word in which a letter may be missing, added or swapped."""
 
 _MIN_REPLACED = 8
-"""Least letters of a word in which a vowel may be replaced."""
+"""Minimum length of a word in which a vowel may be replaced."""
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return the letters and digits of a name in lower case, which are equal for `max_results` and `maxResults`."""
     return re.sub(r"[\W_]+", "", name[:_MAX_LENGTH]).lower()
 
 
 def nearest(wanted: str, names: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the closest names, best first. Of names that differ in case and punctuation only, the first is returned.
+    """Return the closest names, best first. Of names that differ only in case and punctuation, one is returned.
 
-    A name that contains the wanted one is close too: the edit distance from `create` to `createIssue` is large, but a
-    reader sees that they belong together.
+    A name that contains `wanted` is close too: the edit distance from `create` to `createIssue` is large, but the names
+    obviously belong together.
     """
     by_spelling: dict[str, str] = {}
     for name in names:
-        by_spelling.setdefault(plain(name), name)
-    spelling = plain(wanted)
+        by_spelling.setdefault(normalize_name(name), name)
+    spelling = normalize_name(wanted)
     if spelling in by_spelling and count == 1:
         return [by_spelling[spelling]]
     candidates = list(by_spelling)
@@ -64,30 +64,35 @@ def _most_promising(spelling: str, candidates: list[str]) -> list[str]:
 def misspells(given: str, declared: str) -> bool:
     """Return True if `given` is certainly a misspelling of `declared`.
 
-    Callers act on the answer, so a doubtful case is False. The names have to begin with the same punctuation (`_id`,
-    `$filter` and `@type` have a meaning) and to have the same numbers (`line1`, `line2`). Then it is a misspelling if
+    Callers act on the answer, so the result is False in a doubtful case. Both names must begin with the same
+    punctuation (`_id`, `$filter` and `@type` have a meaning) and have the same numbers (`line1`, `line2`). Then `given`
+    is a misspelling if
 
-    * they differ in case and punctuation only (`max_results`, `maxResults`), or
+    * the names differ only in case and punctuation (`max_results`, `maxResults`), or
     * one word of at least five letters has one slip after its first letter: two neighbours are swapped, or a letter
-      other than the last is missing or added. In a word of at least eight letters, one vowel may also replace another.
-      A slip that makes another common word does not count (`country`, `county`).
+      other than the last is missing or added. In a word of at least eight letters, one vowel may also replace another
+      one. A slip does not count if the result is another common word (`country`, `county`).
 
     Plurals and other endings (`page`, `pages`; `create`, `created`), prefixes (`order`, `reorder`) and short words
     (`min`, `max`; `id`, `ids`; `from`, `form`) are never misspellings of each other.
     """
-    if given == declared or max(len(given), len(declared)) > _MAX_LENGTH or not plain(given):
+    if given == declared or max(len(given), len(declared)) > _MAX_LENGTH or not normalize_name(given):
         return False
     if _BEGINNING.match(given)[0] != _BEGINNING.match(declared)[0]:  # type: ignore[index]
         return False
     if re.findall(r"\d+", given) != re.findall(r"\d+", declared):
         return False
-    if plain(given) == plain(declared):
+    if normalize_name(given) == normalize_name(declared):
         return True
-    here, there = _words(given), _words(declared)
-    if len(here) != len(there):
+    given_words, declared_words = _words(given), _words(declared)
+    if len(given_words) != len(declared_words):
         return False
-    differing = [(a, b) for a, b in zip(here, there, strict=True) if a != b]
-    return len(differing) == 1 and _is_slip(*differing[0]) and not _is_other_word(plain(given), plain(declared))
+    differing = [(a, b) for a, b in zip(given_words, declared_words, strict=True) if a != b]
+    return (
+        len(differing) == 1
+        and _is_slip(*differing[0])
+        and not _is_other_word(normalize_name(given), normalize_name(declared))
+    )
 
 
 def _words(name: str) -> list[str]:
@@ -98,16 +103,17 @@ def _is_slip(a: str, b: str) -> bool:
     shorter = min(len(a), len(b))
     if shorter < _MIN_EDITED or a[0] != b[0] or not (a + b).isalpha():
         return False
+    # The part between the common beginning and the common end decides.
     start = _common_prefix(a, b)
     end = _common_prefix(a[start:][::-1], b[start:][::-1])
-    here, there = a[start : len(a) - end], b[start : len(b) - end]
-    if len(here) == len(there) == 2:
-        return here == there[::-1]
-    if a[-1] != b[-1]:
+    middle_a, middle_b = a[start : len(a) - end], b[start : len(b) - end]
+    if len(middle_a) == len(middle_b) == 2:
+        return middle_a == middle_b[::-1]
+    if a[-1] != b[-1]:  # a plural or another ending
         return False
-    if len(here) == len(there) == 1:
-        return shorter >= _MIN_REPLACED and {here, there} <= _VOWELS
-    return len(here) + len(there) == 1
+    if len(middle_a) == len(middle_b) == 1:
+        return shorter >= _MIN_REPLACED and {middle_a, middle_b} <= _VOWELS
+    return len(middle_a) + len(middle_b) == 1
 
 
 def _common_prefix(one: str, other: str) -> int:
@@ -135,4 +141,4 @@ _WORDS = tuple(
     )
     for order in permutations(pair.split())
 )  # fmt: skip
-"""Common words that differ by one slip, in both orders."""
+"""Pairs of common words that differ by one slip, in both orders."""

@@ -1,7 +1,7 @@
-"""All errors that this product raises on purpose, by who is at fault.
+"""All errors that this product raises on purpose. Their classes tell who is at fault.
 
-Each has a code of the table in docs/errors.md, and a message for models and people: what is affected, what is wrong,
-and what to do next. Exceptions of libraries are mapped to these errors at one place in each package.
+Each error has a code from the table in docs/errors.md, and a message for models and people. The message names the
+thing, the problem and the next step. Exceptions of libraries are mapped to these errors at one place in each package.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Exceeded:
 
 
 class CodeModeError(Exception):
-    """The base class of all errors here, which is not raised itself.
+    """The base class of these errors. It is never raised itself.
 
     Attributes:
         message: the text for the reader, without tracebacks, paths and names of our classes.
@@ -62,18 +62,18 @@ class CodeModeError(Exception):
 
 
 class ProgramError(CodeModeError):
-    """The program, or the request that it came with, is at fault."""
+    """The program, or the request that has sent it, is at fault."""
 
 
 class PolicyDenied(CodeModeError):
-    """The operator's policy refuses a call. The guest gets it as a rejection."""
+    """The operator's policy refuses a call. The guest gets the error as a rejection."""
 
     def __init__(self, message: str) -> None:
         super().__init__("nested_tool_failed", message)
 
 
 class UpstreamError(CodeModeError):
-    """A nested call failed at its tool, or on the way to it. The guest gets it as a rejection.
+    """A nested call failed at its tool, or on the way to the tool. The guest gets the error as a rejection.
 
     Attributes:
         dispatched: True if the request may have reached the tool.
@@ -85,7 +85,7 @@ class UpstreamError(CodeModeError):
 
 
 class PluginError(CodeModeError):
-    """A plugin failed to handle a call. The guest gets it as a rejection that names the plugin."""
+    """A plugin failed to handle a call. The guest gets the error as a rejection that names the plugin."""
 
     def __init__(self, message: str) -> None:
         super().__init__("nested_tool_failed", message)
@@ -111,13 +111,14 @@ class RuntimeUnavailable(CodeModeError):
 
 
 class StoreUnavailable(RuntimeUnavailable):
-    """The store of suspended programs does not answer, or refuses to store something. Nothing was changed, unless
-    `unsure` is True.
+    """The store of suspended programs does not answer, or refuses to store something.
+
+    Nothing was changed, unless `unsure` is True.
 
     Args:
-        message: the text, in which `{at}` is replaced by the place of the store.
-        at: the place of the store. Only the operator may see it, so it is in `detail` but not in `message`.
-        unsure: True if it is not known whether anything was changed.
+        message: the text, with `{at}` where the location of the store may be inserted.
+        at: the location of the store. Only the operator may see it, so it is in `detail` but not in `message`.
+        unsure: True if the store may have made the change.
     """
 
     def __init__(self, message: str, *, at: str = "", unsure: bool = False) -> None:
@@ -127,7 +128,7 @@ class StoreUnavailable(RuntimeUnavailable):
         self.args = (self.detail,)
 
     def copy(self) -> StoreUnavailable:
-        """Return a copy to raise: an exception that is raised repeatedly collects tracebacks."""
+        """Return a copy to raise. An exception that is raised repeatedly would collect tracebacks."""
         new = StoreUnavailable(self.message, unsure=self.unsure)
         new.detail, new.args = self.detail, self.args
         return new

@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def install_command(extra: str, *, again: bool = False) -> str:
-    """Return the command for a shell.
+    """Return a shell command that installs the packages of an extra.
 
-    It installs the packages of the extra, not `codemode-mcp[extra]`: an index may have another package of this name.
+    The command names the packages and not `codemode-mcp[extra]`: an index may have another package called codemode-mcp.
 
     Args:
         again: True to replace packages that are installed already.
@@ -33,7 +33,7 @@ def requirements(extra: str) -> list[str]:
 
 
 def command(packages: list[str], prefix: Path, python: str, *, again: bool, has_pip: bool) -> str:
-    """Return the command for an environment that pip, pipx or uv has made."""
+    """Return the command that fits an environment made by pip, pipx or uv."""
     force = ["--force-reinstall"] if again else []
     parts = prefix.parts
     if "pipx" in parts and "venvs" in parts:

@@ -19,7 +19,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 def compact_json(value: Any) -> str:
-    """Return a value as JSON without blanks, in which only control characters, quotes and backslashes are escaped."""
+    """Return a value as JSON without blanks. Only control characters, quotes and backslashes are escaped."""
     return _COMPACT.encode(value)
 
 
@@ -39,14 +39,14 @@ def _without_nan(value: Any) -> Any:
 _LONE_SURROGATE = re.compile(r"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}")
 
 
-def whole_characters(text: str) -> str:
-    """Return JSON text of a guest with U+FFFD for each lone surrogate, which has no UTF-8 form."""
-    # JSON.stringify writes pairs unescaped, and lone surrogates as escapes in lower case.
+def replace_lone_surrogates(text: str) -> str:
+    """Return JSON text of a guest with U+FFFD for each lone surrogate, which UTF-8 cannot encode."""
+    # In JSON.stringify, pairs are unescaped, and lone surrogates are escapes in lower case.
     return _LONE_SURROGATE.sub(r"\1" + "\\\\ufffd", text) if "\\ud" in text else text
 
 
-def joined_halves(text: str) -> str:
-    """Return a text that can be encoded as UTF-8: two surrogates of a pair are joined, others become U+FFFD."""
+def join_surrogates(text: str) -> str:
+    """Return a text that UTF-8 can encode: the two surrogates of a pair are joined, others become U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

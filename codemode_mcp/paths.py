@@ -8,7 +8,7 @@ import platformdirs
 
 
 def cache_dir() -> Path:
-    """Return the folder for the compiled engine, esbuild and other files that can be made again."""
+    """Return the folder for files that can be made again, such as the compiled engine and esbuild."""
     return Path(platformdirs.user_cache_dir("codemode-mcp", appauthor=False))
 
 

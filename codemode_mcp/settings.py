@@ -1,6 +1,6 @@
-"""The settings of all packages, as frozen values with their documented defaults. Sizes are in bytes.
+"""The settings of all wings, as frozen values with their documented defaults. Sizes are in bytes.
 
-`config` makes them from a file. The docstrings of the fields are the texts of docs/reference/configuration.md.
+`config` reads them from a file. The docstrings of fields are also the texts of docs/reference/configuration.md.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CodeModeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """The range of a numeric setting. A value outside is replaced by the nearest bound."""
+    """The range of a numeric setting. A value outside the range is replaced by the nearest bound."""
 
     lowest: int
     highest: int
@@ -111,7 +111,7 @@ class PolicyRules:
     ask: tuple[str, ...] = ()
     approved: tuple[str, ...] = ()
     read_only: bool = False
-    """Allow only tools with a trusted annotation that says that they are read-only."""
+    """Allow only tools with a trusted annotation that marks them as read-only."""
     distrusted_servers: frozenset[str] = frozenset()
     """Servers with `trustAnnotations: false`, whose annotations are ignored."""
     server_allow: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -171,7 +171,7 @@ class PluginSettings:
     """`module:attribute`, or `file.py:attribute` from the folder of the configuration file. None: the entry point of
     this name in the group `codemode_mcp.plugins`."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Configuration of the plugin, which checks it."""
+    """Configuration of the plugin. The plugin checks it."""
     hooks: tuple[str, ...] = ()
     """Ids, or globs on ids, of other tools whose calls its `before_tool_call` hooks may see."""
     middleware: tuple[str, ...] = ()
@@ -237,7 +237,7 @@ class IssuerSettings:
     resource: str
     """URL of this server, if `audience` is not a URL."""
     scopes: tuple[str, ...] = ()
-    """Scopes that a token has to have, all of them."""
+    """Scopes that a token must have. All of them are required."""
     jwks_url: str | None = None
     """URL of the keys. None: the URL in the issuer's metadata."""
     groups_claim: str = "groups"
@@ -307,7 +307,7 @@ class LogSettings:
     """`log`, `--log-level`, `--log-file`."""
 
     level: LogLevel = "info"
-    """Least level of messages in the log; also `--log-level`."""
+    """Lowest level of messages in the log; also `--log-level`."""
     file: str | None = None
     """A file for the log instead of stderr, relative to the configuration; also `--log-file`."""
 
@@ -332,7 +332,7 @@ class ToolSettings:
     code_mode: CodeModeSettings = field(default_factory=CodeModeSettings)
     policy: PolicyRules = field(default_factory=PolicyRules)
     contexts: tuple[PolicyContext, ...] = ()
-    """Contexts, of which the first that matches a caller is used."""
+    """Contexts. The first one that matches a caller is used."""
     duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
     approval: ApprovalSettings = field(default_factory=ApprovalSettings)
     result_format: Literal["markdown", "plain"] = "markdown"

@@ -1,7 +1,7 @@
 """Strict reading of JSON that this product has written, possibly in another version or process. Pure.
 
-The forms are declared as types for `msgspec`. A text that does not match its form exactly is rejected as a whole: it
-may be damaged, forged or of another version.
+The form of each JSON object is declared as a type for `msgspec`. A text that does not match its form exactly is
+rejected as a whole: the text may be damaged, forged or of another version.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 _BOUND: Final = 2**53
 
 Integer = Annotated[int, Meta(gt=-_BOUND, lt=_BOUND)]
-"""A count or an id, within the range that JSON keeps exactly everywhere."""
+"""A count or an id, within the range of integers that all JSON parsers read exactly."""
 
 Number = Annotated[float, Meta(gt=-_BOUND, lt=_BOUND)]
-"""A time or a duration, finite."""
+"""A finite time or duration."""
 
 
 class Form(Struct, forbid_unknown_fields=True, rename="camel"):
-    """Base of the forms of stored JSON objects. Each member must be present, and no other."""
+    """The base class of the forms of stored JSON objects. A JSON object must have exactly the declared members."""
 
 
 AnyForm = TypeVar("AnyForm", bound=Form)
 
 
 @contextmanager
-def rejecting(error: Callable[[str], ProgramError]) -> Iterator[None]:
-    """Replace whatever reading a damaged text raises by one `ProgramError`.
+def rejecting_damage(error: Callable[[str], ProgramError]) -> Iterator[None]:
+    """Replace any exception that is raised by reading a damaged text by one `ProgramError`.
 
     Args:
-        error: makes it from a reason.
+        error: returns the `ProgramError` for a reason.
     """
     try:
         yield
@@ -47,12 +47,12 @@ def rejecting(error: Callable[[str], ProgramError]) -> Iterator[None]:
         raise error("it is damaged") from None
 
 
-def versioned(raw: Any, form: type[AnyForm], version: int, error: Callable[[str], ProgramError]) -> AnyForm:
-    """Return the content of a JSON object, which says with `format` by which version it was written.
+def convert_versioned(raw: Any, form: type[AnyForm], version: int, error: Callable[[str], ProgramError]) -> AnyForm:
+    """Return the content of a JSON object whose member `format` is the version of its form.
 
     Raises:
-        ProgramError: it has another format than `version`. `error` makes it from a reason.
-        Exception: it has another form; see `rejecting`.
+        ProgramError: the object has another format than `version`. `error` returns the error for a reason.
+        Exception: the object does not match the form. `rejecting_damage` replaces the exception.
     """
     # The format comes first, since another version may write any other members.
     found = raw.pop("format")
@@ -63,8 +63,8 @@ def versioned(raw: Any, form: type[AnyForm], version: int, error: Callable[[str]
     return msgspec.convert(raw, form)
 
 
-def fill(form: type[AnyForm], source: object, **others: Any) -> AnyForm:
-    """Return a form whose fields are the attributes of the same names of `source`, except for `others`."""
+def form_from(form: type[AnyForm], source: object, **others: Any) -> AnyForm:
+    """Return a form whose fields are the attributes of `source` with the same names. `others` has the other fields."""
     return form(**{name: others[name] if name in others else getattr(source, name) for name in form.__struct_fields__})
 
 
@@ -83,7 +83,7 @@ def first_element(text: str) -> Any:
 def ascii_json(value: Any) -> str:
     """Return a value, which may contain structs, as JSON in ASCII.
 
-    Any store and connection can hold it, also with the lone surrogates that a program may print.
+    Every store and connection accepts ASCII, even if a program has printed lone surrogates.
 
     Raises:
         ProgramError: `snapshot_limit_exceeded`, the value is nested too deep.
@@ -92,12 +92,12 @@ def ascii_json(value: Any) -> str:
         return _ENCODER.encode(value)
     except RecursionError:
         raise ProgramError(
-            "snapshot_limit_exceeded", "what the program has printed is nested too deep to suspend it"
+            "snapshot_limit_exceeded", "the output of the program is nested too deep to suspend the program"
         ) from None
 
 
 def no_constant(name: str) -> Any:
-    """Raise `ValueError` for `NaN` and `Infinity`, which are not JSON; a `parse_constant` for decoders."""
+    """Raise `ValueError` for `NaN` and `Infinity`, which are not JSON. Use it as `parse_constant` of a decoder."""
     raise ValueError(name)
 
 

@@ -13,11 +13,11 @@ from codemode_mcp.strict_json import (
     Integer,
     Number,
     ascii_json,
-    fill,
+    convert_versioned,
     first_element,
+    form_from,
     parse_json,
-    rejecting,
-    versioned,
+    rejecting_damage,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_what_has_the_form_is_given(form: Any, raw: str, value: object) -> None:
     ],
 )
 def test_what_has_not_is_refused_with_one_kind_of_error(form: Any, raw: str) -> None:
-    with pytest.raises(ProgramError, match="it is damaged"), rejecting(refused):
+    with pytest.raises(ProgramError, match="it is damaged"), rejecting_damage(refused):
         msgspec.convert(parse_json(raw), form)
 
 
@@ -99,24 +99,24 @@ def test_a_form_is_filled_from_attributes_and_written_by_its_names() -> None:
     class Source:
         x_value = 3
 
-    assert ascii_json([fill(Point, Source, name="ü")]) == r'[{"x":3,"name":"\u00fc"}]'
+    assert ascii_json([form_from(Point, Source, name="ü")]) == r'[{"x":3,"name":"\u00fc"}]'
 
 
 def test_the_format_is_read_before_the_form() -> None:
-    assert versioned({"format": 1, "x": 1, "name": "a"}, Point, 1, refused) == Point(1, "a")
+    assert convert_versioned({"format": 1, "x": 1, "name": "a"}, Point, 1, refused) == Point(1, "a")
     with pytest.raises(ProgramError, match=r"another version of codemode-mcp \(format 2\)"):
-        versioned({"format": 2, "y": 1}, Point, 1, refused)
+        convert_versioned({"format": 2, "y": 1}, Point, 1, refused)
 
 
 @pytest.mark.parametrize("raw", [None, [], "format", {}, {"format": True}, {"format": "1"}, {"format": 1.0}])
 def test_what_has_no_format_is_damaged(raw: Any) -> None:
-    with pytest.raises(ProgramError, match="it is damaged"), rejecting(refused):
-        versioned(raw, Point, 1, refused)
+    with pytest.raises(ProgramError, match="it is damaged"), rejecting_damage(refused):
+        convert_versioned(raw, Point, 1, refused)
 
 
 def test_the_first_of_a_list_is_read_without_the_others() -> None:
     assert first_element('[{"a": 1}, and more') == {"a": 1}
-    with pytest.raises(ProgramError), rejecting(refused):
+    with pytest.raises(ProgramError), rejecting_damage(refused):
         first_element('{"a": 1}')
 
 

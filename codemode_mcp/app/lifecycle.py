@@ -24,7 +24,7 @@ from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.catalog.caller_topics import CallerTopics
 from codemode_mcp.catalog.topics import MAX_SERVERS
 from codemode_mcp.config import reload
-from codemode_mcp.nesting import one_deeper
+from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.server.connected_clients import ConnectedClients
 
@@ -241,12 +241,12 @@ class Lifecycle:
 
     def _on_change(self) -> None:
         if self._catalogs is not None:
-            self._catalogs.changed()
+            self._catalogs.invalidate()
         self._change.set()
         self._change = anyio.Event()
 
     def _specs(self) -> tuple[UpstreamSpec, ...]:
-        return tuple(map(one_deeper, self._config.upstreams))
+        return tuple(map(with_depth, self._config.upstreams))
 
     def _views(self) -> Sequence[UpstreamView]:
         """Return views of the servers. Before the servers are started, the views come from cached listings."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.calls.phrases import clip, listed_names, path_text, seen, shown_name
 from codemode_mcp.calls.problems import Problem
 from codemode_mcp.calls.schema_errors import SchemaErrors
-from codemode_mcp.did_you_mean import misspells, nearest, plain
+from codemode_mcp.did_you_mean import misspells, nearest, normalize_name
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.json_text import whole_characters
+from codemode_mcp.json_text import replace_lone_surrogates
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class ArgumentChecker:
         if call.options is None:
             return None
         try:
-            options = _DECODER.decode(whole_characters(call.options))
+            options = _DECODER.decode(replace_lone_surrogates(call.options))
         except (ValueError, RecursionError):
             options = call.options
         if options is None:
@@ -226,7 +226,7 @@ class _Check:
             names = self._properties if self._is_left_open else ()
             self._declared = dict.fromkeys(islice(names, _MAX_DECLARED))
             for name in self._declared:
-                spelling = plain(name)
+                spelling = normalize_name(name)
                 self._by_spelling.setdefault(spelling, name)
                 self._by_letter.setdefault(spelling[:1], []).append(name)
         slips: list[Problem] = []
@@ -237,7 +237,7 @@ class _Check:
             if len(slips) == _MAX_PROBLEMS or left < 0:
                 break
             left -= 1
-            spelling = plain(name)
+            spelling = normalize_name(name)
             same = self._by_spelling.get(spelling)
             if same is not None and same not in given and misspells(name, same):
                 slips.append(
@@ -286,7 +286,7 @@ def _read(call: ToolCall, expression: str, signature: Callable[[], str]) -> Any:
     if call.input is None:
         return {}
     try:
-        given = _DECODER.decode(whole_characters(call.input))
+        given = _DECODER.decode(replace_lone_surrogates(call.input))
     except ValueError:
         problem = "its input has a number that is too large"
         raise _refusal(expression, [problem], signature()) from None

@@ -130,7 +130,7 @@ class Dispatcher:
             self._observed.retain(
                 owner, lambda tool: (entry := catalog.get(tool)) is not None and entry.tool.output_schema is None
             )
-            catalog = catalog.observed(self._observed.of(owner))
+            catalog = catalog.with_observed(self._observed.of(owner))
         return CallContext(run_id, owner, caller, catalog, approval_via=self._via)
 
     def apply(self, tools: ToolSettings) -> None:

@@ -28,7 +28,7 @@ def _look_up(lookup: Lookup, context: CallContext, settings: CodeModeSettings) -
     catalog = context.catalog
     match lookup:
         case messages.ApiList(prefix=prefix):
-            return {"files": catalog.files.listed(prefix)}
+            return {"files": catalog.files.list_files(prefix)}
         case messages.ApiRead(path=path):
             return catalog.files.read(path)
         case messages.ApiSearch(query=query, limit=limit, server=server):

@@ -1,4 +1,4 @@
-"""The construction of a catalog from the offers of upstreams, plugins and clients."""
+"""The construction of a catalog from the tools of upstreams, plugins and clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
-from codemode_mcp.catalog.toolset import NO_TOOLS, select
+from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Deny
 from declarations.names import aliases, identifiers
@@ -17,7 +17,7 @@ from declarations.operations import OPERATIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+    from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.finder import Meaning
     from upstream_clients.tools import UpstreamView
@@ -31,16 +31,17 @@ def build(
     policy: Policy,
     meaning: Meaning | None = None,
     previous: Catalog | None = None,
-    offered: Sequence[Offered] = (),
+    offered: Sequence[OfferedTool] = (),
     namespaces: Sequence[OfferedNamespace] = (),
 ) -> Catalog:
-    """Return the catalog of all offers that policy does not deny.
+    """Return the catalog of all tools and namespaces that policy does not deny.
 
     Args:
         meaning: a sentence model for searches, if there is one.
-        previous: the catalog before this one. Its declarations and search index are reused where nothing has changed.
+        previous: the catalog before this one. Unchanged declarations and an unchanged search index are reused.
     """
-    # A denied server must not be visible, not even by a number in the name of another one.
+    # Denied servers are removed before identifiers are made. Otherwise a suffix such as `github_2` would show that
+    # there is another server.
     shown = [view for view in views if policy.may_admit(f"mcp:{view.name}:")]
     server_names = identifiers([view.name for view in shown], kind="server")
     server_aliases = aliases([view.name for view in shown], server_names)
@@ -50,7 +51,7 @@ def build(
         tools = tuple(_tool_entries(view, identifier, policy))
         groups = tuple(_groups(view, identifier, policy))
         if not tools and not groups and (view.tools or view.resources or view.prompts):
-            continue  # policy denies everything that it has
+            continue  # policy denies everything that the server has
         servers.append(
             Server(
                 identifier=identifier,
@@ -65,7 +66,7 @@ def build(
             )
         )
     index = ServerIndex(tuple(servers), meaning, None if previous is None else previous.index)
-    return Catalog(index, select(offered, namespaces, policy, meaning) if offered else NO_TOOLS)
+    return Catalog(index, select_tools(offered, namespaces, policy, meaning) if offered else NO_TOOLS)
 
 
 def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:

@@ -1,7 +1,7 @@
 """Topics of servers for each policy, without words of tools that the policy denies.
 
-Topics change only while no server is connecting. Servers without cached tool lists come up one after another, and each
-new topic would change the tool list and notify clients.
+Topics change only while no server is connecting. At the start, servers without cached tool lists become ready one after
+another. If topics changed each time, the tool list would change and clients would be notified each time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class CallerTopics:
 
     def __init__(self, views: Callable[[], Sequence[UpstreamView]]) -> None:
         self._views = views
-        # The mutable state: topics with the lists that they were made from. Keeping the lists keeps their ids unique.
+        # The mutable state: topics with the tool lists that they were made from. The lists are compared by identity.
         self._found: dict[Policy, tuple[tuple[tuple[Tool, ...], ...], tuple[str, ...]]] = {}
 
     def of(self, policy: Policy) -> tuple[str, ...]:
-        """Return the topics for callers of a policy, the most telling first."""
+        """Return the topics for callers of a policy, the most specific first."""
         views = [view for view in self._views() if policy.may_admit(f"mcp:{view.name}:")]
         listed = tuple(view.tools for view in views)
         found = self._found.get(policy)
@@ -47,7 +47,7 @@ class CallerTopics:
 
 
 def _read(policy: Policy, view: UpstreamView) -> list[Tool]:
-    """Return the admitted tools that topics are read from. Policy does not decide about more: there may be 10,000."""
+    """Return the first `MAX_TOOLS` tools that policy admits. It does not decide about the others, perhaps 10,000."""
 
     def is_admitted(tool: Tool) -> bool:
         effects = policy.effects(view.name, tool.annotations)

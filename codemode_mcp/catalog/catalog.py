@@ -16,7 +16,7 @@ from codemode_mcp.catalog.entries import Entry, one_line
 from codemode_mcp.catalog.files import INDEX, DeclarationFiles
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.catalog.toolset import NO_TOOLS
-from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.did_you_mean import nearest, normalize_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,11 +37,11 @@ class Catalog:
     """The view of an index of servers and of a toolset. `build.build` makes one.
 
     Args:
-        index: MCP tools; shared by all catalogs that see the same ones.
+        index: MCP tools. All catalogs that see the same MCP tools share the index.
         toolset: the tools that are not MCP tools.
         observed: observed result types, by tool id, for tools without an output schema.
         scopes: contents of the scopes of namespaces in one program, by the ids of namespaces.
-        base: a catalog with the same index and toolset, and therefore the same manifest.
+        base: a catalog with the same index and toolset, whose manifest is used.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Catalog:
         """The JSON text from which the warm image is made."""
         if self._base is not None:
             return self._base.manifest
-        return f'{{"servers":{self.index.listed},{self.toolset.manifest}}}'
+        return f'{{"servers":{self.index.manifest_text},{self.toolset.manifest}}}'
 
     @cached_property
     def version(self) -> str:
@@ -93,7 +93,7 @@ class Catalog:
         counts = Counter(entry.source for entry in self.toolset.entries)
         return {"mcp": len(self.index.by_id), **{source: counts[source] for source in sorted(counts)}}
 
-    def observed(self, schemas: Mapping[str, JsonObject]) -> Catalog:
+    def with_observed(self, schemas: Mapping[str, JsonObject]) -> Catalog:
         """Return this catalog with observed result types, by tool id, for tools without an output schema."""
         return Catalog(self.index, self.toolset, schemas, base=self._base or self) if schemas else self
 
@@ -131,11 +131,11 @@ class Catalog:
         """Return the entry for `tools.call` or `tools.describe`, which take ids of tools that are not MCP tools.
 
         Args:
-            near: name the nearest ids in the message, which takes 0.1 s among 10,000 ids.
+            near: True to name the nearest ids in the message. The search takes 0.1 s among 10,000 ids.
 
         Raises:
-            ProgramError: the id is an MCP tool's, and the message has the call to use; or no visible tool has this id,
-                and the message has the nearest ids.
+            ProgramError: the id is that of an MCP tool, and the message has the call to use. Or no visible tool has
+                this id, and the message has the nearest ids.
         """
         entry = self.toolset.get(entry_id)
         if entry is not None:
@@ -172,20 +172,20 @@ class Catalog:
         )
 
     def _unavailable_server(self, entry_id: str) -> Server | None:
-        """Return the server of an MCP tool's id, if it is not ready and its tools may be unknown."""
+        """Return the server in the id of an MCP tool, if the server is not ready, so that its tools may be unknown."""
         return next((s for s in self.servers if s.status != "ready" and entry_id.startswith(f"mcp:{s.name}:")), None)
 
     def meant_by(self, written: str) -> list[Entry]:
-        """Return up to three MCP tools with another spelling: `mcp__time__get_current_time`, `getCurrentTime`."""
-        return self.index.by_spelling.get(plain(_PREFIX.sub("", written)), [])[:3]
+        """Return up to three MCP tools by another spelling: `mcp__time__get_current_time`, `getCurrentTime`."""
+        return self.index.by_spelling.get(normalize_name(_PREFIX.sub("", written)), [])[:3]
 
     def expression_for(self, name: str) -> str:
-        """Return the expression for the name of a tool or a server that a program has misspelt; empty if unknown."""
+        """Return the expression for a misspelt name of a tool or a server; an empty text if it is unknown."""
         meant = self.meant_by(name)
         if meant:
             return _calls(meant)
         for server in self.servers:
-            if name in (server.identifier, server.name) or plain(name) == plain(server.name):
+            if name in (server.identifier, server.name) or normalize_name(name) == normalize_name(server.name):
                 return f"MCP.{server.identifier}"
         return ""
 
@@ -301,7 +301,7 @@ class Catalog:
     def _group_hits(self, query: str, wanted: Server | None) -> list[dict[str, Any]]:
         """Return the operations on resources and prompts, but only if the query names them.
 
-        Every server has the same ones, so they would crowd out the tools.
+        Every server has the same operations. As hits of every query, they would replace better hits.
         """
         asked = {group for word, group in _GROUP_WORDS.items() if word in query.casefold()}
         return [
@@ -337,7 +337,10 @@ def _calls(entries: Sequence[Entry]) -> str:
 
 
 def _nearest_ids(wanted: str, ids: Collection[str]) -> list[str]:
-    """Return the nearest ids, else up to three whose last part is near to that of `wanted`, or is a word of it."""
+    """Return the nearest ids.
+
+    If there are none, return up to three ids whose last part is near to the last part of `wanted`, or is a word of it.
+    """
     found = nearest(wanted, ids)
     if found:
         return found
@@ -345,8 +348,8 @@ def _nearest_ids(wanted: str, ids: Collection[str]) -> list[str]:
     for each in ids:
         by_name.setdefault(each.rpartition(":")[2], []).append(each)
     last = wanted.rpartition(":")[2]
-    parts = {plain(part) for part in _WORD.findall(last)}
-    names = nearest(last, by_name) or [name for name in by_name if plain(name) in parts]
+    parts = {normalize_name(part) for part in _WORD.findall(last)}
+    names = nearest(last, by_name) or [name for name in by_name if normalize_name(name) in parts]
     return [each for name in names for each in by_name[name]][:3]
 
 

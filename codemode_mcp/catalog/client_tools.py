@@ -1,7 +1,7 @@
 """The tools of the connected client: ask the user, ask the client's model, list the client's folders.
 
-A call is a question to the client that observes the run. It waits for the answer as questions of upstream servers do,
-even while the run is suspended, and in both protocol eras; see `runs.questions`.
+A call is a question to the client that observes the run. It waits for the answer in the same way as questions of
+upstream servers, even while the run is suspended, and in both protocol eras; see `runs.questions`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from codemode_mcp.catalog.entries import Offered
+from codemode_mcp.catalog.entries import OfferedTool
 from declarations.untrusted_text import HIDDEN
 from upstream_clients.errors import QuestionRefused, UpstreamCallError
 from upstream_clients.schemas import UnusableSchema, compile_schema
@@ -26,12 +26,12 @@ SESSION: Final = "session"
 """The source of client tools: `client:session:elicit`."""
 
 MAX_TOKENS: Final = 1000
-"""Default of `maxTokens`: the longest answer of the client's model in tokens."""
+"""Default of `maxTokens`: the maximum length in tokens of an answer of the client's model."""
 
 MAX_FIELDS: Final = 50
 
 MAX_CHARACTERS: Final = 4 * 1024 * 1024
-"""Longest question in characters of JSON."""
+"""Maximum length of a question in characters of JSON."""
 
 _HIDDEN_RUN: Final = re.compile(f"{HIDDEN.pattern}+")
 _TEXT: Final = {"type": "string"}
@@ -75,7 +75,7 @@ _ELICIT: Final = Tool(
         "required": ["accepted", "action", "content"],
         "additionalProperties": False,
     },
-    # The user sees the question and decides. A call changes nothing.
+    # Read-only: the user sees the question and decides, and the call changes nothing.
     annotations=Annotations(read_only=True, destructive=False, idempotent=False, open_world=True),
 )
 
@@ -151,14 +151,16 @@ _TOOLS: Final[Mapping[QuestionMethod, Tool]] = {
 }
 
 
-EVERYTHING: Final = frozenset(_TOOLS)
+ALL_QUESTIONS: Final = frozenset(_TOOLS)
 """The questions of a client that can answer all of them."""
 
 
 @lru_cache(maxsize=8)
-def offered(supported: frozenset[QuestionMethod]) -> tuple[Offered, ...]:
-    """Return the tools of a client that answers these questions. Equal questions give the same object."""
-    return tuple(Offered("client", SESSION, tool, tool.title) for method, tool in _TOOLS.items() if method in supported)
+def offered_by_client(supported: frozenset[QuestionMethod]) -> tuple[OfferedTool, ...]:
+    """Return the tools of a client that answers these questions. For equal sets, the result is the same object."""
+    return tuple(
+        OfferedTool("client", SESSION, tool, tool.title) for method, tool in _TOOLS.items() if method in supported
+    )
 
 
 class ClientTools:
@@ -170,10 +172,10 @@ class ClientTools:
         return UpstreamView(SESSION, "ready", tools=tuple(_TOOLS.values()))
 
     async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
-        """Send the question and return the result. There is no timeout, as for all questions.
+        """Send the question and return the result. Questions have no timeout.
 
         Raises:
-            UpstreamCallError: the question is invalid, it is not answered, or the answer is invalid.
+            UpstreamCallError: the question is invalid or not answered, or the answer is invalid.
         """
         method, declared = next((method, each) for method, each in _TOOLS.items() if each.name == tool)
         params = _params(method, arguments)
@@ -202,7 +204,7 @@ def _refused(message: str) -> UpstreamCallError:
     return UpstreamCallError(SESSION, message, dispatched=False)
 
 
-# Arguments as MCP params, and MCP results as results of the tools
+# From arguments of programs to MCP params, and from MCP results to results of the tools
 
 
 def _params(method: QuestionMethod, arguments: JsonObject) -> dict[str, Any]:
@@ -252,6 +254,7 @@ def checked_form(schema: Mapping[str, Any]) -> dict[str, Any]:
     if len(properties) > MAX_FIELDS:
         raise _refused(f"a form has at most {MAX_FIELDS} fields, got {len(properties)}")
     for name, rule in properties.items():
+        # The product's own approval question has this field. A program must not be able to imitate the question.
         if name.strip().casefold() == "decision":
             raise _refused(f"a program's form cannot have a field {name!r}, which approves calls; choose another name")
         if not _is_visible([name, _plain(rule) if isinstance(rule, dict) else rule]):

@@ -1,4 +1,4 @@
-"""Offered tools, and the entries of a catalog: tools and operations that policy does not deny. Pure."""
+"""Tools before policy, and the entries of a catalog: tools and operations that policy does not deny. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Source = Literal["core", "plugin", "mcp", "client"]
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedTool:
     """A tool of this product, a plugin or the client, before policy.
 
     Attributes:
         label: a name for people; None for the tool's title.
-        optional: offered only if a policy rule names it.
+        optional: True if the tool is offered only if a policy rule names it.
     """
 
     source: Source
@@ -42,8 +42,8 @@ class OfferedNamespace:
     """A namespace of a plugin, before policy.
 
     Attributes:
-        global_name: its global variable in programs, and its name in `namespaces`.
-        required_tools: names of tools of the same plugin. The namespace is visible only if all of them are.
+        global_name: the namespace's global variable in programs, and its name in `namespaces`.
+        required_tools: names of tools of the same plugin. The namespace is visible only if all of them are visible.
         prompt: text for the description of `exec`; may be empty.
     """
 
@@ -91,9 +91,9 @@ _OPERATION_IDS: Final = frozenset(operation.id for group in OPERATIONS.values() 
 
 
 def mcp_id(server: str, tool: str) -> str:
-    """Return the id of an MCP tool, unique among the tools and operations of its server.
+    """Return the id of an MCP tool. It is unique among the tools and operations of the server.
 
-    The name of a tool is preceded by a mark if it begins with that mark or is the name of an operation.
+    A mark precedes the name of the tool if the name begins with this mark or is the name of an operation.
     """
     mark = TOOL_MARK if tool in _OPERATION_IDS or tool.startswith(TOOL_MARK) else ""
     return f"mcp:{server}:{mark}{tool}"
@@ -105,7 +105,7 @@ def operation_id(server: str, operation: Operation) -> str:
 
 
 def operation_entry(server: str, server_name: str, group: str, operation: Operation, effects: Effects) -> Entry:
-    """Return the entry of an operation on resources or prompts of a server, whose identifier is `server`."""
+    """Return the entry of an operation on resources or prompts of a server. `server` is the server's identifier."""
     return Entry(
         id=operation_id(server_name, operation),
         source="mcp",

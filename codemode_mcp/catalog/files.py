@@ -26,7 +26,7 @@ NAMESPACES = "namespaces.d.ts"
 
 
 class DeclarationFiles:
-    """The declaration files of one catalog. The files of servers are shared with other catalogs.
+    """The declaration files of one catalog. Catalogs of the same servers share the files of servers.
 
     Args:
         observed: observed types by tool id.
@@ -45,8 +45,8 @@ class DeclarationFiles:
         self._observed = observed
         self._scopes = scopes
 
-    def listed(self, prefix: str) -> list[dict[str, Any]]:
-        """Return path, description and size of each file whose path begins with the prefix, for `API.list`."""
+    def list_files(self, prefix: str) -> list[dict[str, Any]]:
+        """Return the path, description and size of each file whose path begins with the prefix, for `API.list`."""
         return [
             {"path": path, "description": self._about(path), "bytes": size(self.text(path))}
             for path in self.paths
@@ -54,10 +54,10 @@ class DeclarationFiles:
         ]
 
     def read(self, path: str) -> dict[str, Any]:
-        """Return a whole file, or the functions of it that follow a `#`, for `API.read`.
+        """Return a whole file for `API.read`, or only the functions that the path names after a `#`.
 
         Raises:
-            ProgramError: the path is malformed or names no file, or the file has no such function.
+            ProgramError: the path is malformed, or there is no such file or function.
         """
         if path.startswith("MCP."):
             server, _, member = path.removeprefix("MCP.").partition(".")
@@ -82,7 +82,7 @@ class DeclarationFiles:
         return self._index.file(server).whole(self._observed_of(server))
 
     def _some(self, path: str, part: str) -> str:
-        """Return some functions of a file. The name of a tool may hold commas, so `part` may be one name."""
+        """Return some functions of a file. `part` is one name, which may have commas, or names separated by commas."""
         if path == INDEX or (path == NAMESPACES and self._toolset.namespaces):
             raise lookup_error(f"{path} has no tools; read the file of a server, such as mcp/<server>.d.ts#<tool>")
         server = self._server_at(path)
@@ -142,4 +142,4 @@ class DeclarationFiles:
                 )
         if path == NAMESPACES:
             return one_line("; ".join(f"{each.global_name}: {each.description}" for each in self._toolset.namespaces))
-        return "All servers, and the types their files share"
+        return "All servers, and the types that their files share"

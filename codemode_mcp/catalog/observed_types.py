@@ -1,9 +1,9 @@
 """Result types of tools without an output schema, learned from earlier results, for each owner. Pure.
 
-They are kept in memory, within bounds, and contain no value of a result; see `declarations.observed`. A type has the
-kinds of values, the names of properties, and which of them are always present, but no key that looks like data (ids,
-dates, addresses, tokens). A run sees the types that were known at its start. They are not part of the manifest, so the
-warm image stays valid. Only files and signatures with changed types are rendered again.
+The types are kept in memory, within bounds. A type has the kinds of values, the names of properties, and the properties
+that are always present. It has no value of a result, and no key that looks like data (ids, dates, addresses, tokens);
+see `declarations.observed`. A run sees the types that were known at its start. Types are not part of the manifest, so
+the warm image stays valid. Only files and signatures with changed types are rendered again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_TEXT: Final = 256 * 1024
-"""Characters of the text of a result that is read as JSON. A longer text is ignored."""
+"""Maximum length in characters of the text of a result that is read as JSON. A longer text is ignored."""
 MAX_TOOLS: Final = 500
-"""Tools of one owner. The least recently called one is forgotten first."""
+"""Maximum number of tools of one owner. The least recently called one is forgotten first."""
 MAX_TOOLS_OF_ALL: Final = 2_000
 SETTLED: Final = 20
-"""Successive results without a change after which only one in `ONE_IN` is read."""
+"""Number of successive results without a change after which only one result in `ONE_IN` is read."""
 ONE_IN: Final = 10
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The type of one tool's results. `schema` is made from it on demand."""
+    """The type of one tool's results. `schema` is made from `shape` on demand."""
 
     shape: Shape = NOTHING
     schema: dict[str, Any] | None = None
@@ -104,7 +104,7 @@ class ObservedTypes:
         return schemas
 
     def retain(self, owner: str, wanted: Callable[[str], bool]) -> None:
-        """Forget all other tools of the owner: they were removed or declare a schema now."""
+        """Forget the owner's tools for which `wanted` returns False: they were removed, or declare a schema now."""
         for tool in [tool for tool in self._owners.get(owner, ()) if not wanted(tool)]:
             self._drop(owner, tool)
 
@@ -136,7 +136,8 @@ def _unwrapped(result: Mapping[str, Any]) -> object:
         return _NO_VALUE
     text = "\n".join(texts)
     try:
-        # Only the type matters. Python would refuse integers of thousands of digits, which JavaScript reads.
+        # Numbers are not converted, since only the type matters. Python would refuse integers of thousands of digits,
+        # which JavaScript reads.
         return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=no_constant)
     except ValueError:
         return text

@@ -1,4 +1,4 @@
-"""Operations on resources and prompts of a server, as MCP requests. Pure, except for the requests that it awaits.
+"""Operations on resources and prompts of a server, as MCP requests. Pure, except that `perform` awaits requests.
 
 All pages of a list are fetched, within bounds, because programs would take the first page for the whole list.
 """
@@ -34,12 +34,13 @@ async def perform(
 ) -> Mapping[str, Any]:
     """Return the result of an operation.
 
-    A list has all its pages, unless the arguments have a `cursor`. A very long list is cut and has the cursor of the
-    next page.
+    A list has all pages, unless the arguments have a `cursor`. A very long list is cut, and has the cursor of the next
+    page.
 
     Args:
         request: sends one MCP request.
-        has_room: returns True if a page can be added to those before. It is called for each page of several.
+        has_room: returns True if a page can be added to the pages before. It is called for each page, except for a list
+            that has one page only.
     """
     sent = params(operation, arguments)
     first = await request(operation.method, sent)
@@ -50,7 +51,7 @@ async def perform(
     found = list(first[items])
     cursors = set()
     cursor = first["nextCursor"]
-    # The list of a faulty server can be endless: it repeats a cursor, or sends empty pages.
+    # A faulty server can send pages without end: it repeats a cursor, or sends empty pages.
     has_room(first)
     for _ in range(MAX_PAGES - 1):
         if cursor in cursors or len(found) >= MAX_ITEMS:

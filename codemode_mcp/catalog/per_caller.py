@@ -1,6 +1,6 @@
-"""The catalogs of all callers: one for each policy and set of other tools, made on demand.
+"""The catalogs of all callers: one for each policy and each set of tools that are not MCP tools, made on demand.
 
-The MCP tools under one policy are chosen, named and indexed once, for all sets of other tools.
+The MCP tools under one policy are chosen, named and indexed once, for all these sets.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.build import build
-from codemode_mcp.catalog.client_tools import offered as offered_by_client
-from codemode_mcp.catalog.toolset import select
+from codemode_mcp.catalog.client_tools import offered_by_client
+from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.policy.policy import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+    from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.finder import Meaning
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import QuestionMethod, UpstreamView
 
 MAX_VARIANTS: Final = 256
-"""Catalogs that are kept for different offers. The least recently used one is dropped first."""
+"""Maximum number of catalogs with tools that are not MCP tools. The least recently used one is dropped first."""
 
 
 class AskedClient(Protocol):
@@ -39,8 +39,8 @@ class AskedClient(Protocol):
 class Offers(Protocol):
     """The source of tools and namespaces of plugins."""
 
-    async def offered(self, caller: Caller) -> Sequence[Offered]:
-        """Return the tools offered to a caller. An unchanged offer is the same object."""
+    async def offered(self, caller: Caller) -> Sequence[OfferedTool]:
+        """Return the tools that plugins offer to a caller. If nothing has changed, the result is the same object."""
 
     def namespaces(self) -> Sequence[OfferedNamespace]:
         """Return the namespaces of all plugins."""
@@ -68,7 +68,8 @@ class Catalogs:
         # The mutable state.
         self._built: dict[Policy, Catalog] = {}
         self._outdated: dict[Policy, Catalog] = {}
-        # By the ids of the offers. Keeping the offers with the catalog keeps their ids unique.
+        # The keys have the `id` of each offer. The offers are stored with the catalog, so that no other object gets the
+        # same `id`.
         self._variants: OrderedDict[tuple[Policy, tuple[int, ...]], tuple[list[object], Catalog]] = OrderedDict()
 
     def apply(self, tools: ToolSettings) -> None:
@@ -80,27 +81,27 @@ class Catalogs:
         self._built = {}
         self._variants.clear()
 
-    def changed(self) -> None:
-        """Make all catalogs again on demand, because their sources may have changed."""
+    def invalidate(self) -> None:
+        """Have all catalogs made again on demand, because their sources may have changed."""
         self._outdated |= self._built
         self._built = {}
         self._variants.clear()
 
     async def of(self, caller: Caller, client: AskedClient | None) -> Catalog:
         """Return the catalog for a new program of a caller, with the tools of its client."""
-        offered: Sequence[Offered] = () if self._offers is None else await self._offers.offered(caller)
+        offered: Sequence[OfferedTool] = () if self._offers is None else await self._offers.offered(caller)
         namespaces: Sequence[OfferedNamespace] = () if self._offers is None else self._offers.namespaces()
         own = offered_by_client(frozenset() if client is None else client.supported)
         base = self.servers_of(caller)
         if not offered and not own:
             return base
-        # Settings and servers may have changed while plugins were asked; the current ones count.
+        # Settings and servers may have changed while plugins were asked. The current ones count.
         policy = self._policies.of(caller)
         parts: list[object] = [offered, own, *namespaces]
         key = policy, tuple(id(part) for part in parts)
         found = self._variants.get(key)
         if found is None:
-            toolset = select((*offered, *own), namespaces, policy, self._meaning)
+            toolset = select_tools((*offered, *own), namespaces, policy, self._meaning)
             found = self._variants[key] = parts, self._reused(policy, base.with_tools(toolset))
             while len(self._variants) > MAX_VARIANTS:
                 self._variants.popitem(last=False)
@@ -112,10 +113,10 @@ class Catalogs:
         if self._offers is None:
             return ()
         offered = await self._offers.offered(caller)
-        return select(offered, self._offers.namespaces(), self._policies.of(caller)).namespaces
+        return select_tools(offered, self._offers.namespaces(), self._policies.of(caller)).namespaces
 
     def servers_of(self, caller: Caller) -> Catalog:
-        """Return the catalog of a caller with MCP tools alone."""
+        """Return the catalog of a caller with MCP tools only."""
         policy = self._policies.of(caller)
         found = self._built.get(policy)
         if found is None:
@@ -123,7 +124,7 @@ class Catalogs:
         return found
 
     def _reused(self, policy: Policy, catalog: Catalog) -> Catalog:
-        """Return an equal catalog that was made before, if any, else this one."""
+        """Return an equal catalog that was made before, or else this one. So equal catalogs are one object."""
         for (its_policy, _), (_, other) in self._variants.items():
             if its_policy is policy and other.toolset.same_as(catalog.toolset):
                 return other

@@ -1,7 +1,7 @@
 """A catalog as JSON text, and back. Pure.
 
-The text has only what the rest cannot be derived from: no paths, no ids of tools, and no schemas of the operations on
-resources and prompts, which `declarations.operations` lists. Observed types are not kept.
+The text has nothing that can be derived: no paths, no ids of tools, and no schemas of the operations on resources and
+prompts, which `declarations.operations` lists. Observed types are not stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.effects import Effects
-from codemode_mcp.strict_json import Form, fill, rejecting, versioned
+from codemode_mcp.strict_json import Form, convert_versioned, form_from, rejecting_damage
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool
 
@@ -38,7 +38,7 @@ _OPERATIONS: Final = {
 _flags: Final = attrgetter("read_only", "destructive", "idempotent", "open_world")
 _Flags = tuple[bool, bool, bool, bool]
 
-# Most fields of a form have the names of the attributes that they are made of.
+# Most fields of a form have the name of an attribute of the stored object, so `form_from` can fill them.
 
 
 class _Tool(Form, rename={"input_schema": "input", "output_schema": "output"}):
@@ -105,7 +105,7 @@ class _Catalog(Form):
 
 
 class _Digests:
-    """The digests of catalogs that share an index of servers. Such catalogs differ in their toolsets alone."""
+    """The digests of catalogs that share an index of servers. Such catalogs differ only in their toolsets."""
 
     def __init__(self, servers: ServerIndex) -> None:
         self._servers = hashlib.sha256(_servers_text(servers).encode())
@@ -125,9 +125,9 @@ _digests: WeakKeyDictionary[ServerIndex, _Digests] = WeakKeyDictionary()
 
 
 def catalog_hash(catalog: Catalog) -> str:
-    """Return the SHA-256 of `catalog_text`, and raise the same errors.
+    """Return the SHA-256 of `catalog_text`. Raise the same errors.
 
-    It is remembered while catalogs share the index of servers: for ten thousand tools it takes a moment.
+    The digest is cached as long as the index of servers lives: for ten thousand tools, it takes a while.
     """
     digests = _digests.get(catalog.index)
     if digests is None:
@@ -144,14 +144,14 @@ def catalog_text(catalog: Catalog) -> str:
     return _servers_text(catalog.index) + _toolset_text(catalog.toolset)
 
 
-def catalog_of(text: str, meaning: Meaning | None = None) -> Catalog:
+def read_catalog(text: str, meaning: Meaning | None = None) -> Catalog:
     """Return the catalog of a text.
 
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with rejecting(_not_readable):
-        form = versioned(json.loads(text), _Catalog, FORMAT, _not_readable)
+    with rejecting_damage(_not_readable):
+        form = convert_versioned(json.loads(text), _Catalog, FORMAT, _not_readable)
         servers = [_server(each) for each in form.servers]
         _check_unique([each.identifier for each in servers])
         toolset = _toolset(form.tools, meaning)
@@ -164,7 +164,7 @@ def catalog_of(text: str, meaning: Meaning | None = None) -> Catalog:
 
 def _servers_text(index: ServerIndex) -> str:
     servers = [
-        fill(
+        form_from(
             _Server,
             server,
             tools=[_McpTool(each.identifier, _tool_form(each.tool), _flags(each.effects)) for each in server.tools],
@@ -217,7 +217,7 @@ def _operation_entry(server: _Server, group: str, form: _Operation) -> Entry:
 
 def _toolset_text(toolset: Toolset) -> str:
     entries = [
-        fill(
+        form_from(
             _OtherTool,
             each,
             tool=_tool_form(each.tool),
@@ -227,7 +227,7 @@ def _toolset_text(toolset: Toolset) -> str:
         )
         for each in toolset.entries
     ]
-    return _json(_Toolset(entries, [fill(_Namespace, each) for each in toolset.namespaces])) + "}"
+    return _json(_Toolset(entries, [form_from(_Namespace, each) for each in toolset.namespaces])) + "}"
 
 
 def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
@@ -248,7 +248,7 @@ def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
 
 
 def _tool_form(tool: Tool) -> _Tool:
-    return fill(_Tool, tool, annotations=_flags(tool.annotations))
+    return form_from(_Tool, tool, annotations=_flags(tool.annotations))
 
 
 def _tool(form: _Tool) -> Tool:
@@ -261,7 +261,7 @@ def _check_unique(names: Sequence[str]) -> None:
 
 
 def _json(value: Any) -> str:
-    # Unlike `ascii_json`, with the NaN and Infinity that a plugin's schema may hold.
+    # Not by `ascii_json`, which refuses the NaN and Infinity that a plugin's schema may have.
     try:
         return json.dumps(value, separators=(",", ":"), default=msgspec.to_builtins)
     except RecursionError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
 from declarations.names import aliases
 from declarations.render import ServerFile, ServerSummary, render_index
@@ -38,7 +38,7 @@ class Server:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why the server does not answer, as words that follow "this server"."""
+        """The reason why the server does not answer, as words that follow "this server"; None if it answers."""
         if self.login_required:
             return login_advice(self.name)
         return None if self.error is None else f"is {self.status}: {self.error}"
@@ -54,9 +54,9 @@ class Server:
         return f"mcp/{self.identifier}.d.ts"
 
     def member(self, name: str) -> Entry | str | None:
-        """Return the function or the group of functions with this name after `MCP.<server>.`, if there is one.
+        """Return the function, or the name of the group of functions, with this name after `MCP.<server>.`, if any.
 
-        The original name of a tool counts too.
+        The original name of a tool is accepted too.
         """
         for entry in self.entries:
             if name == method(entry):
@@ -94,7 +94,7 @@ class ServerIndex:
             self._reuse(previous)
 
     def _reuse(self, previous: ServerIndex) -> None:
-        """Take over files, signatures and the search index of the index before this one, where they are unchanged."""
+        """Take over unchanged files and signatures, and an unchanged search index, from the previous index."""
         for server in self.servers:
             before = previous.by_identifier.get(server.identifier)
             file = previous._files.get(server.path)
@@ -109,7 +109,7 @@ class ServerIndex:
 
     @cached_property
     def members(self) -> dict[str, frozenset[str] | None]:
-        """The names after `MCP.<server>.`, such as `createIssue`, `resources` and `resources.read`.
+        """The names after `MCP.<server>.`, such as `createIssue`, `resources` and `resources.read`, by server.
 
         The keys are all names after `MCP.`. The value is None if the tools of a server are unknown.
         """
@@ -128,26 +128,28 @@ class ServerIndex:
 
     @cached_property
     def by_spelling(self) -> dict[str, list[Entry]]:
-        """MCP tools by every spelling of their names, without case and punctuation."""
+        """MCP tools by their names, with and without the server, in the form of `normalize_name`."""
         found: dict[str, list[Entry]] = {}
         for server in self.servers:
             for entry in server.tools:
                 name = entry.tool.name
-                for spelling in {plain(name), plain(entry.identifier), plain(f"{server.name}.{name}")} | {
-                    plain(f"{server.identifier}.{entry.identifier}")
-                }:
+                for spelling in {
+                    normalize_name(name),
+                    normalize_name(entry.identifier),
+                    normalize_name(f"{server.name}.{name}"),
+                } | {normalize_name(f"{server.identifier}.{entry.identifier}")}:
                     found.setdefault(spelling, []).append(entry)
         return found
 
     @cached_property
-    def listed(self) -> str:
+    def manifest_text(self) -> str:
         """The servers as JSON text, for the manifest."""
-        return _listed(self.servers)
+        return _manifest_text(self.servers)
 
     @cached_property
     def finder(self) -> Finder:
         """The search index of all MCP tools."""
-        # Imported for the first search, which `warmup` prepares: the import takes 5 ms.
+        # Imported when it is first needed, usually by `warmup`: the import takes 5 ms.
         from codemode_mcp.search.finder import Finder
 
         return Finder([(entry.source_name, entry.tool) for entry in self.tools], self._meaning)
@@ -201,7 +203,7 @@ def method(entry: Entry) -> str:
     return entry.path.split(".", 2)[2]
 
 
-def _listed(servers: Sequence[Server]) -> str:
+def _manifest_text(servers: Sequence[Server]) -> str:
     shown = []
     for server in servers:
         names = {entry.tool.name: entry.identifier for entry in server.tools}

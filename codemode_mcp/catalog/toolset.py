@@ -1,7 +1,7 @@
 """The tools of a catalog that are not MCP tools: `ALL_TOOLS`, `tools.search` and `tools.describe`.
 
-A toolset is immutable. The manifest of the catalog has the part of it that programs get at their start. The search
-index is made on demand.
+A toolset is immutable. The manifest of the catalog has the part of a toolset that programs get at their start. The
+search index is made on demand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from declarations.untrusted_text import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from codemode_mcp.catalog.entries import Offered, OfferedNamespace, Source
+    from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool, Source
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.finder import Finder, Meaning
     from upstream_clients.tools import Tool
@@ -37,13 +37,13 @@ NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"searc
 """Names that cannot be functions of `tools`, because they have another meaning there or on every object."""
 
 MANY: Final = 300
-"""Number of tools above which a program gets one text, and makes `ALL_TOOLS` and the functions on first use."""
+"""Number of tools above which a program gets them as one text. It makes `ALL_TOOLS` and the functions on first use."""
 
 _OWN: Final = frozenset({"core", "client"})
 """Sources of this product's own tools. A tool of a plugin with the same name has precedence."""
 
 MAX_NAME: Final = 128
-"""Longest name of a function of `tools`."""
+"""Maximum length in characters of the name of a function of `tools`."""
 
 
 class Toolset:
@@ -77,7 +77,7 @@ class Toolset:
         return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
 
     def same_as(self, other: Toolset) -> bool:
-        """Return True if both have the same tools in every respect."""
+        """Return True if both toolsets have the same tools and namespaces, in all details."""
         return (
             self.manifest == other.manifest
             and self.entries == other.entries
@@ -102,10 +102,10 @@ class Toolset:
     def manifest(self) -> str:
         """`ALL_TOOLS` and the names of functions for the guest, as members of a JSON object.
 
-        Many tools are one text, which the guest parses when a program first uses them.
+        More than `MANY` tools are one text, which the guest parses when a program first uses them.
         """
         if len(self) <= MANY:
-            tools, named = [*map(self.listed, self.entries)], [*self.names.items()]
+            tools, named = [*map(self.catalog_entry, self.entries)], [*self.names.items()]
             return f'"tools":{compact_json(tools)},"named":{compact_json(named)}'
         groups = [
             (source, source_name, [self._row(entry) for entry in entries])
@@ -114,7 +114,7 @@ class Toolset:
         return f'"tools":{compact_json(compact_json(groups))},"named":[]'
 
     def _row(self, entry: Entry) -> tuple[str, str, str | None, int]:
-        listed = self.listed(entry)
+        listed = self.catalog_entry(entry)
         return (
             listed["name"],
             listed["description"],
@@ -122,7 +122,7 @@ class Toolset:
             int(self.names.get(entry.tool.name) == entry.id),
         )
 
-    def listed(self, entry: Entry) -> dict[str, Any]:
+    def catalog_entry(self, entry: Entry) -> dict[str, Any]:
         """Return a `ToolCatalogEntry`."""
         label = self._labels[entry.id]
         return {
@@ -137,7 +137,7 @@ class Toolset:
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """Return the best hits with their signatures, for `tools.search`."""
         return [
-            {**self.listed(entry), "signature": self.signature(entry), "score": hit.score}
+            {**self.catalog_entry(entry), "signature": self.signature(entry), "score": hit.score}
             for hit in (self._finder.find(query, limit) if self.entries else ())
             for entry in (self.entries[hit.number],)
         ]
@@ -146,7 +146,7 @@ class Toolset:
         """Return the description, the schemas and the signature of a tool, for `tools.describe`."""
         tool = entry.tool
         return {
-            **self.listed(entry),
+            **self.catalog_entry(entry),
             "description": tool.description,
             "parameters": tool.input_schema,
             **({} if tool.output_schema is None else {"returns": tool.output_schema}),
@@ -177,14 +177,14 @@ class Toolset:
 NO_TOOLS: Final = Toolset()
 
 
-def select(
-    offered: Iterable[Offered],
+def select_tools(
+    offered: Iterable[OfferedTool],
     namespaces: Iterable[OfferedNamespace],
     policy: Policy,
     meaning: Meaning | None = None,
 ) -> Toolset:
-    """Return the tools that policy does not deny. Of two with the same id the first one counts."""
-    kept: dict[str, tuple[Offered, Effects]] = {}
+    """Return the tools that policy does not deny. Of two tools with the same id, the first one counts."""
+    kept: dict[str, tuple[OfferedTool, Effects]] = {}
     for each in offered:
         effects = Effects.of(each.tool.annotations)
         if each.id in kept or (each.source == "core" and each.source_name == CONTROL):
@@ -218,14 +218,14 @@ def select(
 
 
 def entry_of(source: Source, source_name: str, tool: Tool, effects: Effects, *, is_function: bool) -> Entry:
-    """Return the entry of a tool that is not an MCP tool. `is_function`: it is a function of `tools`."""
+    """Return the entry of a tool that is not an MCP tool. `is_function`: True if it is a function of `tools`."""
     tool_id = f"{source}:{source_name}:{tool.name}"
     path = f"tools.{tool.name}" if is_function else f"tools.call({json.dumps(tool_id, ensure_ascii=False)})"
     return Entry(tool_id, source, source_name, path, tool.name, tool, effects)
 
 
 def _functions(names: Sequence[str]) -> set[str]:
-    """Return the names that can be functions of `tools`: valid ones of exactly one tool."""
+    """Return the names that can be functions of `tools`: valid names that exactly one tool has."""
     return {name for name, count in Counter(names).items() if count == 1 and is_function_name(name)}
 
 
@@ -234,7 +234,7 @@ def is_function_name(name: str) -> bool:
     return (
         len(name) <= MAX_NAME
         and name not in NOT_NAMES
-        # `$` is a letter in JavaScript. Names that look the same are equal in NFC.
+        # `$` is a letter in JavaScript. Names must be in NFC, so that no two functions have names that look the same.
         and name.replace("$", "_").isidentifier()
         and unicodedata.normalize("NFC", name) == name
         and HIDDEN.search(name) is None

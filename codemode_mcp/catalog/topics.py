@@ -1,14 +1,14 @@
 """Topics of servers: single words about the purpose of their tools, for the description of `exec`. Pure.
 
-The words come from names, titles and descriptions that upstreams write, and they are in every prompt. An upstream must
-not be able to write a sentence there. Therefore:
+The words come from names, titles and descriptions that upstreams write, and every prompt has them. An upstream must not
+be able to write a sentence there. Therefore:
 
 - A topic is one word of ASCII letters, of bounded length. Scripts without spaces could put a sentence into one word.
-- Verbs of instruction, pronouns, adverbs, and words about tools, models and prompts are not topics. The same holds for
-  two words written as one that begin with a verb or adverb of instruction: `ignoreprevious`.
+- Verbs of instruction, pronouns, adverbs, and words about tools, models and prompts are not topics. Two words written
+  as one are not a topic if the first one is a verb or adverb of instruction: `ignoreprevious`.
 - A word counts if it is in the name of a tool, or in two tools.
 - A server has at most `MAX_TOPICS` topics. The description of `exec` sorts the topics of all servers together and
-  separates them by commas, so upstreams do not decide about their order.
+  separates them by commas, so upstreams do not control their order.
 
 Equal tools give equal topics, independent of the order of tools.
 """
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 MAX_TOPICS: Final = 6
-"""Topics of one server."""
+"""Maximum number of topics of one server."""
 MAX_SERVERS: Final = 40
-"""Number of servers above which there are no topics, because the names of servers need the bytes."""
+"""Number of servers above which there are no topics. The description then needs its bytes for the servers' names."""
 MAX_TOOLS: Final = 300
-"""Tools of one server that are read."""
+"""Maximum number of tools of one server that are read."""
 MAX_TEXT: Final = 200
-"""Characters of a name, a title and a description that are read."""
+"""Maximum number of characters that are read of a name, a title and a description."""
 MIN_LETTERS: Final = 3
 MAX_LETTERS: Final = 16
 
 _NAME, _TITLE, _DESCRIPTION = 3, 2, 1
-"""Weights of a word by its place."""
+"""Weights of a word in the name, the title and the description of a tool."""
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _ADDRESS: Final = re.compile(r"\S*(?:://|@|www\.)\S*")
 
 
-_NO_TOPICS: Final = word_set("""
+_NOT_TOPICS: Final = word_set("""
     a about above across after again against all along already also although always among an and another any anyone
     anything are around as at away back be because been before behind being below best better between beyond both
     but by can cannot could did do does done down during each either else even ever every everyone everything
@@ -113,23 +113,23 @@ _NOT_NOUN: Final = tuple(word_set("ly ied ted ded ged ned red sed ced ked led pe
 """Endings of adverbs, participles, adjectives and verbs."""
 
 
-_GLUED: Final = re.compile(
+_JOINED_WORDS: Final = re.compile(
     "(?:accept|allow|always|answer|approve|before|bypass|delete|disable|disregard|dont|erase|execute|expose|first|"
     "follow|forget|forward|grant|ignore|instead|jailbreak|leak|must|never|obey|override|please|pretend|remove|repeat|"
     "reply|respond|reveal|send|steal|sudo|system|transfer|trust|upload|without|you)[a-z]{4,}"
 )
-"""Two words written as one, the first of which instructs. Few nouns are lost by this, such as `sendgrid`."""
+"""Two words written as one, the first of which instructs. This excludes only few nouns, such as `sendgrid`."""
 
 
 @dataclass(slots=True)
-class _Seen:
+class _WordUse:
     """A word in the tools of one server.
 
     Attributes:
         score: sum of the weights in the tools that have the word.
         tools: number of tools that have the word.
-        named: the word is in the name of a tool.
-        forms: spellings with their number of tools, e.g. `issue` and `issues`.
+        named: True if the word is in the name of a tool.
+        forms: number of tools by spelling, e.g. `issue` and `issues`.
     """
 
     score: int
@@ -146,16 +146,16 @@ def plain_words(name: str) -> str:
 
 
 def topics(servers: Mapping[str, Collection[Tool]]) -> tuple[str, ...]:
-    """Return the topics of all servers, the most telling first.
+    """Return the topics of all servers, the most specific first.
 
-    The best topic of each server precedes the second one of any server. A word of several servers occurs once.
+    The best topics of all servers come before the second topic of any server. A topic of several servers occurs once.
 
     Args:
         servers: tools by configured name, in the order of the configuration.
     """
     if len(servers) > MAX_SERVERS:
         return ()
-    seen = {name: _seen(tools, name) for name, tools in servers.items()}
+    seen = {name: _word_uses(tools, name) for name, tools in servers.items()}
     spread = Counter(key for words in seen.values() for key in words)
     ranked = [_best(words, spread) for words in seen.values()]
     chosen: dict[str, str] = {}
@@ -166,27 +166,27 @@ def topics(servers: Mapping[str, Collection[Tool]]) -> tuple[str, ...]:
     return tuple(chosen.values())
 
 
-def _best(words: Mapping[str, _Seen], spread: Counter[str]) -> Sequence[tuple[str, str]]:
-    """Return the keys and the most frequent spellings of one server's topics, best first."""
+def _best(words: Mapping[str, _WordUse], spread: Counter[str]) -> Sequence[tuple[str, str]]:
+    """Return the key and the most frequent spelling of each of one server's topics, best first."""
     eligible = [(key, word) for key, word in words.items() if word.named or word.tools > 1]
     eligible.sort(key=lambda each: (-each[1].score / spread[each[0]], each[0]))
     return [(key, min(word.forms, key=lambda form: (-word.forms[form], form))) for key, word in eligible[:MAX_TOPICS]]
 
 
-def _seen(tools: Collection[Tool], server: str) -> dict[str, _Seen]:
-    own = {_key(word) for word in _letters(server, split=True)} | {_key(plain_words(server).replace(" ", ""))}
-    found: dict[str, _Seen] = {}
+def _word_uses(tools: Collection[Tool], server: str) -> dict[str, _WordUse]:
+    own = {_singular(word) for word in _letters(server, split=True)} | {_singular(plain_words(server).replace(" ", ""))}
+    found: dict[str, _WordUse] = {}
     for tool in sorted(tools, key=lambda tool: tool.name)[:MAX_TOOLS]:
         here: dict[str, int] = {}
         forms: dict[str, set[str]] = {}
         for text, weight in ((tool.name, _NAME), (tool.title or "", _TITLE), (tool.description, _DESCRIPTION)):
             for word in _letters(text, split=weight == _NAME):
-                key = _key(word)
+                key = _singular(word)
                 if key not in own and _may_be_topic(word, key):
                     here.setdefault(key, weight)
                     forms.setdefault(key, set()).add(word)
         for key, weight in here.items():
-            word_seen = found.setdefault(key, _Seen(0, 0, False, Counter()))
+            word_seen = found.setdefault(key, _WordUse(0, 0, False, Counter()))
             word_seen.score += weight
             word_seen.tools += 1
             word_seen.named |= weight == _NAME
@@ -198,7 +198,7 @@ def _letters(text: str, *, split: bool) -> Iterable[str]:
     """Return the words of a text that consist of ASCII letters, in lower case.
 
     Args:
-        split: split words at capitals, as in names. In prose, `GitHub` is one word.
+        split: True to split words at capitals, as in names. In prose, `GitHub` is one word.
     """
     for token in _TOKEN.findall(_ADDRESS.sub(" ", text[:MAX_TEXT]).replace("_", " ")):
         if token.isascii() and token.isalpha():
@@ -207,13 +207,13 @@ def _letters(text: str, *, split: bool) -> Iterable[str]:
 
 @lru_cache(maxsize=8192)
 def _may_be_topic(word: str, key: str) -> bool:
-    if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NOT_NOUN) or _GLUED.fullmatch(word):
+    if not MIN_LETTERS <= len(word) <= MAX_LETTERS or word.endswith(_NOT_NOUN) or _JOINED_WORDS.fullmatch(word):
         return False
-    return not any(form in _NO_TOPICS for form in (word, key, *_stripped(word)))
+    return not any(form in _NOT_TOPICS for form in (word, key, *_possible_verbs(word)))
 
 
 @lru_cache(maxsize=8192)
-def _key(word: str) -> str:
+def _singular(word: str) -> str:
     """Return the singular of a word as its key: `issue` for `issue` and `issues`."""
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
@@ -222,7 +222,7 @@ def _key(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3 else word
 
 
-def _stripped(word: str) -> Iterable[str]:
+def _possible_verbs(word: str) -> Iterable[str]:
     """Return the verbs that a form in `-ing`, `-ed`, `-er` or `-es` may come from."""
     for ending in ("ing", "ed", "er", "es"):
         base = word.removesuffix(ending)

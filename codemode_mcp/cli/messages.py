@@ -74,11 +74,11 @@ def suggestion(name: str, known: Iterable[str], listed: Iterable[str] | None = N
         listed: the names that exist, if they are fewer than all that are `known`.
     """
     from codemode_mcp.control.display import cut
-    from codemode_mcp.did_you_mean import nearest, plain
+    from codemode_mcp.did_you_mean import nearest, normalize_name
 
     known = tuple(known)
     if near := nearest(name, known):
-        if plain(near[0]) == plain(name):
+        if normalize_name(near[0]) == normalize_name(name):
             near = near[:1]
         return f"did you mean {' or '.join(repr(cut(each, 60)) for each in near)}?"
     return f"there are: {cut(', '.join(known if listed is None else listed), MAX_LISTED) or 'none'}"

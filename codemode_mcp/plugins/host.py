@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolContext, ToolError
 from codemode_mcp.plugins.interception import Interceptors, Registered
@@ -80,7 +80,7 @@ class _CallerTools:
 @dataclass(frozen=True, slots=True, eq=False)
 class _OfferedTool:
     tool: CheckedTool
-    offered: Offered
+    offered: OfferedTool
 
 
 class Plugins:
@@ -124,7 +124,7 @@ class Plugins:
         self._settled = anyio.Event()
         self._fixed: dict[ToolGroup, tuple[_OfferedTool, ...]] = {}
         self._callers: OrderedDict[Caller, _CallerTools] = OrderedDict()
-        self._offers: dict[tuple[int, ...], tuple[Offered, ...]] = {}
+        self._offers: dict[tuple[int, ...], tuple[OfferedTool, ...]] = {}
         self._namespaces: tuple[OfferedNamespace, ...] = ()
 
     def __repr__(self) -> str:
@@ -147,7 +147,7 @@ class Plugins:
 
     # tools and namespaces
 
-    async def offered(self, caller: Caller) -> tuple[Offered, ...]:
+    async def offered(self, caller: Caller) -> tuple[OfferedTool, ...]:
         """Return the tools for a caller; the same object while nothing has changed."""
         await self.ready()
         found = [
@@ -388,7 +388,7 @@ class Plugins:
 
 
 def _offer(plugin: Plugin, group: ToolGroup, tool: CheckedTool) -> _OfferedTool:
-    return _OfferedTool(tool, Offered(plugin.source, plugin.name, tool.tool, tool.label, group.optional))
+    return _OfferedTool(tool, OfferedTool(plugin.source, plugin.name, tool.tool, tool.label, group.optional))
 
 
 def _registered(plugin: Plugin, intercept: Intercept, granted: tuple[str, ...]) -> Registered:

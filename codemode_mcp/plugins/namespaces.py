@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.catalog.entries import OfferedNamespace
-from codemode_mcp.json_text import joined_halves
+from codemode_mcp.json_text import join_surrogates
 from declarations.names import HOST_GLOBALS, LANGUAGE_GLOBALS, OBJECT_PROTOTYPE, RESERVED_WORDS
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class Namespace:
             self.id,
             self.plugin,
             self.global_name,
-            joined_halves(self.description),
+            join_surrogates(self.description),
             self.required_tools,
-            joined_halves(self.prompt),
+            join_surrogates(self.prompt),
         )
 
 

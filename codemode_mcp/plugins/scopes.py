@@ -21,7 +21,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from codemode_mcp.json_text import joined_halves, json_text
+from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.plugins.api import NamespaceTool
 from codemode_mcp.plugins.namespaces import IMPLICIT_MEMBERS, UNSAFE_KEYS, kind
 from declarations.namespaces import ScopeFunction, ScopeObject
@@ -257,7 +257,7 @@ def _plain(value: Any) -> Any:
         case Enum():
             return _plain(value.value)
         case str():
-            return joined_halves(str.__str__(value))
+            return join_surrogates(str.__str__(value))
         case int():
             return int(value) if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _digits(value)
         case float():
@@ -269,7 +269,7 @@ def _plain(value: Any) -> Any:
         case timedelta():
             return value.total_seconds()
         case Fraction() | UUID() | PurePath():
-            return joined_halves(str(value))
+            return join_surrogates(str(value))
         case bytes() | bytearray() | memoryview():
             return base64.b64encode(value).decode()
         case tuple() if hasattr(value, "_asdict"):

@@ -14,7 +14,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.did_you_mean import plain
+from codemode_mcp.did_you_mean import normalize_name
 from codemode_mcp.program.bounded_tree import BoundedTree, BudgetExceededError
 from codemode_mcp.program.described_values import (
     MAX_CANDIDATES,
@@ -253,7 +253,7 @@ class _Evaluator:
             if not given or given[0].type != "string":
                 return []
             name = self.tree.string(given[0])
-        spelling = plain(name)
+        spelling = normalize_name(name)
         found = []
         for number, result in enumerate(self._results):
             if spelling not in result.names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from codemode_mcp.did_you_mean import nearest, plain
+from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.inspection import CELL_FILES, MemberCall, Preflight
 from codemode_mcp.program.syntax import words
@@ -118,7 +118,9 @@ def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> li
     servers = [(server, _tools(members[server] or ())) for server in _once(members)]
     if name in _CALLERS:
         return [f"{_expression(server, tools[0])}({{...}})" for server, tools in servers if tools][:1]
-    found = [(server, tool) for server, tools in servers for tool in tools if plain(tool) == plain(name)]
+    found = [
+        (server, tool) for server, tools in servers for tool in tools if normalize_name(tool) == normalize_name(name)
+    ]
     return [f"{_expression(*each)}({{...}})" for each in found[:_MAX_NEAREST]]
 
 
@@ -126,7 +128,7 @@ def _once(names: Collection[str]) -> list[str]:
     """Return sorted names. Of names that differ only in case and punctuation, only the identifier is kept."""
     by_spelling: dict[str, str] = {}
     for name in _ordered(names):
-        by_spelling.setdefault(plain(name), name)
+        by_spelling.setdefault(normalize_name(name), name)
     return sorted(by_spelling.values())
 
 

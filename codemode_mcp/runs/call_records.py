@@ -22,7 +22,7 @@ from codemode_mcp.sandbox.messages import (
     message_of,
     request_of,
 )
-from codemode_mcp.strict_json import Form, Integer, Number, parse_json, rejecting
+from codemode_mcp.strict_json import Form, Integer, Number, parse_json, rejecting_damage
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def call_of(stored: StoredCall, namespaces: OpenNamespaces) -> ToolCall:
     """
     body = _body(stored)
     if body is not None and body.request is not None:
-        with rejecting(not_restorable):
+        with rejecting_damage(not_restorable):
             match asked := request_of(body.request):
                 case ToolCall() if asked.id == stored.id:
                     return asked
@@ -135,7 +135,7 @@ def completion_text(completion: Completion) -> str:
 
 def completion_of(text: str) -> Completion:
     """Return the completion of a text of `completion_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
-    with rejecting(not_restorable):
+    with rejecting_damage(not_restorable):
         return completion_in(read_stored(text, CompletionForm))
 
 

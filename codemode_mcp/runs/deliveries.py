@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.errors import CodeModeError
-from codemode_mcp.json_text import whole_characters
+from codemode_mcp.json_text import replace_lone_surrogates
 from codemode_mcp.runs.store import is_bearer
 from codemode_mcp.runs.values import Get, Put
 from codemode_mcp.sandbox import messages
@@ -122,7 +122,7 @@ class Deliveries:
             )
             return [Completion(each.id, error=GuestError(message), of_call=False) for each in requests]
         puts_and_gets = [
-            Put(each.key, whole_characters(each.value)) if isinstance(each, messages.Store) else Get(each.key)
+            Put(each.key, replace_lone_surrogates(each.value)) if isinstance(each, messages.Store) else Get(each.key)
             for each in requests
         ]
         try:

@@ -33,7 +33,7 @@ from codemode_mcp.runs.record_parts import (
 )
 from codemode_mcp.runs.state import RunState
 from codemode_mcp.runs.views import RunView
-from codemode_mcp.strict_json import Form, Integer, fill, rejecting
+from codemode_mcp.strict_json import Form, Integer, form_from, rejecting_damage
 
 # A field of a form has the name of the attribute from which it is filled.
 
@@ -147,7 +147,7 @@ def outcome_text(pair: tuple[Outcome, Outcome], *, now: float | None = None) -> 
 def outcome_of(text: str) -> tuple[Outcome, Outcome]:
     """Return the outcomes of a text of `outcome_text`. Raises `ProgramError`, `snapshot_restore_failed`."""
     end = read_stored(text, _End)
-    with rejecting(not_restorable):
+    with rejecting_damage(not_restorable):
         whole, answered = _outcome(end.whole), end.answered
         if answered.whole is not UNSET:
             return _outcome(answered.whole), whole
@@ -158,15 +158,17 @@ def outcome_of(text: str) -> tuple[Outcome, Outcome]:
 
 def _outcome_form(outcome: Outcome, now: float | None) -> _Outcome:
     used = outcome.usage
-    usage = fill(
+    usage = form_from(
         _Usage,
         used,
         # Monotonic seconds mean nothing in another process. Only the durations are kept, from the time 0.
         calls=[call_form(_ended(record, now), record.began) for record in used.calls],
-        snapshot=UNSET if used.snapshot is None else fill(_SnapshotUse, used.snapshot),
-        exceeded=UNSET if used.exceeded is None else fill(_Exceeded, used.exceeded),
+        snapshot=UNSET if used.snapshot is None else form_from(_SnapshotUse, used.snapshot),
+        exceeded=UNSET if used.exceeded is None else form_from(_Exceeded, used.exceeded),
     )
-    return fill(_Outcome, outcome, usage=usage, pending=[fill(_PendingCall, each) for each in outcome.pending])
+    return form_from(
+        _Outcome, outcome, usage=usage, pending=[form_from(_PendingCall, each) for each in outcome.pending]
+    )
 
 
 def _ended(record: CallRecord, now: float | None) -> CallRecord:
@@ -191,7 +193,7 @@ def _outcome(form: _Outcome) -> Outcome:
 
 def view_text(view: RunView) -> str:
     """Return a view as text, without its calls."""
-    return stored_text(fill(_View, view))
+    return stored_text(form_from(_View, view))
 
 
 def view_of(text: str) -> RunView:

@@ -18,7 +18,7 @@ import anyio
 
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
-from codemode_mcp.json_text import json_text, whole_characters
+from codemode_mcp.json_text import json_text, replace_lone_surrogates
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
 from codemode_mcp.plugins.running import is_async, removed, run_code
 from codemode_mcp.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
@@ -308,7 +308,7 @@ async def _map_input(
 
 def _read(text: str, path: str) -> Any:
     try:
-        return parse_json(whole_characters(text))
+        return parse_json(replace_lone_surrogates(text))
     except (ValueError, RecursionError):
         raise ProgramError("nested_tool_failed", f"{path}: an argument is nested too deep, or is not JSON") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.did_you_mean import plain
+from codemode_mcp.did_you_mean import normalize_name
 
 if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
@@ -49,6 +49,6 @@ class RecentResults:
 def _names(called: str, catalog: Catalog) -> frozenset[str]:
     entry = catalog.get(called)
     if entry is None:
-        return frozenset((plain(called),))
+        return frozenset((normalize_name(called),))
     names = (entry.path, entry.id, f"MCP.{entry.source_name}.{entry.tool.name}", f"tools.{entry.tool.name}")
-    return frozenset(map(plain, names))
+    return frozenset(map(normalize_name, names))

@@ -8,7 +8,17 @@ import msgspec
 
 from codemode_mcp.calls.outcome import CallRecord, CallStatus
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.strict_json import AnyForm, Form, Integer, Number, ascii_json, fill, parse_json, rejecting, versioned
+from codemode_mcp.strict_json import (
+    AnyForm,
+    Form,
+    Integer,
+    Number,
+    ascii_json,
+    convert_versioned,
+    form_from,
+    parse_json,
+    rejecting_damage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,14 +65,14 @@ def read_stored(text: str, form: type[AnyForm], parse: Callable[[str], Any] = pa
     Raises:
         ProgramError: `snapshot_restore_failed`: the text is damaged, or of another version.
     """
-    with rejecting(not_restorable):
-        return versioned(parse(text), form, FORMAT, not_restorable)
+    with rejecting_damage(not_restorable):
+        return convert_versioned(parse(text), form, FORMAT, not_restorable)
 
 
 def call_form(record: CallRecord, zero: float) -> CallForm:
     """Return the form of a record. `zero`: the time at which the run began, on the clock of the record."""
     ended = None if record.ended is None else record.ended - record.began
-    return fill(CallForm, record, began=record.began - zero, ended=ended)
+    return form_from(CallForm, record, began=record.began - zero, ended=ended)
 
 
 def call_record_of(form: CallForm, zero: float) -> CallRecord:

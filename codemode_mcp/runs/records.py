@@ -46,11 +46,11 @@ from codemode_mcp.strict_json import (
     Integer,
     Number,
     ascii_json,
-    fill,
+    convert_versioned,
     first_element,
+    form_from,
     parse_json,
-    rejecting,
-    versioned,
+    rejecting_damage,
 )
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
         namespaces=list(run.namespaces.ids),
         memory_limit=run.memory_limit,
     )
-    rest = fill(
+    rest = form_from(
         _Rest,
         run,
         began=run.began - now + wall,
@@ -239,9 +239,9 @@ def restore(
     Raises:
         ProgramError: `snapshot_restore_failed`.
     """
-    with rejecting(not_restorable):
+    with rejecting_damage(not_restorable):
         first, second = parse_json(record)
-        head, rest = versioned(first, _Head, FORMAT, not_restorable), msgspec.convert(second, _Rest)
+        head, rest = convert_versioned(first, _Head, FORMAT, not_restorable), msgspec.convert(second, _Rest)
         if head.run != context.run_id:
             raise not_restorable("its record is that of another program")
         # The run began before now, even if the clock was set back since.
@@ -285,7 +285,7 @@ def _positions_form(positions: Positions) -> _Positions:
     if made is not None:
         author = made.author
         transformed = _SourceMap(made.mappings, author.lines, author.before, [astuple(each) for each in author.grown])
-    return fill(
+    return form_from(
         _Positions, positions, transformed=transformed, rewritten=None if rewritten is None else astuple(rewritten)
     )
 

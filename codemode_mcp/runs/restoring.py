@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from codemode_mcp.calls.outcome import Outcome, Usage
-from codemode_mcp.catalog.serialize import catalog_of
+from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs import call_records, records
 from codemode_mcp.runs.answers import counted
@@ -178,7 +178,7 @@ class Restoring:
     async def _catalog_of(self, claimed: Claim) -> Catalog:
         key = "" if claimed.run.catalog is None else claimed.run.catalog.hash
         if key not in self._catalogs:
-            found = await anyio.to_thread.run_sync(catalog_of, claimed.catalog, self._meaning)
+            found = await anyio.to_thread.run_sync(read_catalog, claimed.catalog, self._meaning)
             self._catalogs[key] = found
             while len(self._catalogs) > KEPT_CATALOGS:
                 self._catalogs.popitem(last=False)

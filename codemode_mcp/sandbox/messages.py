@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from codemode_mcp.errors import CodeModeError, InternalError
-from codemode_mcp.json_text import whole_characters
+from codemode_mcp.json_text import replace_lone_surrogates
 from codemode_mcp.strict_json import ascii_json, parse_json
 
 if TYPE_CHECKING:
@@ -430,7 +430,7 @@ def decode_turn(text: str) -> TurnReport:
         InternalError: it is not a valid report.
     """
     try:
-        whole = whole_characters(text)
+        whole = replace_lone_surrogates(text)
         try:
             calls = _decode_waiting(whole).calls
         except msgspec.ValidationError:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from codemode_mcp.json_text import joined_halves
+from codemode_mcp.json_text import join_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -291,7 +291,7 @@ def repair_surrogates(line: str) -> str:
     if "\\ud" not in line and "\\uD" not in line:
         return line
     try:
-        return joined_halves(json.dumps(json.loads(line), ensure_ascii=False))
+        return join_surrogates(json.dumps(json.loads(line), ensure_ascii=False))
     except (ValueError, RecursionError):
         return line  # the reader of the messages refuses the line
 

@@ -22,7 +22,7 @@ from codemode_mcp.audit.events import Auditor, call_id
 from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.json_text import joined_halves, json_text
+from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server import descriptions
@@ -198,7 +198,7 @@ class Passthrough:
             return failure(call.completion.error.message, version)
         value = call.completion.value
         result = result_for(params.name, result_of(value) if call.plain else value, version)
-        result["content"].extend(text_block(joined_halves(note)) for note in call.notes)
+        result["content"].extend(text_block(join_surrogates(note)) for note in call.notes)
         debugging.log_answer(escape_line(params.name), result["content"], result.get("structuredContent"))
         return result
 

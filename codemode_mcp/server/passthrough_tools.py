@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.servers import ServerIndex
 from codemode_mcp.catalog.toolset import Toolset
-from codemode_mcp.json_text import joined_halves, json_text
+from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.server.protocol_fit import fit_tool
 from declarations.untrusted_text import escape_line
 
@@ -106,7 +106,7 @@ class Listing:
                 for name, entry in sorted(self.entries.items(), key=lambda item: item[0])
             ]
         )
-        self.tools: list[dict[str, Any]] = json.loads(joined_halves(text))
+        self.tools: list[dict[str, Any]] = json.loads(join_surrogates(text))
         self.fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self._fitted: dict[str, list[dict[str, Any]]] = {}
 

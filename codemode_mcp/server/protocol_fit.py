@@ -10,7 +10,7 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from codemode_mcp.json_text import joined_halves, json_text
+from codemode_mcp.json_text import join_surrogates, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def result_for(name: str, text: str, version: str) -> dict[str, Any]:
     """
     if (count := _count_values(text)) > MAX_VALUES:
         return failure(f"{name}: the result has {count} values, more than {MAX_VALUES}; {_ASK_FOR_LESS}", version)
-    result = json.loads(joined_halves(text))
+    result = json.loads(join_surrogates(text))
     blocks = result.get("content", [])
     if len(blocks) > MAX_PARTS:
         return failure(f"{name}: the result has {len(blocks)} parts, more than {MAX_PARTS}; {_ASK_FOR_LESS}", version)
@@ -143,7 +143,7 @@ def _complete(result: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 def failure(message: str, version: str) -> dict[str, Any]:
     """Return a result with `isError` and a text."""
-    return _complete({"content": [text_block(joined_halves(message))], "isError": True}, version)
+    return _complete({"content": [text_block(join_surrogates(message))], "isError": True}, version)
 
 
 def text_block(text: str) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_a_server_that_needs_a_login_is_not_called_down_and_says_what_to_do() ->
     for path in ("mcp/index.d.ts", "mcp/myDocs.d.ts"):
         assert advice in catalog.files.text(path)
         assert "down" not in catalog.files.text(path)
-    assert "needs a login" in catalog.files.listed("mcp/myDocs")[0]["description"]
+    assert "needs a login" in catalog.files.list_files("mcp/myDocs")[0]["description"]
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_a_part_of_the_file_of_a_server_that_is_down_says_so() -> None:
 
 
 def test_the_list_of_files_has_the_size_of_each_file() -> None:
-    catalog = build([GITHUB], Policy(PolicyRules())).observed({"mcp:github:delete_repo": {"type": "number"}})
-    sizes = {file["path"]: file["bytes"] for file in catalog.files.listed("")}
+    catalog = build([GITHUB], Policy(PolicyRules())).with_observed({"mcp:github:delete_repo": {"type": "number"}})
+    sizes = {file["path"]: file["bytes"] for file in catalog.files.list_files("")}
     assert sizes == {path: len(catalog.files.read(path)["content"].encode()) for path in catalog.files.paths}
     assert "Promise<McpToolResult<number>>" in catalog.files.text("mcp/github.d.ts")
 

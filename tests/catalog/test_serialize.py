@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from codemode_mcp.catalog import serialize as module
 from codemode_mcp.catalog.build import build
-from codemode_mcp.catalog.entries import Offered, OfferedNamespace
-from codemode_mcp.catalog.serialize import catalog_hash, catalog_of, catalog_text
-from codemode_mcp.catalog.toolset import select
+from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
+from codemode_mcp.catalog.serialize import catalog_hash, catalog_text, read_catalog
+from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
@@ -51,18 +51,18 @@ DOWN = UpstreamView("my-docs", "down", error="server 'my-docs' did not start: co
 LOGIN = UpstreamView("my docs", "down", error="log in", login_required=True)
 EMPTY = UpstreamView("empty", "connecting")
 OFFERED = (
-    Offered("plugin", "tracker", Tool("list", "List issues"), label="The list"),
-    Offered("plugin", "tracker", Tool("add", "Add one", "Adding", input_schema=SCHEMA, output_schema=SCHEMA)),
-    Offered("plugin", "other", Tool("add", "Add another thing")),
-    Offered("core", "results", Tool("read.it", "Read a result")),
-    Offered("client", "session", Tool("elicit", "Ask the user")),
+    OfferedTool("plugin", "tracker", Tool("list", "List issues"), label="The list"),
+    OfferedTool("plugin", "tracker", Tool("add", "Add one", "Adding", input_schema=SCHEMA, output_schema=SCHEMA)),
+    OfferedTool("plugin", "other", Tool("add", "Add another thing")),
+    OfferedTool("core", "results", Tool("read.it", "Read a result")),
+    OfferedTool("client", "session", Tool("elicit", "Ask the user")),
 )
 NAMESPACES = (OfferedNamespace("issues", "tracker", "issues", "Issues of the team", ("list", "add"), "Use them"),)
 OPEN = Policy(PolicyRules())
 
 
 def many() -> Catalog:
-    return build([], OPEN, offered=[Offered("plugin", "p", Tool(f"tool_{n}", f"Number {n}")) for n in range(400)])
+    return build([], OPEN, offered=[OfferedTool("plugin", "p", Tool(f"tool_{n}", f"Number {n}")) for n in range(400)])
 
 
 CATALOGS: dict[str, Callable[[], Catalog]] = {
@@ -89,7 +89,7 @@ def check_same(catalog: Catalog, other: Catalog) -> None:
     assert other.toolset.same_as(catalog.toolset)
     assert other.toolset.names == catalog.toolset.names
     assert (len(other), other.sources, other.members) == (len(catalog), catalog.sources, catalog.members)
-    assert other.files.listed("") == catalog.files.listed("")
+    assert other.files.list_files("") == catalog.files.list_files("")
     assert other.toolset.declarations() == catalog.toolset.declarations()
     for path in catalog.files.paths:
         assert other.files.read(path) == catalog.files.read(path)
@@ -110,7 +110,7 @@ def check_same(catalog: Catalog, other: Catalog) -> None:
 def test_a_catalog_comes_back_the_same(name: str) -> None:
     catalog = CATALOGS[name]()
     text = catalog_text(catalog)
-    again = catalog_of(text)
+    again = read_catalog(text)
     check_same(catalog, again)
     assert catalog_text(again) == text
     assert catalog_hash(again) == catalog_hash(catalog)
@@ -133,7 +133,7 @@ def test_the_hash_is_that_of_the_text_and_differs_with_anything_in_it() -> None:
 
 def test_observed_types_are_not_in_the_text_of_a_catalog() -> None:
     catalog = CATALOGS["everything"]()
-    observed = catalog.observed({"mcp:github:create_issue": {"type": "object"}})
+    observed = catalog.with_observed({"mcp:github:create_issue": {"type": "object"}})
     assert catalog_text(observed) == catalog_text(catalog)
     assert catalog_hash(observed) == catalog_hash(catalog)
 
@@ -143,8 +143,8 @@ def test_catalogs_that_share_their_servers_write_them_once(monkeypatch: pytest.M
     write = module._servers_text
     monkeypatch.setattr(module, "_servers_text", lambda catalog: written.append(catalog) or write(catalog))
     base = build([GITHUB], OPEN)
-    others = [base.with_tools(select(OFFERED[:count], (), OPEN)) for count in (1, 2)]
-    hashes = {catalog_hash(each) for each in (base, *others, others[0].observed({"x": {}}))}
+    others = [base.with_tools(select_tools(OFFERED[:count], (), OPEN)) for count in (1, 2)]
+    hashes = {catalog_hash(each) for each in (base, *others, others[0].with_observed({"x": {}}))}
     assert (len(hashes), len(written)) == (3, 1)
 
 
@@ -171,14 +171,14 @@ TEXT = catalog_text(CATALOGS["everything"]())
 
 def test_another_format_is_refused_by_name() -> None:
     with pytest.raises(ProgramError, match=r"another version of codemode-mcp \(format 2\); start it again") as raised:
-        catalog_of(TEXT.replace('"format":1', '"format":2'))
+        read_catalog(TEXT.replace('"format":1', '"format":2'))
     assert raised.value.code == "snapshot_restore_failed"
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "{}", '{"format":1}', '{"format":true}', "[" * 100_000])
 def test_foreign_texts_are_refused(text: str) -> None:
     with pytest.raises(ProgramError) as raised:
-        catalog_of(text)
+        read_catalog(text)
     assert raised.value.code == "snapshot_restore_failed"
 
 
@@ -201,7 +201,7 @@ def test_contradictory_texts_are_refused(change: Callable[[str], str]) -> None:
     changed = change(TEXT)
     assert changed != TEXT
     with pytest.raises(ProgramError):
-        catalog_of(changed)
+        read_catalog(changed)
 
 
 @settings(max_examples=300, deadline=None)
@@ -210,11 +210,11 @@ def test_contradictory_texts_are_refused(change: Callable[[str], str]) -> None:
 )
 def test_a_text_that_was_tampered_with_is_read_or_refused_and_nothing_else(at: int, cut: int, put: str) -> None:
     try:
-        catalog = catalog_of(TEXT[:at] + put + TEXT[at + cut :])
+        catalog = read_catalog(TEXT[:at] + put + TEXT[at + cut :])
     except ProgramError:
         return
     json.loads(catalog.manifest)
-    assert catalog.files.listed("")
+    assert catalog.files.list_files("")
     assert catalog.members is not None
 
 
@@ -242,7 +242,7 @@ def test_catalogs_of_real_servers_come_back_the_same() -> None:
         views.append(UpstreamView(file.stem, "ready", tools=tuple({tool.name: tool for tool in tools}.values())))
     catalog = build(views, OPEN, offered=OFFERED, namespaces=NAMESPACES)
     assert len(catalog) > 100
-    again = catalog_of(catalog_text(catalog))
+    again = read_catalog(catalog_text(catalog))
     assert again.manifest == catalog.manifest
     assert again.servers == catalog.servers
     assert catalog_text(again) == catalog_text(catalog)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.build import build
-from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import Catalogs
-from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select
+from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select_tools
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
@@ -35,12 +35,12 @@ ANY_CALLER = Policy(PolicyRules())
 CALLER = Caller("ada")
 
 
-def offer(name: str, plugin: str = "issues", description: str = "", **more: object) -> Offered:
-    return Offered("plugin", plugin, Tool(name, description, **more))  # type: ignore[arg-type]
+def offer(name: str, plugin: str = "issues", description: str = "", **more: object) -> OfferedTool:
+    return OfferedTool("plugin", plugin, Tool(name, description, **more))  # type: ignore[arg-type]
 
 
-def chosen(*offered: Offered, policy: Policy = ANY_CALLER) -> Toolset:
-    return select(offered, (), policy)
+def chosen(*offered: OfferedTool, policy: Policy = ANY_CALLER) -> Toolset:
+    return select_tools(offered, (), policy)
 
 
 # visible tools
@@ -117,7 +117,7 @@ def test_read_only_admits_tools_that_declare_it() -> None:
 
 
 def test_the_tools_that_run_programs_are_in_no_catalog() -> None:
-    own = [Offered("core", "code_mode", Tool(name)) for name in ("exec", "wait", "anything")]
+    own = [OfferedTool("core", "code_mode", Tool(name)) for name in ("exec", "wait", "anything")]
     assert not chosen(*own)
     toolset = chosen(*own, offer("exec"), offer("wait"))
     assert list(toolset.ids) == ["plugin:issues:exec", "plugin:issues:wait"]
@@ -158,8 +158,8 @@ OFFERS = st.lists(st.tuples(st.sampled_from(["plugin", "core", "client"]), st.sa
 def test_a_name_is_a_function_if_exactly_one_visible_tool_has_it(
     offered: list[tuple[str, str, str]], denied: set[str]
 ) -> None:
-    tools = [Offered(source, owner, Tool(name)) for source, owner, name in offered]  # type: ignore[arg-type]
-    toolset = select(tools, (), Policy(PolicyRules(deny=tuple(denied))))
+    tools = [OfferedTool(source, owner, Tool(name)) for source, owner, name in offered]  # type: ignore[arg-type]
+    toolset = select_tools(tools, (), Policy(PolicyRules(deny=tuple(denied))))
     assert list(toolset.ids) == sorted(toolset.ids)
     assert len({entry.path for entry in toolset.entries}) == len(toolset)
     of_plugins = {entry.tool.name for entry in toolset.entries if entry.source == "plugin"}
@@ -177,7 +177,7 @@ def test_a_name_is_a_function_if_exactly_one_visible_tool_has_it(
     for entry in toolset.entries:
         if visible.count(entry.tool.name) == 1 and is_function_name(entry.tool.name):
             assert entry.tool.name in toolset.names
-    again = select(tools[::-1], (), Policy(PolicyRules(deny=tuple(denied))))
+    again = select_tools(tools[::-1], (), Policy(PolicyRules(deny=tuple(denied))))
     assert again.manifest == toolset.manifest
     json.loads("{" + toolset.manifest + "}")
 
@@ -187,7 +187,7 @@ def test_only_a_tool_of_the_same_name_makes_a_name_ambiguous(
     before: list[tuple[str, str, str]], more: list[tuple[str, str, str]]
 ) -> None:
     def named(offered: list[tuple[str, str, str]]) -> dict[str, str]:
-        return chosen(*[Offered(s, o, Tool(n)) for s, o, n in offered]).names  # type: ignore[arg-type]
+        return chosen(*[OfferedTool(s, o, Tool(n)) for s, o, n in offered]).names  # type: ignore[arg-type]
 
     added = {name for _, _, name in more}
     kept = {name: tool_id for name, tool_id in named(before).items() if name not in added}
@@ -204,7 +204,9 @@ def test_a_namespace_is_visible_if_all_its_tools_are_visible_and_of_its_plugin()
     assert build([], ANY_CALLER, offered=one, namespaces=[namespace]).namespaces == ()
     denied = Policy(PolicyRules(deny=("*:close",)))
     assert build([], denied, offered=both, namespaces=[namespace]).namespaces == ()
-    assert build([], ANY_CALLER, offered=both, namespaces=[namespace]).observed({"x": {}}).namespaces == (namespace,)
+    assert build([], ANY_CALLER, offered=both, namespaces=[namespace]).with_observed({"x": {}}).namespaces == (
+        namespace,
+    )
 
 
 # look-ups
@@ -215,7 +217,7 @@ COUNT = replace(
 )
 
 
-def catalog(*more: Offered, policy: Policy = ANY_CALLER) -> Catalog:
+def catalog(*more: OfferedTool, policy: Policy = ANY_CALLER) -> Catalog:
     return build([GITHUB], policy, offered=[LIST, COUNT, *more])
 
 
@@ -295,7 +297,7 @@ HIDDEN = (
 def test_hidden_tools_are_refused_like_tools_that_do_not_exist(entry_id: str) -> None:
     policy = Policy(PolicyRules(deny=("plugin:vault:*", "mcp:hidden:*")))
     hidden = UpstreamView("hidden", "ready", tools=(Tool("steal"),))
-    own = Offered("core", "code_mode", Tool("exec"))
+    own = OfferedTool("core", "code_mode", Tool("exec"))
     with_them = build([GITHUB, hidden], policy, offered=[LIST, COUNT, SECRET, own])
     without = build([GITHUB], policy, offered=[LIST, COUNT])
     assert refusal(with_them, entry_id) == refusal(without, entry_id)
@@ -369,7 +371,7 @@ class Offers:
         self.common = (LIST,)
         self.more = (LIST, COUNT)
 
-    async def offered(self, caller: Caller) -> tuple[Offered, ...]:
+    async def offered(self, caller: Caller) -> tuple[OfferedTool, ...]:
         return self.more if caller.principal == "ada" else self.common
 
     def namespaces(self) -> tuple[OfferedNamespace, ...]:
@@ -416,7 +418,7 @@ def test_new_tools_of_servers_appear_in_catalogs_with_other_tools() -> None:
         before = await catalogs.of(caller, None)
         views[0] = replace(GITHUB, tools=())
         assert await catalogs.of(caller, None) is before, "no change was reported"
-        catalogs.changed()
+        catalogs.invalidate()
         after = await catalogs.of(caller, None)
         assert (before.sources, after.sources) == ({"mcp": 1, "plugin": 2}, {"mcp": 0, "plugin": 2})
 

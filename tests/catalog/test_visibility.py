@@ -51,7 +51,7 @@ HIDING = [
 
 def said(catalog: Catalog) -> str:
     """Return everything that a program can read from a catalog without knowing a name."""
-    found: list[Any] = [catalog.manifest, catalog.files.listed(""), *map(catalog.files.read, catalog.files.paths)]
+    found: list[Any] = [catalog.manifest, catalog.files.list_files(""), *map(catalog.files.read, catalog.files.paths)]
     found += [
         catalog.header(None, None, schema=True),
         catalog.members.keys(),

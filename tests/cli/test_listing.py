@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog.build import build
-from codemode_mcp.catalog.entries import Offered
+from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.cli.listing import UNCUT, lines, list_tools
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError
@@ -39,7 +39,7 @@ SECRET = UpstreamView("secret", "ready", tools=(Tool("a"), Tool("b")))
 def found(query: str | None = None, server: str | None = None, *views: UpstreamView, **rules: Any) -> ToolList:
     shown = views or (GITHUB, DOWN)
     catalog = build(
-        shown, Policy(PolicyRules(**rules)), offered=[Offered("plugin", "notes", Tool("jot", "Jot it down."))]
+        shown, Policy(PolicyRules(**rules)), offered=[OfferedTool("plugin", "notes", Tool("jot", "Jot it down."))]
     )
     return list_tools(catalog, shown, query, server, 8)
 

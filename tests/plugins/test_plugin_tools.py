@@ -25,7 +25,7 @@ from upstream_clients.errors import UpstreamCallError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from codemode_mcp.catalog.entries import Offered
+    from codemode_mcp.catalog.entries import OfferedTool
     from tests.plugins.host import Host
     from upstream_clients.tools import Tool
 
@@ -50,7 +50,7 @@ async def outcome(folder: Path, code: str, arguments: dict[str, Any] | None = No
             return error.message, error.dispatched
 
 
-async def offered(host: Host, caller: Caller = ALICE) -> dict[str, Offered]:
+async def offered(host: Host, caller: Caller = ALICE) -> dict[str, OfferedTool]:
     return {each.id: each for each in await host.plugins.offered(caller)}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.did_you_mean import plain
+from codemode_mcp.did_you_mean import normalize_name
 from codemode_mcp.program.described_values import MAX_NAMES, Result
 from codemode_mcp.program.expression_values import advice
 from codemode_mcp.program.positions import Positions
@@ -100,7 +100,7 @@ def described(engine: Engine, code: str, result: Any) -> str:
         cell.close()
     assert report is not None
     assert report.error is not None
-    names = frozenset(map(plain, ("MCP.files.readFile", "MCP.my-files.read_file")))
+    names = frozenset(map(normalize_name, ("MCP.files.readFile", "MCP.my-files.read_file")))
     positions = Positions("javascript", code.count("\n") + 1, code)
     return positions.describe(report.error, results=[Result(names, json.dumps(result))])
 
@@ -143,7 +143,7 @@ def test_no_program_takes_long_to_follow(code: str) -> None:
 
 def test_every_expression_of_real_programs_can_be_asked_about() -> None:
     folder = Path(__file__).parents[1] / "programs" / "javascript"
-    results = [Result(frozenset((plain("MCP.files.readFile"),)), json.dumps(DATA))]
+    results = [Result(frozenset((normalize_name("MCP.files.readFile"),)), json.dumps(DATA))]
     for file in (folder / "mcp.js", folder / "work.js"):
         for code in file.read_text("utf-8").split("\n//")[:4]:
             for found in re.finditer(r"[\w.()\[\]\"']+(?=\.\w)", code):
@@ -172,7 +172,7 @@ def test_neither_blanks_nor_large_results_take_long_to_follow(code: str, about: 
     at = code.rindex(about + ".")
     began = time.process_time()
     advice(code, Span(at, at + len(about)), f"{about}.foo is not a function", [Result(frozenset(("r",)), "1")])
-    results = [Result(frozenset((plain("MCP.files.readFile"),)), DEEP_TEXT)]
+    results = [Result(frozenset((normalize_name("MCP.files.readFile"),)), DEEP_TEXT)]
     advice(code, Span(at, at + len(about)), f"{about}.foo is not a function", results)
     assert time.process_time() - began < 3
 
@@ -180,7 +180,7 @@ def test_neither_blanks_nor_large_results_take_long_to_follow(code: str, about: 
 def test_an_index_of_thousands_of_digits_ends_no_explanation() -> None:
     owner = f"r['{'9' * 5000}']"
     code = f"const r = unwrap({READ}); {owner}.x"
-    results = [Result(frozenset((plain("MCP.files.readFile"),)), '{"structuredContent": [1]}')]
+    results = [Result(frozenset((normalize_name("MCP.files.readFile"),)), '{"structuredContent": [1]}')]
     at = code.rindex(owner)
     message = "cannot read property 'x' of undefined"
     assert advice(code, Span(at, at + len(owner)), message, results) == "r is an array of 1"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codemode_mcp.catalog.build import build
-from codemode_mcp.catalog.entries import Offered, OfferedNamespace
-from codemode_mcp.catalog.toolset import select
+from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
+from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.cli.repl.completion import MAX_OFFERED, MAX_READ, Completion, complete
 from codemode_mcp.cli.repl.vocabulary import Vocabulary
 from codemode_mcp.policy.policy import Policy
@@ -42,10 +42,10 @@ GITHUB = UpstreamView(
 )
 DOWN = UpstreamView("my-docs", "down", error="server 'my-docs' did not start")
 RULES = Policy(PolicyRules())
-TOOLSET = select(
+TOOLSET = select_tools(
     [
-        Offered("plugin", "team", Tool("lookup", "Look up a person", input_schema=ISSUE)),
-        Offered("core", "kv", Tool("a-b")),
+        OfferedTool("plugin", "team", Tool("lookup", "Look up a person", input_schema=ISSUE)),
+        OfferedTool("core", "kv", Tool("a-b")),
     ],
     [OfferedNamespace("db", "team", "DB", "The database.", ("lookup",))],
     RULES,

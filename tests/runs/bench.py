@@ -14,7 +14,7 @@ from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.catalog import client_tools
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import ClientTools
-from codemode_mcp.catalog.toolset import select
+from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.runs.manager import Cell, Services, open_manager
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.catalog.entries import Entry, Offered, OfferedNamespace
+    from codemode_mcp.catalog.entries import Entry, OfferedNamespace, OfferedTool
     from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.policy.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.program.typescript import Transformed
@@ -101,7 +101,7 @@ class FakeClient:
 class PluginsLike(Registered, Protocol):
     """Plugins, as far as a run needs them."""
 
-    def tools(self) -> Sequence[Offered]: ...
+    def tools(self) -> Sequence[OfferedTool]: ...
 
     def namespaces(self) -> Sequence[OfferedNamespace]: ...
 
@@ -159,11 +159,11 @@ class Bench:
         if client is None or not client.supported:
             return catalog
         offered = (
-            (*self.plugins.tools(), *client_tools.offered(client.supported))
+            (*self.plugins.tools(), *client_tools.offered_by_client(client.supported))
             if self.plugins
-            else client_tools.offered(client.supported)
+            else client_tools.offered_by_client(client.supported)
         )
-        return catalog.with_tools(select(offered, catalog.namespaces, Policy(self.rules)))
+        return catalog.with_tools(select_tools(offered, catalog.namespaces, Policy(self.rules)))
 
     def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
         if names is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codemode_mcp.catalog.entries import Offered, OfferedNamespace
+from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.plugins.namespaces import Namespace, check_namespace
 from codemode_mcp.plugins.threads import Threads
 from upstream_clients.testing import ScriptedSource
@@ -35,13 +35,13 @@ class FakePlugins:
     def __init__(self) -> None:
         self.threads = Threads(4)
         self.sources: dict[str, ToolSource] = {}
-        self._tools: list[Offered] = []
+        self._tools: list[OfferedTool] = []
         self._registered: dict[str, Namespace] = {}
 
     def add_tools(self, plugin: str, *tools: Tool | str, source: ToolSource | None = None) -> ScriptedSource:
         """Tools of a plugin; without a source of its own each answers with its name and what it was given."""
         listed = [Tool(tool, input_schema=OBJECT) if isinstance(tool, str) else tool for tool in tools]
-        self._tools += [Offered("plugin", plugin, tool) for tool in listed]
+        self._tools += [OfferedTool("plugin", plugin, tool) for tool in listed]
         scripted = ScriptedSource(plugin, {tool.name: _echo(tool.name) for tool in listed}, tools=listed)
         self.sources[plugin] = source or scripted
         return scripted
@@ -70,7 +70,7 @@ class FakePlugins:
         self.sources.pop(plugin, None)
         self._registered = {id_: each for id_, each in self._registered.items() if each.plugin != plugin}
 
-    def tools(self) -> Sequence[Offered]:
+    def tools(self) -> Sequence[OfferedTool]:
         return tuple(self._tools)
 
     def namespaces(self) -> Sequence[OfferedNamespace]:

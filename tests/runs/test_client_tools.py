@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.calls.context import MAX_NEAREST
-from codemode_mcp.catalog.client_tools import ClientTools, offered
+from codemode_mcp.catalog.client_tools import ClientTools, offered_by_client
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.runs.values import MemoryValues
 from codemode_mcp.settings import PolicyRules, ToolSettings
@@ -205,10 +205,10 @@ async def test_roots_that_are_none_are_left_out() -> None:
 
 
 def test_the_same_client_is_offered_the_same_objects() -> None:
-    assert offered(frozenset(EVERYTHING)) is offered(frozenset(EVERYTHING))
-    assert [each.id for each in offered(frozenset(("roots/list",)))] == ["client:session:roots"]
-    assert offered(frozenset()) == ()
-    for each in offered(frozenset(EVERYTHING)):
+    assert offered_by_client(frozenset(EVERYTHING)) is offered_by_client(frozenset(EVERYTHING))
+    assert [each.id for each in offered_by_client(frozenset(("roots/list",)))] == ["client:session:roots"]
+    assert offered_by_client(frozenset()) == ()
+    for each in offered_by_client(frozenset(EVERYTHING)):
         json.dumps([each.tool.input_schema, each.tool.output_schema])
 
 

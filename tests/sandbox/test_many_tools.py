@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog.build import build
-from codemode_mcp.catalog.entries import Offered
+from codemode_mcp.catalog.entries import OfferedTool
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from tests.sandbox.guest_harness import Cell
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def manifest(count: int) -> str:
-    offered = [Offered("plugin", f"p{n % 7}", Tool(f"tool{n}", f"Number {n}")) for n in range(count - 3)]
-    offered += [Offered("core", "x", Tool("a-b", "No name"), "Label"), Offered("plugin", "p0", Tool("same"))]
-    offered += [Offered("plugin", "p1", Tool("same"))]
+    offered = [OfferedTool("plugin", f"p{n % 7}", Tool(f"tool{n}", f"Number {n}")) for n in range(count - 3)]
+    offered += [OfferedTool("core", "x", Tool("a-b", "No name"), "Label"), OfferedTool("plugin", "p0", Tool("same"))]
+    offered += [OfferedTool("plugin", "p1", Tool("same"))]
     return build([], Policy(PolicyRules()), offered=offered).manifest
 
 

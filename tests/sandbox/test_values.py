@@ -13,7 +13,7 @@ from guest_harness import Cell, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.json_text import whole_characters
+from codemode_mcp.json_text import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from conftest import OpenCell, RunCode
@@ -302,7 +302,7 @@ def test_a_value_becomes_what_the_documentation_says(run: RunCode, expression: s
     assert output["type"] == "json"
     assert exactly(output["value"]) == exactly(expected)
     [stored] = told.requests
-    assert exactly(json.loads(whole_characters(stored.value))) == exactly(expected)
+    assert exactly(json.loads(replace_lone_surrogates(stored.value))) == exactly(expected)
 
 
 def test_what_is_returned_is_awaited_and_then_told_like_anything_else(run: RunCode) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.catalog.entries import Offered
+    from codemode_mcp.catalog.entries import OfferedTool
     from codemode_mcp.cli.doctor.policy import KnownTools
     from codemode_mcp.config import Config
     from codemode_mcp.plugins.host import Plugins
@@ -93,7 +93,7 @@ def _grants(plugin: Plugin, name: str, known: KnownTools) -> Iterable[Check]:
                 yield Check(name, "warn", f"{each!r} in {where} matches no tool", advice)
 
 
-def _optional(own: Sequence[Offered], config: Config, name: str) -> Iterable[Check]:
+def _optional(own: Sequence[OfferedTool], config: Config, name: str) -> Iterable[Check]:
     from codemode_mcp.policy.policy import Policy
 
     policy = Policy(config.tools.policy)

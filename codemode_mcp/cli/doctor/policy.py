@@ -80,7 +80,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
     for plugin in plugins.loaded:
         names = (name for group in plugin.groups for name in group.names)
         known |= {f"{plugin.source}:{plugin.name}:{name}": Effects.of(None) for name in names}
-    offered = (*await plugins.offered(app.operator), *client_tools.offered(client_tools.EVERYTHING))
+    offered = (*await plugins.offered(app.operator), *client_tools.offered_by_client(client_tools.ALL_QUESTIONS))
     known |= {each.id: Effects.of(each.tool.annotations) for each in offered}
     unknown = [f"mcp:{view.name}:" for view in views if view.state != "ready"]
     unknown += [f"mcp:{name}:" for name in config.disabled]
