@@ -369,6 +369,6 @@ async def test_a_loop_that_waits_for_nothing_is_told_what_waits(session: Session
 
 
 async def test_a_value_that_nothing_is_stored_under_is_named(session: Session) -> None:
-    assert 'load("nope") gave undefined' in (await session.exec("return load('nope')")).read
+    assert 'load("nope") returned undefined' in (await session.exec("return load('nope')")).read
     answer = await session.exec("const all = (await load('nope')) ?? []; return all.length")
     assert "nope" not in answer.read

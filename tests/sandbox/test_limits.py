@@ -60,6 +60,7 @@ LOOPS = {
     "an iterator that is destructured": "const [...a] = { *[Symbol.iterator]() { for (;;); } }",
     "Array.from": "Array.from({ length: 1 }, () => { for (;;); })",
     "reduce": "[1, 2].reduce(() => { for (;;); })",
+    "a comparator": "[2, 1].sort(() => { for (;;); })",
     "an iterator helper": "Iterator.from({ next: () => ({ done: false }) }).filter(() => false).next()",
     "groupBy": "Object.groupBy([1], () => { for (;;); })",
     "a species": "class A extends Array { static get [Symbol.species]() { for (;;); } } new A(3).map((x) => x)",
