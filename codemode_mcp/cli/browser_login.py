@@ -43,7 +43,7 @@ Answer = dict[str, str]
 
 
 class NoLoginPossible(Exception):
-    """There is no login for the server that was named. The message says why."""
+    """Error for a server that has no login. The message says why."""
 
 
 def find_server(config: Config, name: str) -> UpstreamSpec:
@@ -158,9 +158,9 @@ def can_open_browser() -> bool:
 
 
 def open_browser(url: str) -> threading.Thread:
-    """Start to open an address in the user's browser. A failure is not noticed.
+    """Start to open an address in the user's browser. Failures are ignored.
 
-    Returns the daemon thread that does it. It is not joined: some browsers run until the user closes them.
+    Returns the daemon thread that opens it. Do not join the thread: some browsers run until the user closes them.
     """
     import webbrowser
 
@@ -235,7 +235,7 @@ async def _read_request(stream: anyio.abc.SocketStream) -> tuple[HTTPStatus, Ans
 
 
 def _page(status: HTTPStatus) -> bytes:
-    """Return the response for a status. It repeats nothing of the request."""
+    """Return the response for a status. It contains no text from the request."""
     text = "You can close this window; the terminal says how it went." if status == HTTPStatus.OK else status.phrase
     body = f"<!doctype html><meta charset=utf-8><title>codemode-mcp</title><p>{text}</p>".encode()
     head = (

@@ -1,6 +1,6 @@
 """Asks a person once before a configuration from the working directory is used.
 
-The file could be replaced between two reads, and while the person thinks. So the decision is about the very content
+The file could be replaced between two reads, and while the person thinks. So the decision is about exactly the content
 that the command uses: `trust.Gate` notes which file was found, and decides after it is read.
 """
 
@@ -21,17 +21,17 @@ MAX_LINES: Final = 100
 """Programs of a configuration that a question shows."""
 
 MAX_LINE: Final = 1000
-"""Characters of the line about one of them. Runs of blanks, which could push the rest out of sight, are shortened."""
+"""Characters of the line about one program. Runs of blanks are shortened: they could push the rest out of sight."""
 
 
 def find(config: str | None, admit: Callable[[Path], None]) -> Path | None:
     """Return the path of the configuration for a command: a named one, or that of the working directory or the user.
 
     Args:
-        admit: called with the path of one that was found in the working directory.
+        admit: called with the path of a configuration that was found in the working directory.
 
     Raises:
-        ConfigError: there is no file of the name, or the configuration is not admitted.
+        ConfigError: the named file does not exist, or the configuration is not admitted.
     """
     from codemode_mcp.config import find_config
     from codemode_mcp.paths import config_dir

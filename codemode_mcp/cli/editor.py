@@ -1,8 +1,7 @@
 """The folder that `codemode-mcp types` writes for an editor: declaration files, a `tsconfig.json` and a first program.
 
-Files of others are kept, and nothing is written through a symbolic link, because the folder may be by others. A list
-of the written files with their digests allows to remove the files of deleted servers later, unless they were changed by
-hand.
+The folder may be by others. So files of others are kept, and nothing is written through a symbolic link. A list of the
+written files has their digests. With it, a later run removes the files of deleted servers that are unchanged.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _UNATTENDED = "`codemode-mcp run`, which cannot ask here; tools.approved lets a call pass"
 
 CANCEL_SECONDS = 3.0
-"""Time for an interrupted program to end, and for its calls to be cancelled."""
+"""Timeout for an interrupted program to end and for its calls to be cancelled."""
 
 
 def execute(

@@ -29,7 +29,7 @@ def collect_rarely() -> None:
 
 
 def collect_seldom_soon(loop: asyncio.AbstractEventLoop) -> None:
-    """After `START_SECONDS`, collect garbage as `SERVING` says, and never visit the objects of that moment again."""
+    """After `START_SECONDS`, use the thresholds in `SERVING`, and never visit the objects that exist by then again."""
     loop.call_later(START_SECONDS, _collect_seldom)
 
 

@@ -37,7 +37,7 @@ def say_command(text: str) -> None:
 
 
 def escape(text: str) -> str:
-    """Return lines for a terminal in which nothing moves the cursor or is invisible."""
+    """Escape characters that would move the cursor of a terminal or be invisible. Line breaks stay."""
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
     from codemode_mcp.control.display import plain

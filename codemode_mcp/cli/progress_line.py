@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def progress_of(opened: App) -> Progress:
-    """Return an empty progress that names tools as programs call them."""
+    """Return a `Progress` without calls, which names tools as programs call them."""
 
     def path(tool: str) -> str:
         entry = opened.catalog_of(opened.operator).get(tool)

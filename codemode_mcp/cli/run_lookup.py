@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from codemode_mcp.control.merging import ReportedRun
 
 MIN_PREFIX: Final = 12
-"""Characters of a run's id that stand for the whole, if no other id begins with them."""
+"""Minimum length of the beginning of a run's id that may stand for the whole id."""
 
 
 @dataclass(frozen=True)

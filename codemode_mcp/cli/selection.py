@@ -36,7 +36,7 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
     """Return the configuration with these servers only. Ends the command for an unknown name.
 
     Args:
-        called: whether they are about to be called, so that each is started although its list of tools is kept.
+        called: whether the servers are about to be called. Then each is started, even if its list of tools is kept.
     """
     known = configured(config)
     for name in wanted:

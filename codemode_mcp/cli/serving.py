@@ -1,4 +1,4 @@
-"""Run the server for `codemode-mcp serve`."""
+"""The server process of `codemode-mcp serve`."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ LEAVE_SECONDS: Final = 1.0
 
 
 def is_at_terminal() -> bool:
-    """Return True if a person can be asked."""
+    """Return True if a person can be asked questions here."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def forget_typed() -> None:
-    """Discard input that was typed or pasted before the question, and so does not answer it."""
+    """Discard input that was typed or pasted before the question: it is not an answer to it."""
     try:
         import termios
     except ImportError:  # Windows

@@ -1,1 +1,1 @@
-"""The commands, one module each or for a pair. A module is imported when its command is run."""
+"""The commands. Each module has one command or a pair of commands. A module is imported when its command is run."""

@@ -121,7 +121,7 @@ def setup(
 
 
 def _known(config: Config, names: Sequence[str]) -> Sequence[str]:
-    """Return the names, if each is a server's. Ends the command otherwise."""
+    """Return the names if each is the name of a server. End the command otherwise."""
     from codemode_mcp.control.display import cut
 
     known = [*(spec.name for spec in config.upstreams), *config.disabled]

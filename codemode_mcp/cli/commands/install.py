@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.mcp_clients.undoing import UndoPlan
 
 ATTEMPTS = 5
-"""Attempts to change a file that a client changes at the same moment."""
+"""Maximum number of attempts to change a file that a client changes at the same moment."""
 
 MAX_NAMES = 12
 """Names of servers in a message."""
@@ -153,7 +153,7 @@ def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Ma
 def _configuration(config: str | None, machine: Machine, location: Location, *, move: bool) -> Path:
     """Return the absolute path of our configuration, which need not exist if servers are moved into it.
 
-    A configuration that was only found in the working directory, and may be by others, is not used for all folders.
+    A configuration from the working directory that was not named may be by others. It is not used for all folders.
     """
     from codemode_mcp.config import PATH_VARIABLE
     from codemode_mcp.config.load import FILE_NAME

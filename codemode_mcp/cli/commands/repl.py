@@ -36,7 +36,7 @@ CONNECT_SECONDS = 30.0
 """Timeout for connecting servers in the background, so that completion knows their tools."""
 
 GREETING_SECONDS = 1.5
-"""Part of it that passes before the first prompt."""
+"""Timeout for connecting servers before the first prompt."""
 
 app = typer.Typer()
 

@@ -253,7 +253,7 @@ def _require_person(verb: str) -> None:
 
 
 def _confirm(verb: str, what: str) -> None:
-    """Have the person type a code that is shown only now. Ends the command if something else is typed."""
+    """Have the person type a code that is shown only now. End the command if something else is typed."""
     import secrets
 
     answer = f"{verb} {''.join(secrets.choice(_DIGITS) for _ in range(4))}"

@@ -70,7 +70,7 @@ def savings(
 
 
 def _recorded(config: Config, named: Path | None, since: float | None, reads: Reads) -> tuple[Tasks | None, str]:
-    """Return the recorded tasks, or the reason why there are none."""
+    """Return the recorded tasks, and the reason if there are none."""
     from codemode_mcp.cli.savings.tasks import tasks_of
     from codemode_mcp.cli.trace.reading import every, files_of
 
