@@ -22,7 +22,7 @@ import scipy.sparse  # type: ignore[import-untyped]  # it carries no types
 
 from codemode_mcp.search.semantic import Embedder
 from codemode_mcp.search.vectors import MAGIC
-from codemode_mcp.search.words import telling_words
+from codemode_mcp.search.words import content_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def main() -> None:
     vectors -= vectors[: len(texts)].mean(0)
     weights = np.ones(len(vectors), np.float32)
     weights[len(texts) :] = LESS
-    fitted = fit([telling_words(text) for text in (*texts, *words, *phrases)], vectors, weights, vocabulary)
+    fitted = fit([content_words(text) for text in (*texts, *words, *phrases)], vectors, weights, vocabulary)
     scale = np.percentile(np.abs(fitted), 99.9)
     rounded = np.clip(np.round(fitted / scale * 127), -127, 127).astype(np.int8)
     given.out.write_bytes(MAGIC + b"%d\n" % DIMENSIONS + " ".join(vocabulary).encode() + b"\n" + rounded.tobytes())
@@ -72,12 +72,12 @@ def choose(texts: Sequence[str], words: Sequence[str], phrases: Sequence[str]) -
     """Return the stems that get a vector: frequent in texts, common in English, or in the thesaurus."""
     worth: Counter[str] = Counter()
     for text in texts:
-        worth.update(set(telling_words(text)))
+        worth.update(set(content_words(text)))
     for rank, word in enumerate(words[:20_000]):
-        for stem in telling_words(word):
+        for stem in content_words(word):
             worth[stem] += round(30 * (1 - rank / 20_000))
     for phrase in phrases:
-        for stem in telling_words(phrase):
+        for stem in content_words(phrase):
             worth[stem] += 20
     return {stem: number for number, (stem, _) in enumerate(worth.most_common(STEMS))}
 

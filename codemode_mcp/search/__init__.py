@@ -7,7 +7,7 @@ also compared in meaning, with one small vector for each word (`word_vectors.bin
 With the extra `semantic`, the score of a hit is `4 * cosine + score by words / best score by words` over all tools. The
 model finds tools that share no word with the request, and words decide between tools with the same meaning. Any weight
 from 3 to 5 gives almost the same results. One second after the start, and after each change, `warmup` makes the index
-and the vectors in a thread. Searches use the vectors once all those of a catalog are complete.
+and the vectors in a thread. Searches use these vectors once the vectors of all tools of a catalog are made.
 
 A request for several things ("create a workbook, add a chart and send it") is split by `wishes`. Each part is ranked
 alone, and the best score of a tool for one part is added to its score for the whole.

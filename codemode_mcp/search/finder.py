@@ -1,6 +1,6 @@
-"""The search for tools: the weights of a tool's texts, exact names first, near misses last.
+"""The search for tools: ranks tools by words, then by meaning; exact names come first, near misses last.
 
-Tools are ranked by words. If there is a sentence model, its similarity of the whole request to each tool is added.
+If there is a sentence model, the similarity of the whole request to each tool is added to the score by words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codemode_mcp.search.index import Field, Index
 from codemode_mcp.search.thesaurus import shipped_thesaurus
 from codemode_mcp.search.vectors import shipped_vectors, similarity
 from codemode_mcp.search.wishes import wishes
-from codemode_mcp.search.words import MAX_TOKEN, telling_words, words
+from codemode_mcp.search.words import MAX_TOKEN, content_words, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,43 +31,45 @@ EXACT: Final = 100.0
 """Extra score of a tool whose whole name is the request."""
 VECTOR_WEIGHT: Final = 1.5
 """Score of equal meaning by word vectors, relative to 1 for a word that only one tool has."""
-CONSIDERED: Final = 100
-"""Best tools by words that are compared in meaning too."""
+MAX_COMPARED: Final = 100
+"""Maximum number of tools, the best ones by words, that are compared in meaning too."""
 MODEL_WEIGHT: Final = 4.0
 """Score of equal meaning by a sentence model, relative to 1 for the best tool by words."""
-_HIT_BY_MODEL: Final = 0.25
-"""Least cosine of a hit that has no word of the request."""
-_NEAR_BY_MODEL: Final = 0.1
-"""Least cosine of a near miss by a sentence model."""
-_FEW_NEAR: Final = 3
-"""Most near misses by a sentence model; such small cosines are not reliable."""
+_MIN_HIT_COSINE: Final = 0.25
+"""Minimum cosine of a hit that has no word of the request."""
+_MIN_NEAR_COSINE: Final = 0.1
+"""Minimum cosine of a near miss by a sentence model."""
+_MAX_NEAR_BY_MODEL: Final = 3
+"""Maximum number of near misses by a sentence model. There are few, since such small cosines are not reliable."""
 WISH_WEIGHT: Final = 1.25
 """Score of the best hit for one of several wishes, relative to 1 for the best hit for the whole request."""
 
 MAX_TEXT: Final = 600
-"""Characters that count of a description beyond its first sentence, and of all descriptions of parameters."""
+"""Indexed characters of a description after its first sentence, and of all descriptions of parameters."""
 MAX_PARAMETERS: Final = 200
-"""Parameters whose names and descriptions count."""
+"""Parameters of one tool whose names and descriptions are indexed."""
 MAX_SERVER_TEXT: Final = 4_000_000
-"""Characters that count of one server's texts, besides names, titles and first sentences."""
-OF_ONE_SERVER: Final = 0.75
-"""Largest share of one server in the hits of a search over all servers, unless the others have too few."""
+"""Indexed characters of one server's texts, besides names, titles and first sentences."""
+MAX_SERVER_SHARE: Final = 0.75
+"""Maximum share of one server in the hits of a search over all servers, unless the others have too few hits."""
 _LEAD: Final = 300
+"""Characters that are used of a name, a title or a first sentence."""
 _SENTENCE_END: Final = re.compile(r"[.!?](?:\s|$)|\n\s*\n")
 
 _FIELDS: Final = (
     Field(3.0, 0.3),  # name
     Field(2.0, 0.3),  # title
     Field(1.5, 0.5),  # first sentence of the description
-    Field(0.7),  # the rest of it
+    Field(0.7),  # the rest of the description
     Field(0.8),  # names of parameters
-    Field(0.3),  # their descriptions
+    Field(0.3),  # descriptions of parameters
     Field(1.0, 0.0),  # the server's name
 )
 
-_NEAREST_STEMS: Final = 5
-_NEAR_BY_VECTOR: Final = 0.45
-"""Least similarity of a word that is tried if no tool has a word of the request."""
+_MAX_NEAREST_STEMS: Final = 5
+"""Words of tools that replace the request if no tool has a word of it."""
+_MIN_STEM_SIMILARITY: Final = 0.45
+"""Minimum similarity of such a word to the request."""
 
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z#*\-\"'`(])|\n\s*\n")
@@ -81,14 +83,14 @@ class Compared(Protocol):
     """Texts that a sentence model compares requests with."""
 
     def similarities(self, request: str) -> Sequence[float] | None:
-        """Cosines, one per text; None while they are not known."""
+        """Return the cosine of a request and each text; None while vectors are missing."""
 
 
 class Meaning(Protocol):
     """A sentence model."""
 
-    def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
-        """Return a comparison with these texts, which it takes when it computes their vectors."""
+    def compare_with(self, texts: Callable[[], Sequence[str]]) -> Compared:
+        """Return a comparison of requests with these texts. `texts` is called when their vectors are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +120,23 @@ class Finder:
         self._index = Index(_all_texts(tools), _FIELDS, shipped_thesaurus(), shipped_vectors())
         self._vector_weight = VECTOR_WEIGHT * math.log(1 + len(tools))
         self._vectors: dict[int, Sequence[float] | None] = {}
-        self._compared = None if meaning is None else meaning.over(partial(_model_texts, tools))
+        self._compared = None if meaning is None else meaning.compare_with(partial(_model_texts, tools))
 
     def find(self, request: str, limit: int, among: Collection[int] | None = None) -> list[Hit]:
-        """Return the best tools, best first; equal ones in their order. If there are none, return near misses.
+        """Return the best tools, best first, or near misses if no tool matches. Equal tools keep their order.
 
         Args:
             among: numbers of the tools to search in; None for all.
         """
-        asked = "".join(words(request))
+        request_name = "".join(words(request))
         scores = self._hits(request, limit, among)
         most = max(scores.values(), default=1.0)
         for number, score in self._best_for_wishes(request, limit, among).items():
             scores[number] = scores.get(number, 0.0) + WISH_WEIGHT * most * score
         if not scores:
-            return self._near_misses(request, limit, among) if asked else []
+            return self._near_misses(request, limit, among) if request_name else []
         for number in scores:
-            if self._names[number] == asked:
+            if self._names[number] == request_name:
                 scores[number] += EXACT
         return self._best({number: 1 + score for number, score in scores.items()}, limit, among)
 
@@ -159,7 +161,7 @@ class Finder:
         return {
             number: MODEL_WEIGHT * max(0.0, cosines[number]) + scores.get(number, 0.0) / most
             for number in numbers
-            if number in scores or cosines[number] >= _HIT_BY_MODEL
+            if number in scores or cosines[number] >= _MIN_HIT_COSINE
         }
 
     def _best_for_wishes(self, request: str, limit: int, among: Collection[int] | None) -> dict[int, float]:
@@ -178,17 +180,17 @@ class Finder:
 
     def _with_vectors(self, request: str, scores: Mapping[int, float], limit: int) -> dict[int, float]:
         """Return the best tools by words, with the similarity by word vectors added to their scores."""
-        asked = shipped_vectors().of(telling_words(request))
+        direction = shipped_vectors().of(content_words(request))
         best = {}
-        for number, score in self._ranked(scores, max(CONSIDERED, limit), OF_ONE_SERVER):
-            vector = self._vector(number) if asked is not None else None
-            if asked is not None and vector is not None:
-                score += self._vector_weight * similarity(asked, vector)
+        for number, score in self._ranked(scores, max(MAX_COMPARED, limit), MAX_SERVER_SHARE):
+            vector = self._vector(number) if direction is not None else None
+            if direction is not None and vector is not None:
+                score += self._vector_weight * similarity(direction, vector)
             best[number] = max(0.0, score)
         return best
 
     def _best(self, scores: Mapping[int, float], limit: int, among: Collection[int] | None) -> list[Hit]:
-        best = self._ranked(scores, limit, OF_ONE_SERVER if among is None else 1.0)
+        best = self._ranked(scores, limit, MAX_SERVER_SHARE if among is None else 1.0)
         return [Hit(number, round(score, 3)) for number, score in best]
 
     def _ranked(self, scores: Mapping[int, float], limit: int, share: float) -> list[tuple[int, float]]:
@@ -211,26 +213,26 @@ class Finder:
     def _vector(self, number: int) -> Sequence[float] | None:
         if number not in self._vectors:
             server, tool = self._tools[number]
-            name = telling_words(tool.name[:_LEAD])
-            lead = telling_words(_lead(tool.description[: 2 * _LEAD].strip()))
-            vector = shipped_vectors().of([*name, *name, *lead, *telling_words(server)])
+            name = content_words(tool.name[:_LEAD])
+            lead = content_words(_lead(tool.description[: 2 * _LEAD].strip()))
+            vector = shipped_vectors().of([*name, *name, *lead, *content_words(server)])
             self._vectors[number] = None if vector is None else array("f", vector)
         return self._vectors[number]
 
     def _near_misses(self, request: str, limit: int, among: Collection[int] | None) -> list[Hit]:
-        """Return tools whose meaning, or that of their words, is near to the request."""
+        """Return the tools nearest in meaning: by the sentence model, or else by the vectors of their words."""
         cosines = self._cosines(request)
         if cosines is not None:
             numbers = range(len(cosines)) if among is None else among
-            likely = {number: cosines[number] for number in numbers if cosines[number] >= _NEAR_BY_MODEL}
-            return self._best(likely, min(limit, _FEW_NEAR), among)
+            likely = {number: cosines[number] for number in numbers if cosines[number] >= _MIN_NEAR_COSINE}
+            return self._best(likely, min(limit, _MAX_NEAR_BY_MODEL), among)
         vectors = shipped_vectors()
-        asked = vectors.of(telling_words(request))
-        if asked is None:
+        direction = vectors.of(content_words(request))
+        if direction is None:
             return []
-        near = vectors.near(asked, self._index.stems, _NEAR_BY_VECTOR)
-        scores = self._index.meant(
-            {stem: near[stem] for stem in heapq.nlargest(_NEAREST_STEMS, near, key=near.__getitem__)}
+        near = vectors.near(direction, self._index.stems, _MIN_STEM_SIMILARITY)
+        scores = self._index.concept_scores(
+            {stem: near[stem] for stem in heapq.nlargest(_MAX_NEAREST_STEMS, near, key=near.__getitem__)}
         )
         most = max(scores.values(), default=1.0)
         if among is not None:

@@ -15,37 +15,37 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.search.words import phrase_words, stems, telling_words, tokens
+from codemode_mcp.search.words import content_words, phrase_words, stems, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from codemode_mcp.search.thesaurus import Thesaurus
 
-MAX_ASKED: Final = 40
-"""Words of a request that are ranked."""
+MAX_REQUEST_WORDS: Final = 40
+"""Maximum number of words of a request that are ranked."""
 K1: Final = 0.9
 """Saturation of repeated words in a document (BM25's `k1`)."""
 SYNONYM: Final = 0.5
 """Weight of a word of the thesaurus, relative to 1 for a word of the request."""
 MAX_MEANINGS: Final = 12
-"""Words of the thesaurus that are used for one phrase; the most telling ones come first."""
-COMMON: Final = 0.1
-"""Share of documents above which a word of the thesaurus is too common to be used."""
-FEW: Final = 50
-"""Number of documents up to which no word is too common."""
+"""Words of the thesaurus that are used for one phrase. The most specific ones come first."""
+MAX_RARE_SHARE: Final = 0.1
+"""Maximum share of documents with a word of the thesaurus. A more common word is not used."""
+MAX_RARE_COUNT: Final = 50
+"""Number of documents up to which no word is too common, in a small index."""
 FURTHER_SYNONYM: Final = 0.5
-"""Weight of further words for one concept, relative to 1 for the first, the most telling one."""
-COVERED: Final = 0.5
+"""Weight of further words for one concept, relative to 1 for the first word."""
+COVERAGE_EXPONENT: Final = 0.5
 """Exponent of the share of a request's concepts that a document has."""
 MISSPELT: Final = 0.7
-"""Weight of a word with a spelling similar to one of the request, and the least similarity."""
+"""Weight of a word that is spelled like a word of the request, and the minimum similarity of the two spellings."""
 MIN_MISSPELT: Final = 4
-"""Shortest word that is corrected."""
+"""Minimum length of a word that is corrected."""
 MAX_MISSPELT: Final = 5
-"""Words of a request that are corrected."""
+"""Maximum number of words of a request that are corrected."""
 MAX_WITH_PAIR: Final = 1_000
-"""Stems with the same pair of letters that are candidates for a correction."""
+"""Maximum number of stems with the same pair of letters that are candidates for a correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class Index:
     def scores(self, request: str) -> dict[int, float]:
         """Return the score of each document that matches, by its number."""
         concepts: dict[tuple[str, ...], dict[str, float]] = {
-            (stem,): {stem: 1.0} for stem in telling_words(request)[:MAX_ASKED]
+            (stem,): {stem: 1.0} for stem in content_words(request)[:MAX_REQUEST_WORDS]
         }
-        phrased = tuple(phrase_words(request)[:MAX_ASKED])
+        phrased = tuple(phrase_words(request)[:MAX_REQUEST_WORDS])
         for match in self._thesaurus.matches(phrased):
             meanings = [stem for stem in match.meanings[:MAX_MEANINGS] if not self._is_common(stem)]
             concept = concepts.setdefault(tuple(phrased[place] for place in match.places), {})
@@ -125,7 +125,7 @@ class Index:
             if len(concept) == 1 and len(phrase) == 1 and phrase[0] not in self._numbers and corrected < MAX_MISSPELT:
                 corrected += 1
                 concept = dict.fromkeys(self._spelt_like(phrase[0]), MISSPELT)
-            found.append(self.meant(concept))
+            found.append(self.concept_scores(concept))
         if not found:
             return {}
         # The concept with the most documents comes first: reusing its dictionary is faster than adding to another.
@@ -136,23 +136,27 @@ class Index:
             for number, score in each.items():
                 scores[number] = scores.get(number, 0.0) + score
                 covered[number] = covered.get(number, 0) + 1
-        shares = [(count / len(concepts)) ** COVERED for count in range(1, len(concepts) + 1)]
+        shares = [(count / len(concepts)) ** COVERAGE_EXPONENT for count in range(1, len(concepts) + 1)]
         return {number: score * shares[covered[number] - 1] for number, score in scores.items()}
 
-    def meant(self, words: Mapping[str, float]) -> dict[int, float]:
-        """Return the scores of documents for one concept, which any of the stems stands for, given with weights."""
+    def concept_scores(self, words: Mapping[str, float]) -> dict[int, float]:
+        """Return the scores of documents for one concept.
+
+        Args:
+            words: the stems that stand for the concept, with their weights.
+        """
         if len(words) == 1:
-            ((stem, counts),) = words.items()
-            return {number: counts * score for number, score in self._documents(stem)}
+            ((stem, weight),) = words.items()
+            return {number: weight * score for number, score in self._documents(stem)}
         found: dict[int, float] = {}
-        for stem, counts in words.items():
+        for stem, weight in words.items():
             for number, score in self._documents(stem):
                 known = found.get(number)
-                found[number] = counts * score if known is None else known + FURTHER_SYNONYM * counts * score
+                found[number] = weight * score if known is None else known + FURTHER_SYNONYM * weight * score
         return found
 
     def _is_common(self, stem: str) -> bool:
-        return len(self._numbers.get(stem, ())) > max(FEW, COMMON * self._count)
+        return len(self._numbers.get(stem, ())) > max(MAX_RARE_COUNT, MAX_RARE_SHARE * self._count)
 
     def _documents(self, stem: str) -> Iterable[tuple[int, float]]:
         return zip(self._numbers.get(stem, ()), self._weights.get(stem, ()), strict=True)

@@ -16,15 +16,15 @@ from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.search.words import phrase_words, telling_words
+from codemode_mcp.search.words import content_words, phrase_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MAX_PHRASE: Final = 4
-"""Most words of a phrase."""
+"""Maximum number of words of a phrase."""
 MAX_GAP: Final = 3
-"""Most other words between the words of a phrase: "throw the old mail away"."""
+"""Maximum number of other words between the words of a phrase, as in "throw the old mail away"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Match:
 
     Attributes:
         places: indices of its words in the request.
-        meanings: stems of the words that tools use for it, the most telling ones first.
+        meanings: stems of the words that tools use for it, the most specific ones first.
     """
 
     places: tuple[int, ...]
@@ -44,7 +44,7 @@ class Thesaurus:
     """Phrases and their meanings, both as stems.
 
     Args:
-        lines: in the two forms of `thesaurus.txt`.
+        lines: lines in the two forms of `thesaurus.txt`.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -70,13 +70,13 @@ class Thesaurus:
     def __len__(self) -> int:
         return self._count
 
-    def matches(self, asked: Sequence[str]) -> list[Match]:
+    def matches(self, request: Sequence[str]) -> list[Match]:
         """Return all phrases in a request, given as its `phrase_words`, with up to `MAX_GAP` other words in between."""
         found = []
-        for start, first in enumerate(asked):
+        for start, first in enumerate(request):
             for line in self._by_first.get(first, "").splitlines():
                 phrase, _, meanings = line.partition("\t")
-                places = _places(phrase.split(), asked, start)
+                places = _places(phrase.split(), request, start)
                 if places is not None:
                     found.append(Match(places, tuple(meanings.split())))
         return found
@@ -106,17 +106,17 @@ def _add(known: dict[tuple[str, ...], dict[str, None]], phrase: str, meanings: I
         return
     found = known.setdefault(key, {})
     for meaning in meanings:
-        for stem in telling_words(meaning):
+        for stem in content_words(meaning):
             if stem not in key:
                 found.setdefault(stem)
 
 
-def _places(phrase: Sequence[str], asked: Sequence[str], start: int) -> tuple[int, ...] | None:
+def _places(phrase: Sequence[str], request: Sequence[str], start: int) -> tuple[int, ...] | None:
     places = [start]
     end = start + len(phrase) + MAX_GAP
     for word in phrase[1:]:
-        for place in range(places[-1] + 1, min(end, len(asked))):
-            if asked[place] == word:
+        for place in range(places[-1] + 1, min(end, len(request))):
+            if request[place] == word:
                 places.append(place)
                 break
         else:

@@ -30,7 +30,7 @@ class WordVectors:
             and for each stem its vector as signed bytes.
 
     Raises:
-        ValueError: the data is not of that form.
+        ValueError: the data does not have this form.
     """
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
@@ -85,14 +85,14 @@ class WordVectors:
         length = math.sqrt(sum(map(mul, total, total)))
         return [each / length for each in total] if length else None
 
-    def near(self, vector: Sequence[float], stems: Iterable[str], least: float) -> dict[str, float]:
-        """Return the stems whose similarity to a vector of length 1 is at least `least`, with their similarity."""
+    def near(self, vector: Sequence[float], stems: Iterable[str], minimum: float) -> dict[str, float]:
+        """Return the stems whose similarity to a vector of length 1 is at least `minimum`, with the similarity."""
         found = {}
         for stem in stems:
             row = self._row(stem)
             if row is not None:
                 alike = similarity(vector, self._values(row)) / self._length(row)
-                if alike >= least:
+                if alike >= minimum:
                     found[stem] = alike
         return found
 

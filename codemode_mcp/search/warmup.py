@@ -1,8 +1,8 @@
 """Preparation of search in the background, so that the first search does not wait.
 
-Each round of work has a thread that can be abandoned at any time. The second half of a round, which is long if a
-sentence model has to embed new tools, has a low priority. The first half has not: it holds the interpreter's lock, so
-other threads would wait for a thread that does not run.
+Each round of work runs in a daemon thread, which can be abandoned at any time. First it makes the search index, at
+normal priority: this holds the interpreter's lock, so at a low priority all other threads would wait for a thread that
+the system does not run. Then it makes vectors with the sentence model, at a low priority: new tools may take long.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.warmup")
 
 THREAD_NAME: Final = "search"
-AFTER_SECONDS: Final = 1.0
-"""Seconds from the start or a change to a round: the first program has priority, and changes come in groups."""
+DELAY_SECONDS: Final = 1.0
+"""Seconds from the start, or from a change, to a round. The first program has priority, and changes come in groups."""
 CLOSE_SECONDS: Final = 1.0
+"""Seconds that the end of the process waits for a round."""
 MAX_REST_SECONDS: Final = 30.0
-"""Longest pause after a round. The pause is as long as the round was."""
+"""Maximum pause after a round. Otherwise the pause is as long as the round was."""
 _LESS_PRIORITY: Final = 10
 
 
-class Searched(Protocol):
+class Searchable(Protocol):
     """The part of a catalog that is prepared."""
 
     def prepare_search(self) -> None:
@@ -44,7 +45,7 @@ class Warmup:
     """A context manager for the work in the background. Leaving it stops the work.
 
     Args:
-        fill: makes the vectors of all catalogs, until its argument returns True.
+        fill: makes the vectors of all catalogs until its argument, a function, returns True; None without a model.
     """
 
     def __init__(self, fill: Callable[[Callable[[], bool]], None] | None) -> None:
@@ -62,7 +63,7 @@ class Warmup:
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
 
-    async def run(self, catalog: Callable[[], Searched], changed: Callable[[], anyio.Event]) -> None:
+    async def run(self, catalog: Callable[[], Searchable], changed: Callable[[], anyio.Event]) -> None:
         """Prepare searches after the start and after each change, until cancelled.
 
         Args:
@@ -71,9 +72,9 @@ class Warmup:
         """
         rest = 0.0
         while True:
-            await anyio.sleep(AFTER_SECONDS + rest)
+            await anyio.sleep(DELAY_SECONDS + rest)
             began = time.monotonic()
-            change = changed()
+            change = changed()  # before the catalog is read, so that no change is missed
             self._done.clear()
             self._thread = threading.Thread(target=self._round, args=(catalog(),), name=THREAD_NAME, daemon=True)
             self._thread.start()
@@ -81,7 +82,7 @@ class Warmup:
             rest = min(MAX_REST_SECONDS, time.monotonic() - began)
             await change.wait()
 
-    def _round(self, catalog: Searched) -> None:
+    def _round(self, catalog: Searchable) -> None:
         try:
             catalog.prepare_search()
             if self._fill is not None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from codemode_mcp.search.words import STOP_WORDS, telling_words, tokens
+from codemode_mcp.search.words import STOP_WORDS, content_words, tokens
 
 MAX_WISHES: Final = 4
-"""Wishes of a request that are ranked alone."""
+"""Maximum number of wishes of a request that are ranked alone."""
 MIN_WORDS: Final = 2
-"""Least telling words of a wish. A shorter part belongs to the next: "create, edit and delete files" is one wish."""
-KEYWORDS: Final = 0.35
-"""Largest share of stop words in a list of keywords. A request with more of them is a sentence."""
+"""Minimum number of content words of a wish. "create, edit and delete files" is one wish: short parts join the next."""
+MAX_STOP_SHARE: Final = 0.35
+"""Maximum share of stop words in a list of keywords. A request with more of them is a sentence."""
 
 _MAX_TEXT: Final = 1_000
 _BETWEEN: Final = re.compile(r"[;,\n]|\s/\s|[.!?]\s|\b(?:and|or|then|plus)\b", re.IGNORECASE)
@@ -36,18 +36,18 @@ def wishes(request: str) -> list[str]:
     if not _BETWEEN.search(request) and not _EXAMPLES.search(request):
         return []
     plain = [token for token in map(str.lower, tokens(request)) if token not in _JOINING]
-    if sum(token in STOP_WORDS for token in plain) > KEYWORDS * len(plain):
+    if sum(token in STOP_WORDS for token in plain) > MAX_STOP_SHARE * len(plain):
         return []
-    whole = telling_words(request)
+    whole = content_words(request)
     found: dict[str, None] = {}
     rest = ""
     for part in _BETWEEN.split(request):
-        said = _EXAMPLES.sub("", part).strip()
-        wish = f"{rest} {said}".strip()
-        if len(set(telling_words(said))) < MIN_WORDS:
+        text = _EXAMPLES.sub("", part).strip()
+        wish = f"{rest} {text}".strip()
+        if len(set(content_words(text))) < MIN_WORDS:
             rest = wish
             continue
         rest = ""
-        if telling_words(wish) != whole:
+        if content_words(wish) != whole:
             found.setdefault(wish)
     return list(found)[:MAX_WISHES]

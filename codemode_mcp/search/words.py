@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_WORD: Final = 40
-"""Letters of a word that are compared."""
+"""Maximum number of letters of a word that are compared."""
 MAX_TOKEN: Final = 128
-"""Characters of a token that are compared."""
+"""Maximum number of characters of a token that are compared."""
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _BETWEEN: Final = dict.fromkeys((code for code in range(128) if not chr(code).isalnum()), " ")
@@ -47,7 +47,7 @@ def words(text: str) -> list[str]:
     return [stem for token in tokens(text) for stem in stems(token)]
 
 
-def telling_words(text: str) -> list[str]:
+def content_words(text: str) -> list[str]:
     """Return the stems of a request without stop words, unless it has only stop words."""
     return _without(STOP_WORDS, text)
 
@@ -58,13 +58,13 @@ def phrase_words(text: str) -> list[str]:
 
 
 def _without(unwanted: frozenset[str], text: str) -> list[str]:
-    found = tokens(" ".join(map(_named, text.split()))) or tokens(text)
+    found = tokens(" ".join(map(_generalize, text.split()))) or tokens(text)
     kept = [token for token in found if token.lower() not in unwanted]
     return [stem for token in kept or found for stem in stems(token) if len(stem) > 1 or not stem.isalpha()]
 
 
-def _named(word: str) -> str:
-    """Return the kind of thing that a word is an example of: `url`, `email address`, `file`; nothing for a number."""
+def _generalize(word: str) -> str:
+    """Replace an example by its kind: `url`, `email address` or `file`. Numbers are removed; other words stay."""
     if "." not in word and not word[:1].isdigit() and not word[-1:].isdigit():
         return word
     if len(word) > MAX_TOKEN:
@@ -114,13 +114,13 @@ def stems(token: str) -> tuple[str, ...]:
 
 def _stemmer() -> Callable[[str], str]:
     """Return the stemmer of the current thread. Stemmers have mutable state."""
-    stem: Callable[[str], str] | None = getattr(_of_thread, "stem", None)
+    stem: Callable[[str], str] | None = getattr(_thread_state, "stem", None)
     if stem is None:
         # Imported on demand, because many servers never search.
         import snowballstemmer  # type: ignore[import-untyped]  # it carries no types
 
-        stem = _of_thread.stem = snowballstemmer.stemmer("english").stemWord
+        stem = _thread_state.stem = snowballstemmer.stemmer("english").stemWord
     return stem
 
 
-_of_thread = threading.local()
+_thread_state = threading.local()

@@ -19,7 +19,7 @@ from codemode_mcp.search.index import Field, Index
 from codemode_mcp.search.thesaurus import MAX_PHRASE, Thesaurus, compiled, shipped_thesaurus
 from codemode_mcp.search.vectors import MAGIC, WordVectors, shipped_vectors, similarity
 from codemode_mcp.search.wishes import wishes
-from codemode_mcp.search.words import phrase_words, telling_words, words
+from codemode_mcp.search.words import content_words, phrase_words, words
 from upstream_clients.tools import Tool
 
 THESAURUS = Path(__file__).parents[2] / "codemode_mcp" / "search" / "thesaurus.txt"
@@ -52,8 +52,8 @@ def test_scripts_without_spaces_are_compared_by_pairs_of_characters() -> None:
 
 
 def test_stop_words_go_unless_there_is_nothing_else() -> None:
-    assert telling_words("please show me the log of the pod") == words("show log pod")
-    assert telling_words("what is it") == words("what is it")
+    assert content_words("please show me the log of the pod") == words("show log pod")
+    assert content_words("what is it") == words("what is it")
     assert phrase_words("who is on call") == words("who on call")
 
 
@@ -69,13 +69,13 @@ def test_stop_words_go_unless_there_is_nothing_else() -> None:
     ],
 )
 def test_examples_in_a_request_stand_for_what_they_are_examples_of(request_: str, expected: str) -> None:
-    assert telling_words(request_) == words(expected)
+    assert content_words(request_) == words(expected)
 
 
 @pytest.mark.parametrize("text", ["a." * 500, "1." * 500, "/" * 1024 + ".", "-." * 500 + "!", "a@" * 500 + ".b"])
 def test_no_request_takes_long_to_split(text: str) -> None:
     began = time.process_time()
-    telling_words(text)
+    content_words(text)
     assert time.process_time() - began < 0.5
 
 
@@ -207,7 +207,7 @@ def test_any_request_scores_only_documents_and_all_scores_are_positive(request: 
 
 
 def of(text: str) -> list[float]:
-    vector = shipped_vectors().of(telling_words(text))
+    vector = shipped_vectors().of(content_words(text))
     assert vector is not None
     return vector
 

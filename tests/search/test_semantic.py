@@ -44,7 +44,7 @@ class Cosines:
         self.cosines = cosines
         self.texts: Sequence[str] = ()
 
-    def over(self, texts: Callable[[], Sequence[str]]) -> Cosines:
+    def compare_with(self, texts: Callable[[], Sequence[str]]) -> Cosines:
         self.texts = texts()
         return self
 
@@ -198,14 +198,14 @@ def kept(folder: Path, *numbers: int) -> set[int]:
 
 def test_what_was_kept_is_found_again_and_nothing_else(folder: Path) -> None:
     assert kept(folder, 1, 2, 3) == set()
-    VectorFile(folder, 4).keep(vectors(1, 2))
-    VectorFile(folder, 4).keep(vectors(3))
+    VectorFile(folder, 4).store(vectors(1, 2))
+    VectorFile(folder, 4).store(vectors(3))
     assert kept(folder, 1, 3, 4) == {1, 3}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_only_the_user_may_read_what_is_kept(folder: Path) -> None:
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     assert [path.name for path in folder.iterdir()] == ["vectors.bin"]
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "vectors.bin").stat().st_mode & 0o777 == 0o600
@@ -231,27 +231,27 @@ def flipped(data: bytes) -> bytes:
     ids=["empty", "cut", "record gone", "record added", "flipped", "head only", "foreign", "version", "random"],
 )
 def test_a_damaged_file_is_ignored_and_replaced(folder: Path, damage: Callable[[bytes], bytes]) -> None:
-    VectorFile(folder, 4).keep(vectors(1, 2))
+    VectorFile(folder, 4).store(vectors(1, 2))
     path = folder / "vectors.bin"
     path.write_bytes(damage(path.read_bytes()))
     assert kept(folder, 1, 2) == set()
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     assert kept(folder, 1, 2) == {1}
 
 
 def test_a_file_of_another_width_or_larger_than_it_can_be_is_ignored(folder: Path) -> None:
-    VectorFile(folder, 4).keep(vectors(*range(10)))
+    VectorFile(folder, 4).store(vectors(*range(10)))
     assert VectorFile(folder, 5).read(set(vectors(1))) == {}
     assert VectorFile(folder, 4, limit=9).read(set(vectors(1))) == {}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_what_others_may_write_to_is_not_read(folder: Path) -> None:
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     (folder / "vectors.bin").chmod(0o666)
     assert kept(folder, 1) == set()
     folder.chmod(0o777)
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     assert kept(folder, 1) == set()
 
 
@@ -260,25 +260,25 @@ def test_something_that_is_no_file_is_ignored_and_replaced(folder: Path) -> None
     folder.mkdir(parents=True, mode=0o700)
     os.mkfifo(folder / "vectors.bin", 0o600)
     assert kept(folder, 1) == set()
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     assert kept(folder, 1) == {1}
 
 
 def test_the_ones_used_longest_ago_go_when_there_are_too_many(folder: Path) -> None:
     file = VectorFile(folder, 4, limit=10)
-    file.keep(vectors(*range(10)))
-    file.keep(vectors(0, 1))
-    file.keep(vectors(*range(10, 15)))
+    file.store(vectors(*range(10)))
+    file.store(vectors(0, 1))
+    file.store(vectors(*range(10, 15)))
     assert kept(folder, *range(20)) == {0, 1, 7, 8, 9, 10, 11, 12, 13, 14}
-    file.keep(vectors(*range(100)))
+    file.store(vectors(*range(100)))
     assert kept(folder, *range(100)) == set(range(90, 100))
 
 
 def test_nothing_is_written_for_what_was_used_lately(folder: Path) -> None:
     file = VectorFile(folder, 4)
-    file.keep(vectors(*range(10)))
+    file.store(vectors(*range(10)))
     before = (folder / "vectors.bin").stat()
-    file.keep(vectors(1, 2))
+    file.store(vectors(1, 2))
     assert (folder / "vectors.bin").stat() == before
 
 
@@ -291,13 +291,13 @@ def test_a_full_or_read_only_disk_is_no_error_and_leaves_nothing_behind(
 
     owner = {"mkdir": os, "mkstemp": sys.modules["tempfile"], "replace": os}[failing]
     monkeypatch.setattr(owner, failing, full)
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_one_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    VectorFile(tmp_path / "file" / "embeddings", 4).keep(vectors(1))
+    VectorFile(tmp_path / "file" / "embeddings", 4).store(vectors(1))
     assert kept(tmp_path / "file" / "embeddings", 1) == set()
 
 
@@ -307,14 +307,14 @@ def test_what_a_killed_process_left_unfinished_is_swept_away_later(folder: Path)
         (folder / name).write_bytes(b"x")
         now = (folder / name).stat().st_mtime
         os.utime(folder / name, (now - age, now - age))
-    VectorFile(folder, 4).keep(vectors(1))
+    VectorFile(folder, 4).store(vectors(1))
     assert {path.name for path in folder.iterdir()} == {"vectors-new.tmp", "vectors.bin"}
 
 
 def test_several_that_write_together_leave_a_whole_file(folder: Path) -> None:
     def work(first: int) -> None:
         for number in range(first, first + 20):
-            VectorFile(folder, 4).keep(vectors(number))
+            VectorFile(folder, 4).store(vectors(number))
             kept(folder, *range(80))
 
     threads = [threading.Thread(target=work, args=(first,)) for first in (0, 20, 40, 60)]
@@ -408,7 +408,7 @@ def test_what_fails_is_told_once_with_what_to_do_and_words_rank(
         for _ in range(3):
             meaning.fill(never)
             assert catalog.search("people", 5, None) == plain.search("people", 5, None)
-            assert meaning.ask("people") is None
+            assert meaning.request_vector("people") is None
     (record,) = [record for record in caplog.records if record.name == "codemode_mcp.semantic"]
     assert record.levelname == "WARNING"
     assert told in record.getMessage()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmup, "AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(warmup, "DELAY_SECONDS", 0.0)
     monkeypatch.setattr(warmup, "MAX_REST_SECONDS", 0.0)
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("codemode_mcp.semantic")
 
 MAX_REQUEST: Final = 500
-"""Characters of a request that are compared."""
-_REQUESTS: Final = 256
-"""Requests whose vectors are cached."""
-_TEXTS: Final = 32
+"""Maximum number of characters of a request that are compared."""
+_MAX_CACHED: Final = 256
+"""Maximum number of requests whose vectors are cached."""
+_BATCH_TEXTS: Final = 32
 """Texts that are embedded between two checks for a stop."""
 _SAVE_SECONDS: Final = 20.0
 _WIDTH: Final = 2 * DIMENSIONS
@@ -45,24 +45,25 @@ class Meaning:
         self._embedder = embedder or Embedder()
         self._file = VectorFile(folder, _WIDTH)
         self._compared: weakref.WeakSet[Compared] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for `_compared`, which the event loop extends while `fill` reads it
         self._failed = False
+        # The rows and the vectors of the last catalog: the next catalog mostly has the same texts.
         self._last: tuple[dict[bytes, int], Any] = ({}, None)
-        self._ask = lru_cache(_REQUESTS)(lambda request: self._embedder.embed([request])[0])
+        self._cached_vector = lru_cache(_MAX_CACHED)(lambda request: self._embedder.embed([request])[0])
 
-    def over(self, texts: Callable[[], Sequence[str]]) -> Compared:
-        """Return a comparison with these texts, which are taken once, in another thread, by `fill`."""
+    def compare_with(self, texts: Callable[[], Sequence[str]]) -> Compared:
+        """Return a comparison of requests with these texts. `fill` calls `texts` once, in its thread."""
         compared = Compared(self, texts)
         with self._lock:
             self._compared.add(compared)
         return compared
 
-    def ask(self, request: str) -> Any:
+    def request_vector(self, request: str) -> Any:
         """Return the vector of a request; None after an error."""
         if self._failed:
             return None
         try:
-            return self._ask(request[:MAX_REQUEST])
+            return self._cached_vector(request[:MAX_REQUEST])
         except Exception as error:
             self._give_up(error)
             return None
@@ -83,7 +84,7 @@ class Meaning:
             self._give_up(error)
 
     def _vectors(self, texts: Sequence[str], stopped: Callable[[], bool]) -> Any:
-        """Return a matrix with the vector of each text; None if it was stopped before that."""
+        """Return a matrix with the vector of each text; None if it was stopped before all were made."""
         import numpy as np
 
         began = time.monotonic()
@@ -98,16 +99,16 @@ class Meaning:
         }
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
         saved = began
-        for start in range(0, len(missing), _TEXTS):
+        for start in range(0, len(missing), _BATCH_TEXTS):
             if stopped():
                 break
-            some = missing[start : start + _TEXTS]
+            some = missing[start : start + _BATCH_TEXTS]
             for (key, _), vector in zip(some, self._embedder.embed([text for _, text in some]), strict=True):
                 known[key] = vector.astype("<f2").tobytes()
             if time.monotonic() - saved > _SAVE_SECONDS:
-                self._file.keep(known)
+                self._file.store(known)
                 saved = time.monotonic()
-        self._file.keep(known)
+        self._file.store(known)
         if not known.keys() >= set(keys):
             return None
         places = {key: place for place, key in enumerate(known)}
@@ -146,13 +147,13 @@ class Compared:
         vectors = self.vectors
         if vectors is None:
             return None
-        asked = self._meaning.ask(request)
-        if asked is None:
+        request_vector = self._meaning.request_vector(request)
+        if request_vector is None:
             return None
         import numpy as np
 
         # A matrix product would use threads, which wait for each other on a busy machine.
-        cosines: list[float] = np.einsum("ij,j->i", vectors, asked).tolist()
+        cosines: list[float] = np.einsum("ij,j->i", vectors, request_vector).tolist()
         return cosines
 
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 DIMENSIONS: Final = 384
 MAX_TOKENS: Final = 64
-"""Longest text in tokens. Requests and texts of tools are shorter."""
+"""Maximum number of tokens of a text. Requests and texts of tools are shorter."""
 _LIBRARIES: Final = ("numpy", "onnxruntime", "tokenizers")
 _BATCH: Final = 8
 _CHARACTERS_PER_TOKEN: Final = 32
-"""Characters for each token, beyond which a text is cut before it is split."""
+"""Characters per token of `MAX_TOKENS` to which a text is cut before it is split into tokens, to bound the time."""
 
 
 class Unavailable(Exception):
@@ -64,7 +64,7 @@ class PinnedFile:
         """Return the content of the file after checking its hash.
 
         Raises:
-            Unavailable: the file is missing, unreadable or another one.
+            Unavailable: the file is missing, unreadable or not the pinned one.
         """
         path = self.find()
         if path is None:
@@ -110,7 +110,7 @@ class Embedder:
     Loading blocks for about 0.5 s and each text for about 5 ms. ONNX Runtime releases the GIL meanwhile.
 
     Attributes:
-        identity: the model's identity. Vectors of models with different identities must not be compared.
+        identity: a text that identifies the model. Vectors of models with different identities must not be compared.
     """
 
     def __init__(self, weights: PinnedFile = WEIGHTS, tokenizer: PinnedFile = TOKENIZER) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"codemode-mcp vectors 1\n"
 KEY: Final = 32
-"""Bytes of a key, which is a SHA-256."""
+"""Length of a key, a SHA-256, in bytes."""
 LIMIT: Final = 50_000
-"""Most vectors in the file."""
+"""Maximum number of vectors in the file."""
 _HEAD: Final = len(MAGIC) + 32
 _LEFT_OVER_SECONDS: Final = 3_600
 """Age after which an incomplete file is removed."""
@@ -36,7 +36,7 @@ class VectorFile:
     Args:
         folder: the folder of the file, made with mode 0700 on the first write.
         width: bytes of a vector.
-        limit: most vectors in the file.
+        limit: maximum number of vectors in the file.
     """
 
     def __init__(self, folder: Path, width: int, limit: int = LIMIT) -> None:
@@ -49,8 +49,8 @@ class VectorFile:
         """Return the vectors of the wanted keys that are in the file."""
         return {key: bytes(vector) for key, vector in self._records() if key in wanted}
 
-    def keep(self, used: Mapping[bytes, bytes]) -> None:
-        """Store vectors as the most recently used ones. Write only if one is missing or among the older half."""
+    def store(self, used: Mapping[bytes, bytes]) -> None:
+        """Store vectors as the most recently used ones. Write only if one of them is missing or in the older half."""
         records = dict(self._records())
         recent = set(list(records)[-(self._limit // 2) :])
         if used.keys() <= recent:
@@ -67,7 +67,7 @@ class VectorFile:
             yield bytes(record[:KEY]), record[KEY:]
 
     def _body(self) -> bytes:
-        """Return the records; nothing if the file is missing, damaged, of another user or of another form."""
+        """Return the records; empty if the file is missing, damaged, of another user or of another form."""
         size = KEY + self._width
         try:
             with open_private(self._path) as file:
