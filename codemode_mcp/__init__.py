@@ -1,6 +1,6 @@
 """codemode-mcp: one MCP server, two tools, every other server behind them.
 
-From top to bottom, which is the way of one `exec`:
+The packages, in the order in which one `exec` passes them:
 
 - `cli` parses commands, and `app` opens what they need, by `config`.
 - `server` speaks MCP with clients, and `control` with terminals; `stores` keeps what outlives the process.

@@ -120,7 +120,7 @@ class PolicyRules:
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """One of `tools.contexts`: other rules for some callers.
+    """One entry of `tools.contexts`: other rules for some callers.
 
     Attributes:
         callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`, where a name may be a
@@ -164,7 +164,7 @@ class ApprovalSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PluginSettings:
-    """One of `plugins`."""
+    """One entry of `plugins`."""
 
     name: str
     module: str | None = None
@@ -216,7 +216,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class StaticToken:
-    """One of `http.auth.tokens`, as a digest."""
+    """One entry of `http.auth.tokens`, with a digest in place of the token."""
 
     name: str
     """Name of the principal."""

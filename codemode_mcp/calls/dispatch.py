@@ -150,7 +150,7 @@ class Dispatcher:
     def admits_programs(self) -> bool:
         """True if a hook may apply to programs."""
         interception = self._interception
-        return interception is not None and (not interception.is_ready or bool(interception.hooks(EXEC_ID)))
+        return interception is not None and (not interception.is_ready or bool(interception.has_hooks(EXEC_ID)))
 
     async def admit_program(
         self, run_id: str, owner: str, caller: Caller, code: str, language: Language, note: Callable[[str], None]
@@ -271,7 +271,7 @@ class Dispatcher:
 
             timeout = self._arguments.timeout(call, entry.path, signature)
             arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
-            if interception is not None and interception.hooks(entry.id):
+            if interception is not None and interception.has_hooks(entry.id):
                 event = event_of(entry, call.id, arguments, context)
                 arguments = dict(
                     interception.before_now(event, entry.path, note, self._accepts(call, entry, signature))
@@ -409,7 +409,7 @@ class Dispatcher:
         if interception is not None and not interception.is_ready:
             await interception.ready()
         event = None
-        if interception is not None and interception.hooks(entry.id):
+        if interception is not None and interception.has_hooks(entry.id):
             accept = self._accepts(call, entry, signature)
             event = event_of(entry, call.id, arguments, context)
             changed = await interception.before(event, entry.path, note, accept)

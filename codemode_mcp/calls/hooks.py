@@ -38,7 +38,7 @@ async def admit_program(
         return code
     if not interception.is_ready:
         await interception.ready()
-    if not interception.hooks(EXEC_ID):
+    if not interception.has_hooks(EXEC_ID):
         return code
     event = ToolCallEvent(
         tool_id=EXEC_ID,

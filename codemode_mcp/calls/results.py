@@ -55,7 +55,7 @@ class Results:
             source_text: the JSON text that the source itself has sent, which saves making it again; None if unknown.
         """
         interception = self._interception
-        replaced = interception is not None and interception.middleware(entry.id)
+        replaced = interception is not None and interception.has_middleware(entry.id)
         if interception is not None and replaced:
             event = event or event_of(entry, number, arguments, context)
             text = await interception.after(event, entry.path, result, self._settings().max_tool_result_bytes)

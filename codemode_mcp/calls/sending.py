@@ -11,7 +11,7 @@ from codemode_mcp.catalog.operations import perform
 from codemode_mcp.catalog.servers import login_advice
 from codemode_mcp.errors import UpstreamError
 from codemode_mcp.json_text import json_text
-from codemode_mcp.plugins.running import removed
+from codemode_mcp.plugins.running import removal_message
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Sender:
         except KeyError:
             why = f"server {entry.source_name!r} is no longer configured"
             if entry.source != "mcp":
-                why = f"{entry.path}: {removed(entry.source_name)}"
+                why = f"{entry.path}: {removal_message(entry.source_name)}"
             raise UpstreamError(why, dispatched=False) from None
 
         def on_sent() -> None:

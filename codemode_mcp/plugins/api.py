@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class ToolError(Exception):
-    """Raised by a tool, a hook or a middleware with a message for the calling program.
+    """An error of a tool, a hook or a middleware, with a message for the calling program.
 
-    Other exceptions are logged, and the program learns only that the plugin has failed.
+    Other exceptions are logged, and the program gets only the fact that the plugin has failed.
     """
 
 
@@ -46,7 +46,7 @@ class ToolContext:
 
 
 class Progress(Protocol):
-    """Reports progress to the client while its request is open, as in `await progress(1, 3, "message")`.
+    """A function that reports progress to the client during its request, as in `await progress(1, 3, "message")`.
 
     Only async tools can report progress.
     """
@@ -226,11 +226,11 @@ class PluginApi(Protocol):
 
     @property
     def config(self) -> JsonObject:
-        """A copy of the plugin's configuration, with variables expanded. Raise `ValueError` if it is not valid."""
+        """A copy of the plugin's configuration, with variables expanded. A plugin may refuse it with `ValueError`."""
         ...
 
     def tool(self, tool: PluginTool, *, optional: bool = False) -> None:
-        """Add a tool that is the same for all callers. An `optional` one exists only where a rule names it."""
+        """Add a tool that is the same for all callers. An `optional` tool exists only if a policy rule names it."""
         ...
 
     def tools(self, names: Sequence[str], factory: ToolFactory, *, optional: bool = False) -> None:
@@ -241,9 +241,10 @@ class PluginApi(Protocol):
         ...
 
     def before_tool_call(self, hook: BeforeToolCall, *, tools: Sequence[str] = ()) -> None:
-        """Register a hook to be called before calls of these tools (ids or globs), as far as the operator grants it.
+        """Register a hook to be called before calls of these tools (ids or globs).
 
-        Without `tools`, the hook sees calls of the plugin's own tools.
+        The hook sees calls of other plugins' and servers' tools only if the operator grants it. Without `tools`, it
+        sees calls of the plugin's own tools.
         """
         ...
 

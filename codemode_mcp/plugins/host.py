@@ -1,7 +1,7 @@
 """The plugins of this process, loaded in the order of the configuration and changed while the server runs.
 
-Nothing is imported before `run`; callers that need the plugins wait for it. A plugin whose configuration changes stays
-in use until its successor is loaded, so that its hooks are never missing.
+No plugin is imported before `run`. Callers that need the plugins wait until it has loaded them. A plugin whose
+configuration changes stays in use until its successor is loaded, so that its hooks are never missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolContext, ToolError
 from codemode_mcp.plugins.interception import Interceptors, Registered
 from codemode_mcp.plugins.loading import LoadError, find_register, load, unload
-from codemode_mcp.plugins.running import described, run_code
+from codemode_mcp.plugins.running import describe_error, run_code
 from codemode_mcp.plugins.sources import PluginSource
 from codemode_mcp.plugins.tools import BadTool, CheckedTool, check_tools
 from codemode_mcp.settings import PluginSettings
@@ -40,7 +40,7 @@ LOAD_SECONDS: Final = 10.0
 """Seconds to import and register one plugin."""
 
 LOAD_ALL_SECONDS: Final = 25.0
-"""Seconds to load all plugins. After them, each one left has `MIN_LOAD_SECONDS`."""
+"""Seconds to load all plugins. After that time, each remaining plugin has `MIN_LOAD_SECONDS`."""
 MIN_LOAD_SECONDS: Final = 1.0
 
 FACTORY_SECONDS: Final = 5.0
@@ -84,7 +84,7 @@ class _OfferedTool:
 
 
 class Plugins:
-    """The plugins of this process. Satisfies `per_caller.Offers` and `runs.namespaces.Scopes`.
+    """The plugins of this process. Satisfies `per_caller.Offers` and `runs.namespaces.Registered`.
 
     Args:
         workspace_dir: the folder of the configuration file, or else the working directory.
@@ -223,6 +223,7 @@ class Plugins:
         self._callers.move_to_end(caller)
         if group in cached.tools:
             return cached.tools[group]
+        # Concurrent requests of a caller wait here, and the factory is called once for all of them.
         async with cached.lock:
             if group not in cached.tools and cached.failed_until.get(group, 0.0) <= self._clock():
                 try:
@@ -234,7 +235,7 @@ class Plugins:
                 except Exception as error:
                     cause = error.__cause__ if isinstance(error, PluginError) and error.__cause__ else error
                     is_clear = isinstance(cause, BadTool | ToolError | PluginError)
-                    text = str(cause) if is_clear else described(cause)
+                    text = str(cause) if is_clear else describe_error(cause)
                     if not isinstance(error, PluginError):  # a PluginError is logged already
                         log.error("plugin %r: its factory of %s: %s", plugin.name, ", ".join(group.names), text)
                     if self._is_loaded(plugin):
@@ -243,7 +244,7 @@ class Plugins:
         return cached.tools.get(group, ())
 
     def _is_loaded(self, plugin: Plugin) -> bool:
-        """Return True if a plugin was not removed. A call may outlive its plugin, and then nothing is cached of it."""
+        """Return True if a plugin was not removed. A call may outlive its plugin; nothing is cached then."""
         current = self._loaded.get((plugin.source, plugin.name))
         return current is not None and current.groups is plugin.groups
 
@@ -299,11 +300,12 @@ class Plugins:
         try:
             while True:
                 await self._applied.wait()
-                self._applied = anyio.Event()
+                self._applied = anyio.Event()  # before the load, so that an `apply` during it starts another round
                 await self._load_all()
                 if not self._applied.is_set():
                     self._publish()
                     self._settled.set()
+                # After the new hooks are published: until then, calls may run those of the removed plugins.
                 removed, self._removed = self._removed, []
                 for plugin in removed:
                     await unload(plugin, plugin.unload)
@@ -317,8 +319,8 @@ class Plugins:
     async def _load_all(self) -> None:
         for name, register in self._bundled.items():
             if ("core", name) not in self._loaded:
-                everything = PluginSettings(name, hooks=("*",), middleware=("*",))
-                await self._load(everything, lambda register=register: register, LOAD_SECONDS, "core")  # type: ignore[misc]
+                all_granted = PluginSettings(name, hooks=("*",), middleware=("*",))
+                await self._load(all_granted, lambda register=register: register, LOAD_SECONDS, "core")  # type: ignore[misc]
         until = self._clock() + LOAD_ALL_SECONDS
         for each in self._settings:
             if ("plugin", each.name) in self._loaded and _differ_in_grants_only(self._loaded_with[each.name], each):

@@ -48,7 +48,7 @@ class Registered:
     Attributes:
         declared: ids or globs of the tools whose calls it wants to see; empty for the plugin's own tools.
         granted: ids or globs of the tools that the operator lets it see. The plugin's own tools need no grant.
-        core: whether it is a part of this product: it runs after those of plugins, without thread and time limit.
+        core: whether it is a part of this product. It then runs after those of plugins, without thread and time limit.
         timeout: seconds for one call.
     """
 
@@ -64,7 +64,7 @@ class Registered:
         object.__setattr__(self, "is_async", is_async(self.callback))
 
     def sees(self, tool_id: str) -> bool:
-        """Return True if it sees calls of this tool."""
+        """Return True if this hook or middleware sees calls of a tool."""
         if self.core and tool_id == EXEC_ID:
             return False  # hooks of this product see calls, never programs
         own = tool_id.startswith(f"{'core' if self.core else 'plugin'}:{self.plugin}:")
@@ -145,12 +145,12 @@ class Interceptors:
         """Wait for the first `apply`."""
         await self._applied.wait()
 
-    def hooks(self, tool_id: str) -> bool:
+    def has_hooks(self, tool_id: str) -> bool:
         """Return True if a hook sees calls of this tool."""
         interceptors = self._of(tool_id)
         return bool(interceptors.hooks or interceptors.missing)
 
-    def middleware(self, tool_id: str) -> bool:
+    def has_middleware(self, tool_id: str) -> bool:
         """Return True if a middleware sees results of this tool."""
         return bool(self._of(tool_id).middleware)
 

@@ -18,7 +18,7 @@ from codemode_mcp.errors import PluginError
 from codemode_mcp.plugins.api import ToolError
 from codemode_mcp.plugins.interception import THREADS
 from codemode_mcp.plugins.registry import Plugin, Registration
-from codemode_mcp.plugins.running import CodeOwner, described, run_code, text_of
+from codemode_mcp.plugins.running import CodeOwner, describe_error, run_code, text_of
 from codemode_mcp.plugins.threads import Threads
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ async def load(
         seconds: time limit for importing and registering.
 
     Raises:
-        LoadError: the plugin is refused. Only effects of its module itself remain.
+        LoadError: the plugin is refused. Only the side effects of importing its module remain.
     """
     threads = Threads(THREADS, f"plugin {settings.name}")
     registration = Registration(settings.name, settings.config, taken)
@@ -193,7 +193,7 @@ async def _register(
 
 def _failed(error: BaseException) -> LoadError:
     log.debug("full stack trace", exc_info=error)
-    return LoadError(f"it raised {described(error)}")
+    return LoadError(f"it raised {describe_error(error)}")
 
 
 async def unload(plugin: Owner, callbacks: Iterable[Callable[[], object]], seconds: float = UNLOAD_SECONDS) -> None:

@@ -132,9 +132,7 @@ def _check_required(what: str, plugin: str, required: object, declared: Collecti
     if isinstance(required, str) or not isinstance(required, Sequence):
         raise ValueError(f"{what}: required_tools must be a list of tool names, not {kind(required)}")
     if not required:
-        raise ValueError(
-            f"{what} requires no tools: list those that it calls, since a caller without access to them does not see it"
-        )
+        raise ValueError(f"{what} requires no tools: name in required_tools each tool that it calls")
     for name in required:
         if not isinstance(name, str):
             raise ValueError(f"{what}: required_tools contains {kind(name)}; it may contain only tool names")

@@ -93,7 +93,7 @@ async def run_async(plugin: Owner, what: str, seconds: float, function: Callable
             text = f"{text[:MAX_ERROR_TEXT]}… ({len(text) - MAX_ERROR_TEXT} more characters)"
         raise ToolError(text) from None
     except ThreadsClosedError:
-        raise PluginError(removed(plugin.name)) from None
+        raise PluginError(removal_message(plugin.name)) from None
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
@@ -157,7 +157,8 @@ def _run_bounded(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
             is_over = True
             task.cancel()
         else:
-            cancelled = None  # the plugin's own timeout has cancelled it
+            # An `asyncio.timeout` of the plugin requested this cancellation, and has withdrawn it: the code continues.
+            cancelled = None
 
     try:
         while True:
@@ -186,7 +187,7 @@ def _run_bounded(coroutine: Any, waits_for: Any) -> Generator[Any, Any, Any]:
     raise cancelled
 
 
-def removed(name: str) -> str:
+def removal_message(name: str) -> str:
     """Return the message for a call of a plugin that was removed or replaced."""
     return (
         f"plugin {name!r} was removed or loaded again while this program ran; run a new program, which sees the "
@@ -196,11 +197,11 @@ def removed(name: str) -> str:
 
 def log_fault(name: str, what: str, error: BaseException) -> None:
     """Log an error of a plugin and its location in one line, and the whole stack at level debug."""
-    log.error("plugin %r failed: %s raised %s", name, what, described(error))
+    log.error("plugin %r failed: %s raised %s", name, what, describe_error(error))
     log.debug("plugin %r: full stack trace", name, exc_info=error)
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an error with its location, as in `ValueError: not found (plugin.py:12)`."""
     text = " ".join(text_of(error)[:1000].split())
     frames = traceback.extract_tb(error.__traceback__)
@@ -226,5 +227,6 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 def _is_cancelled() -> bool:
     """Return True if the current task is cancelled, and not only something that the plugin waits for."""
+    # In a cancelled scope, anyio's deadline is -inf. A plain asyncio cancellation is counted by the task.
     task = asyncio.current_task()
     return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)

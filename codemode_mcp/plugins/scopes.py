@@ -158,7 +158,7 @@ class _Reader:
     def read(self, value: Any, path: tuple[str, ...]) -> Any:
         self._values += 1
         if self._values > MAX_VALUES:
-            raise ValueError(f"more than {MAX_VALUES} values; what is referred to twice counts twice")
+            raise ValueError(f"more than {MAX_VALUES} values; a value that is referred to twice counts twice")
         if isinstance(value, NamespaceTool):
             return self._add_function(value, path)
         plain = _plain(value)

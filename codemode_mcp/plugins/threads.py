@@ -41,7 +41,7 @@ class Threads:
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in a thread, and return its result or raise its error.
 
-        When this is cancelled, the function continues without a caller.
+        When the caller is cancelled, the function continues in its thread.
 
         Raises:
             ThreadsClosedError: the threads are closed.
@@ -81,6 +81,7 @@ class Threads:
                 loop.call_soon_threadsafe(self._end, future, value, error)
             except RuntimeError:
                 return  # the loop is closed, since the process ends
+            # An idle thread must not keep the values of its last call alive.
             del job, function, value, error, future
 
     def _end(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

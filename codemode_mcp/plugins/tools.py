@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.plugins.api import PluginTool, ToolError
-from codemode_mcp.plugins.running import described
+from codemode_mcp.plugins.running import describe_error
 from upstream_clients.schemas import UnusableSchema, compile_check, compile_schema
 from upstream_clients.tools import Annotations, Tool
 
@@ -55,7 +55,7 @@ class CheckedTool:
         read: converts arguments to the input of `run`; raises ToolError.
         write: converts the result of `run` to JSON; raises NotJson.
         has_input_model: whether `read` runs code of the plugin: that of a pydantic model.
-        has_output_model: whether `write` does.
+        has_output_model: whether `write` runs code of the plugin.
     """
 
     tool: Tool
@@ -109,7 +109,7 @@ def check_tool(tool: object, *, bundled: bool = False) -> CheckedTool:
 
 
 def _problem(tool: Any) -> str | None:
-    """Return what is wrong with the plain fields of a `PluginTool`, whose types nothing has checked."""
+    """Return the first mistake in the plain fields of a `PluginTool`, whose types are unchecked, or None."""
     if not isinstance(tool.description, str) or not tool.description.strip():
         return "it needs a description, by which programs find it"
     if len(tool.description) > MAX_DESCRIPTION:
@@ -178,7 +178,7 @@ def _input(name: str, declared: object, *, bundled: bool) -> tuple[JsonObject, C
         compiled()
 
     def read(arguments: JsonObject) -> Any:
-        # The catalog has checked them by its schema, which may be that of an earlier tool with this name.
+        # The arguments were checked by the schema in the catalog, which may belong to an earlier tool with this name.
         plain = dict(arguments)
         if not compiled().is_valid(plain):
             raise ToolError(
@@ -251,7 +251,7 @@ def _dump_model(value: Any) -> Any:
         try:
             return value.model_dump(mode="json", by_alias=True)
         except Exception as error:
-            log.error("a model of a plugin cannot be converted to JSON: %s", described(error))
+            log.error("a model of a plugin cannot be converted to JSON: %s", describe_error(error))
             raise NotJson(f"contains a {type(value).__name__} that cannot be converted to JSON") from None
     raise TypeError
 
@@ -268,7 +268,7 @@ def _schema_of(name: str, which: str, model: type[BaseModel], mode: Any) -> Json
     try:
         schema = model.model_json_schema(mode=mode)
     except Exception as error:
-        raise BadTool(f"tool {name!r}: {which}: the model has no JSON Schema: {described(error)}") from None
+        raise BadTool(f"tool {name!r}: {which}: the model has no JSON Schema: {describe_error(error)}") from None
     return _checked_schema(name, which, schema, bundled=False)
 
 

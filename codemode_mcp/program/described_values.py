@@ -31,7 +31,7 @@ class Result:
     """The result of a call of the program.
 
     Attributes:
-        names: the ids of the tool and the expressions that call it, spelled by `did_you_mean.plain`.
+        names: the ids of the tool and the expressions that call it, spelled by `did_you_mean.normalize_name`.
         text: the result as JSON.
     """
 
@@ -89,7 +89,7 @@ def can_cause_error(value: Any, method: str | None) -> bool:
     return method not in _METHODS.get(kind, ())
 
 
-def described(name: str, value: Any) -> str:
+def describe_value(name: str, value: Any) -> str:
     """Describe the value of an expression, as in `r is an object with: content`."""
     if isinstance(value, Promised):
         return f"{name} is a promise: await it"
@@ -157,10 +157,10 @@ def is_index(key: str) -> bool:
 
 def _is_result(value: Any) -> bool:
     """Return True if a value is a result of MCP's `tools/call`."""
-    return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= _OF_RESULTS
+    return isinstance(value, dict) and isinstance(value.get("content"), list) and set(value) <= _RESULT_MEMBERS
 
 
-_OF_RESULTS: Final = words("content structuredContent isError _meta resultType")
+_RESULT_MEMBERS: Final = words("content structuredContent isError _meta resultType")
 
 
 def unwrap_value(value: Any) -> Any:

@@ -23,7 +23,7 @@ from codemode_mcp.program.described_values import (
     Promised,
     Result,
     can_cause_error,
-    described,
+    describe_value,
     elements,
     is_index,
     is_missing,
@@ -74,7 +74,7 @@ def _advice(evaluator: _Evaluator, about: Span, message: str) -> str:
     method = re.search(r"\.([\w$]+) is not a function", message)
     name = method[1] if method is not None else None
     return _unanimous(
-        [described(tree.text(node), value) for value in evaluator.values(node) if can_cause_error(value, name)]
+        [describe_value(tree.text(node), value) for value in evaluator.values(node) if can_cause_error(value, name)]
     )
 
 
@@ -85,7 +85,7 @@ def _describe_owner(evaluator: _Evaluator, node: Node, kind: str) -> str:
     for owner, key, value in evaluator.owners(node):
         found = member(value, key)
         if found is expected and not (found is UNDEFINED and isinstance(value, Loose)):
-            texts.append(described(owner, value))
+            texts.append(describe_value(owner, value))
     return _unanimous(texts)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codemode_mcp.program.implicit_return import RETURN
-from codemode_mcp.program.source_map import Grown
+from codemode_mcp.program.source_map import Insertion
 
 if TYPE_CHECKING:
     from codemode_mcp.settings import Language
@@ -46,7 +46,7 @@ class Called:
 
     text: str
     plain: str
-    inserted: Grown
+    inserted: Insertion
     note: str
 
 
@@ -77,6 +77,6 @@ class Preflight:
         return (line, column) if self.inserted is None else self.inserted(line, column)
 
     @property
-    def inserted(self) -> Grown | None:
+    def inserted(self) -> Insertion | None:
         """The insertion that makes `returning` longer than `source`."""
-        return None if self.returned_at is None else Grown(*self.returned_at, len(RETURN))
+        return None if self.returned_at is None else Insertion(*self.returned_at, len(RETURN))

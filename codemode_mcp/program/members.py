@@ -99,9 +99,8 @@ def _unknown_member(call: MemberCall, members: Mapping[str, Collection[str] | No
     tools = _tools(names)
     if member in _CALLERS and tools:
         text += f" Tools are functions: call them by name, such as {_expression(call.server, tools[0])}({{...}})."
-    return (
-        f"{text} {_suggest(member, [name for name in names if name not in GROUPS], 'It has')} {_reading(call.server)}"
-    )
+    known = [name for name in names if name not in GROUPS]
+    return f"{text} {_suggest(member, known, f'{_expression(call.server)} has')} {_read_advice(call.server)}"
 
 
 _CALLERS = words("call callTool call_tool execute invoke request run tool")
@@ -110,12 +109,12 @@ _CALLERS = words("call callTool call_tool execute invoke request run tool")
 
 def _tools(names: Collection[str]) -> list[str]:
     """Return the names of a server's tools, in one spelling each."""
-    return [name for name in _once(names) if name not in GROUPS and "." not in name]
+    return [name for name in _distinct_names(names) if name not in GROUPS and "." not in name]
 
 
 def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> list[str]:
     """Return calls of tools for a name that is a tool, or a function that calls any tool, and not a server."""
-    servers = [(server, _tools(members[server] or ())) for server in _once(members)]
+    servers = [(server, _tools(members[server] or ())) for server in _distinct_names(members)]
     if name in _CALLERS:
         return [f"{_expression(server, tools[0])}({{...}})" for server, tools in servers if tools][:1]
     found = [
@@ -124,7 +123,7 @@ def _tools_named(name: str, members: Mapping[str, Collection[str] | None]) -> li
     return [f"{_expression(*each)}({{...}})" for each in found[:_MAX_NEAREST]]
 
 
-def _once(names: Collection[str]) -> list[str]:
+def _distinct_names(names: Collection[str]) -> list[str]:
     """Return sorted names. Of names that differ only in case and punctuation, only the identifier is kept."""
     by_spelling: dict[str, str] = {}
     for name in _ordered(names):
@@ -140,10 +139,12 @@ def _unknown_operation(call: MemberCall, members: Mapping[str, Collection[str] |
     group, operation = call.member or "", call.operation or ""
     existing = [name.removeprefix(f"{group}.") for name in members[call.server] or () if name.startswith(f"{group}.")]
     text = f"{_expression(call.server, group, operation)} does not exist ({position})."
-    return f"{text} {_suggest(operation, existing, 'There is')} {_reading(call.server)}"
+    return (
+        f"{text} {_suggest(operation, existing, f'{_expression(call.server, group)} has')} {_read_advice(call.server)}"
+    )
 
 
-def _reading(server: str) -> str:
+def _read_advice(server: str) -> str:
     # Aliases are not file names; the index leads to the right file.
     file = server if re.fullmatch(r"[a-z][A-Za-z0-9]*", server) else "index"
     return f'Read API.read("mcp/{file}.d.ts").'
@@ -164,7 +165,7 @@ def _suggest(wanted: str, names: Collection[str], heading: str) -> str:
         return f"Nearest: {', '.join(near)}."
     if not names:
         return f"{heading}: none."
-    once = _once(names)
+    once = _distinct_names(names)
     shown = once[:_MAX_LISTED]
     more = f" and {len(once) - len(shown)} more" if len(once) > len(shown) else ""
     return f"{heading}: {', '.join(map(_cut, shown))}{more}."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.program.described_values import Result
     from codemode_mcp.program.error_location import Fault
-    from codemode_mcp.program.source_map import Grown, SourceMap
+    from codemode_mcp.program.source_map import Insertion, SourceMap
     from codemode_mcp.sandbox.messages import Thrown
     from codemode_mcp.settings import Language
 
@@ -52,7 +52,7 @@ class Positions:
     lines: int
     code: str = ""
     transformed: SourceMap | None = None
-    rewritten: Grown | None = None
+    rewritten: Insertion | None = None
 
     @property
     def file(self) -> str:
@@ -126,7 +126,7 @@ class Positions:
 
     def _fault(self, thrown: Thrown) -> Fault | None:
         """Search the program for an error that occurred in it; None if it occurred elsewhere."""
-        from codemode_mcp.program.error_location import find_fault  # a server starts without it
+        from codemode_mcp.program.error_location import find_fault  # imported late: a server needs it rarely
 
         innermost = thrown.stack.partition("\n")[0]
         frame = next(self._engine_frames(innermost), None)
@@ -141,7 +141,7 @@ class Positions:
         message = fault.message
         if fault.about is None or not results or " is a promise" in message:
             return message
-        from codemode_mcp.program.expression_values import advice  # as above
+        from codemode_mcp.program.expression_values import advice  # imported late, as above
 
         value = advice(utf16_units(self.code), fault.about, message, results)
         if not value:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from codemode_mcp.program.implicit_return import RETURN, returned_span
 from codemode_mcp.program.inspection import CELL_FILES, Called, Preflight
 from codemode_mcp.program.program_form import CALL, whole_function
-from codemode_mcp.program.source_map import Grown
+from codemode_mcp.program.source_map import Insertion
 from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units
-from codemode_mcp.program.uses import Finder
+from codemode_mcp.program.uses import UseFinder
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -41,7 +41,7 @@ def inspect(source: str, language: Language) -> Preflight:
     tree = parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
     if tree is None:
         return Preflight(source, None, None, (), broken=True)
-    finder = Finder(units)
+    finder = UseFinder(units)
     finder.read(tree)
     called = _called(units, tree.root_node, finder)
     finder.refuse_module_access(CELL_FILES[language])
@@ -60,15 +60,15 @@ def inspect(source: str, language: Language) -> Preflight:
     )
 
 
-def _called(units: str, root: Node, finder: Finder) -> Called | None:
+def _called(units: str, root: Node, finder: UseFinder) -> Called | None:
     """Return the program with a call of the function that it is or ends with, or None for an ordinary program."""
     found = None if finder.returns else whole_function(units, root)
     if found is None or (found.exported is not None and not finder.permit(found.statement, found.exported)):
         return None
-    finder.receive(found.node)
+    finder.bind_globals(found.node)
     return Called(
         text=from_utf16_units(found.called(units)),
         plain=from_utf16_units(found.plain(units)),
-        inserted=Grown(*finder.position(found.value.start), len(CALL)),
+        inserted=Insertion(*finder.position(found.value.start), len(CALL)),
         note=found.note,
     )

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings, Language
 
     Note = Callable[[str], None]
-    """Adds a sentence for the reader of the program's result."""
+    """A function that adds a sentence for the reader of the program's result."""
 
     Hook = Callable[[str, Language, Note], Awaitable[str]]
-    """Return the text to run in place of a program's text. Raises `CodeModeError` to refuse the program."""
+    """A function that returns the text to run instead of a program's. `CodeModeError` refuses the program."""
 
     Members = Callable[[Preflight], Awaitable[Mapping[str, Collection[str] | None]]]
-    """Return the members of `MCP` that a program sees, by the servers that its preflight found."""
+    """A function that returns the members of `MCP` that a program sees, for the servers that its preflight found."""
 
 Result = TypeVar("Result")
 
@@ -146,7 +146,7 @@ class Preparer:
             except ProgramError as error:
                 return error
         if second is not None and hook is not None and await hook(cell.source, "typescript", note) != cell.source:
-            # Hooks have approved it as JavaScript.
+            # The hooks have approved the program as JavaScript. A text that they changed now would be a third version.
             raise ProgramError("invalid_input", 'a hook changes this program; send it with language: "typescript"')
         return second
 
@@ -164,7 +164,8 @@ class Preparer:
 
     async def _admit(self, cell: Cell, hook: Hook, note: Note, deadline: float) -> Cell:
         if cell.language is None and await self._is_typescript(cell.source):
-            cell = replace(cell, language="typescript")  # the program runs in the language that hooks have seen
+            # Decided before the hooks, so that the program runs in the language that they have seen.
+            cell = replace(cell, language="typescript")
         with anyio.move_on_after(deadline - self._clock()):
             source = await hook(cell.source, cell.language or "javascript", note)
             if source == cell.source:

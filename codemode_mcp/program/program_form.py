@@ -4,7 +4,7 @@ Models keep habits of other systems: a fenced block, `async () => {...}`, `expor
 recognises these forms and returns the intended program.
 
 Removed text is replaced by spaces of the same length, so that positions stay the same. Text is inserted at one place of
-one line, which `Grown` undoes, and after the last line.
+one line, which `Insertion` undoes, and after the last line.
 """
 
 from __future__ import annotations

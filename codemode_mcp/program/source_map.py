@@ -18,7 +18,7 @@ Segment = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class Insertion:
     """An insertion within one line of a text."""
 
     line: int
@@ -44,7 +44,7 @@ class Author:
 
     lines: int
     before: int = 0
-    grown: tuple[Grown, ...] = ()
+    grown: tuple[Insertion, ...] = ()
 
     def __call__(self, line: int, column: int) -> tuple[int, int] | None:
         """Map a 1-based position to the author's; None if it is outside the author's text."""

@@ -18,7 +18,7 @@ _QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
 def syntax_error_column(source: str, line: int, message: str) -> int:
     """Guess the column of a syntax error on a line. Lines and columns count from 1.
 
-    It is the column of the token that the message quotes, or of the first error of the parser.
+    The guess is the token that the message quotes, or else the first error of the parser.
     """
     units = utf16_units(source)
     ends = [found.end() for found in LINE_END.finditer(units)]

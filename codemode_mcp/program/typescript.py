@@ -30,7 +30,7 @@ import anyio
 import anyio.abc
 
 from codemode_mcp.errors import ProgramError, RuntimeUnavailable
-from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.program.source_map import Author, Insertion, SourceMap, are_mappings
 from codemode_mcp.program.syntax import LINE_END
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class _Input:
     text: str
     author: tuple[str, ...]
     before: int = 0
-    rewritten: tuple[Grown, ...] = ()
+    rewritten: tuple[Insertion, ...] = ()
 
     @property
     def positions(self) -> Author:
@@ -199,7 +199,7 @@ def _replace_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str) 
     """Replace each `return x` by `throw marker, x`, which has the same grammar and is allowed beside `await`."""
     starts = [0, *(match.end() for match in LINE_END.finditer(bare.text))]
     parts: list[str] = []
-    rewritten: list[Grown] = []
+    rewritten: list[Insertion] = []
     done = 0
     for line, column in sorted({(diagnostic.line, diagnostic.column) for diagnostic in returns}):
         # Columns count UTF-16 units, Python indices characters.
@@ -208,7 +208,7 @@ def _replace_returns(bare: _Input, returns: Sequence[_Diagnostic], marker: str) 
         end = at + len("return")
         substitute = f"throw {marker}" if _NOTHING_RETURNED.match(bare.text, end) else f"throw {marker},"
         parts += [bare.text[done:at], substitute]
-        rewritten.append(Grown(line, column, len(substitute) - len("return")))
+        rewritten.append(Insertion(line, column, len(substitute) - len("return")))
         done = end
     return _Input("".join(parts) + bare.text[done:], bare.author, rewritten=tuple(rewritten))
 

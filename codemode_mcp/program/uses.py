@@ -33,7 +33,7 @@ _REACHES_MCP = words("MCP API eval Function")
 _DECLARATION_FILE = re.compile(r"mcp/([^/]+)\.d\.ts")
 
 
-class Finder:
+class UseFinder:
     """Collects the uses of one program.
 
     Declarations are hoisted, so uses of names that the program declares itself are left out of the results only after
@@ -103,8 +103,11 @@ class Finder:
         self._modules.permit(at)
         return True
 
-    def receive(self, function: Node) -> None:
-        """Treat the parameter of a function as the object of the globals, with which it is called."""
+    def bind_globals(self, function: Node) -> None:
+        """Record that a function is called with the object of the globals as its argument.
+
+        A parameter such as `{ MCP }` then names the global itself, so it does not shadow it.
+        """
         pattern = next(iter(parameters(function)), None)
         if pattern is None:
             return

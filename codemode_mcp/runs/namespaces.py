@@ -20,7 +20,7 @@ from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import CodeModeError, PluginError, ProgramError
 from codemode_mcp.json_text import json_text, replace_lone_surrogates
 from codemode_mcp.plugins.api import NamespaceContext, ToolError
-from codemode_mcp.plugins.running import is_async, removed, run_code
+from codemode_mcp.plugins.running import is_async, removal_message, run_code
 from codemode_mcp.plugins.scopes import SEPARATOR, Scope, read_input, read_scope
 from codemode_mcp.sandbox.messages import Through, ToolCall
 from codemode_mcp.strict_json import parse_json
@@ -152,7 +152,7 @@ class OpenNamespaces:
         name = opened.plugin.name
         plugin = self._registered.find(name)
         if plugin is None:
-            return f"{path}: {removed(name)}"
+            return f"{path}: {removal_message(name)}"
         # If the plugin was loaded again, the mapper is code of the previous plugin.
         if function.input_mapper is not None and plugin.threads is not opened.plugin.threads:
             return f"{path}: plugin {name!r} was loaded again while this program ran; run the program again"

@@ -18,7 +18,7 @@ import msgspec
 from codemode_mcp.calls.context import Counts
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.program.positions import Positions
-from codemode_mcp.program.source_map import Author, Grown, SourceMap, are_mappings
+from codemode_mcp.program.source_map import Author, Insertion, SourceMap, are_mappings
 from codemode_mcp.runs.call_records import CompletionForm, completion_form, completion_in
 from codemode_mcp.runs.record_parts import (
     FORMAT,
@@ -296,10 +296,10 @@ def _positions(form: _Positions) -> Positions:
     if made is not None:
         if not are_mappings(made.mappings):
             raise ValueError
-        author = Author(made.lines, made.before, tuple(Grown(*each) for each in made.grown))
+        author = Author(made.lines, made.before, tuple(Insertion(*each) for each in made.grown))
         transformed = SourceMap(made.mappings, author)
     return Positions(
-        form.language, form.lines, form.code, transformed, None if rewritten is None else Grown(*rewritten)
+        form.language, form.lines, form.code, transformed, None if rewritten is None else Insertion(*rewritten)
     )
 
 

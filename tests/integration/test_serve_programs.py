@@ -333,7 +333,7 @@ async def test_a_name_from_elsewhere_is_answered_with_the_expression_to_use(
 
 async def test_names_of_tools_are_listed_in_one_spelling(session: Session) -> None:
     error = (await session.exec("await MCP.tracker.zzz({})")).error
-    assert "It has: " in error
+    assert "MCP.tracker has: " in error
     assert "getIssue" in error
     assert "get_issue" not in error
 

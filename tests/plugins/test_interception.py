@@ -94,7 +94,7 @@ async def test_a_hook_sees_what_it_declares_and_the_operator_grants_and_its_own_
     seen = []
     registered = Registered("guard", lambda event: seen.append(event.tool_id), declared, granted)
     interceptors.apply([registered], [registered])
-    assert interceptors.hooks(tool_id) is interceptors.middleware(tool_id) is sees
+    assert interceptors.has_hooks(tool_id) is interceptors.has_middleware(tool_id) is sees
     await ask(interceptors, replace(EVENT, tool_id=tool_id))
     assert seen == [tool_id] * sees
 
@@ -113,16 +113,16 @@ async def test_what_was_applied_last_counts_and_nothing_before(interceptors: Int
         return DenyCall("no")
 
     interceptors.apply([hook(deny)], [])
-    assert interceptors.hooks(EVENT.tool_id)
+    assert interceptors.has_hooks(EVENT.tool_id)
     interceptors.apply([], [])
-    assert not interceptors.hooks(EVENT.tool_id)
+    assert not interceptors.has_hooks(EVENT.tool_id)
     assert await ask(interceptors) == EVENT.input
 
 
 async def test_calls_that_a_plugin_has_to_see_are_refused_while_it_is_missing(interceptors: Interceptors) -> None:
     interceptors.apply([], [], {"guard": ("mcp:git:*",)})
-    assert interceptors.hooks("mcp:git:push")
-    assert not interceptors.hooks("mcp:docs:read")
+    assert interceptors.has_hooks("mcp:git:push")
+    assert not interceptors.has_hooks("mcp:docs:read")
     with pytest.raises(PluginError, match=r"MCP\.git\.push: plugin 'guard', .* could not be loaded"):
         await ask(interceptors)
 

@@ -45,7 +45,7 @@ async def test_the_code_of_the_page_can_be_registered_all_together(tmp_path: Pat
         assert host.plugins.refused == {}
         assert await host.call("plugin:books:find", {"text": "whale"}) == [{"title": "whale"}]
         assert [each.global_name for each in host.plugins.namespaces()] == ["books"]
-        assert host.plugins.interceptors.hooks("core:code_mode:exec")
+        assert host.plugins.interceptors.has_hooks("core:code_mode:exec")
 
 
 @pytest.mark.anyio
@@ -55,13 +55,13 @@ async def test_the_hook_and_the_middleware_of_their_page_see_what_they_are_grant
     async with plugins(tmp_path, made) as host:
         assert host.plugins.refused == {}
         seen = host.plugins.interceptors
-        assert [seen.hooks(each) for each in ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")] == [
+        assert [seen.has_hooks(each) for each in ("mcp:git:push", "mcp:github:push", "core:code_mode:exec")] == [
             True,
             False,
             False,
         ]
-        assert seen.middleware("mcp:github:list_issues")
-        assert not seen.middleware("mcp:github:push")
+        assert seen.has_middleware("mcp:github:list_issues")
+        assert not seen.has_middleware("mcp:github:push")
 
 
 @pytest.mark.anyio

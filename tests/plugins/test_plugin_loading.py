@@ -416,11 +416,11 @@ async def test_a_plugin_that_fails_with_its_new_configuration_is_gone_whole(tmp_
         assert await host.ids() == []
         assert "broken" in host.plugins.refused["p"]
         # What it was to see is not called without it.
-        assert host.plugins.interceptors.hooks("mcp:github:x")
+        assert host.plugins.interceptors.has_hooks("mcp:github:x")
         await host.change(PluginSettings("p", "p.py:register", hooks=("mcp:*",)))
         assert await host.ids() == ["plugin:p:a"]
         assert host.plugins.refused == {}
-        assert not host.plugins.interceptors.hooks("mcp:github:x")
+        assert not host.plugins.interceptors.has_hooks("mcp:github:x")
 
 
 async def test_a_refused_plugin_is_tried_again_when_the_configuration_changes(tmp_path: Path) -> None:
@@ -439,16 +439,16 @@ async def test_grants_count_immediately_and_load_nothing_again(tmp_path: Path) -
     """
     async with plugins(tmp_path, plugin("p", code)) as host:
         asked = host.plugins.interceptors
-        assert not asked.hooks("mcp:github:x")
+        assert not asked.has_hooks("mcp:github:x")
         host.plugins.apply([PluginSettings("p", "p.py:register", hooks=("mcp:github:*",))])
-        assert asked.hooks("mcp:github:x")
-        assert not asked.hooks("mcp:other:x")
-        assert not asked.middleware("mcp:github:x")
+        assert asked.has_hooks("mcp:github:x")
+        assert not asked.has_hooks("mcp:other:x")
+        assert not asked.has_middleware("mcp:github:x")
         host.plugins.apply([PluginSettings("p", "p.py:register", middleware=("mcp:*",))])
-        assert not asked.hooks("mcp:github:x")
-        assert asked.middleware("mcp:github:x")
+        assert not asked.has_hooks("mcp:github:x")
+        assert asked.has_middleware("mcp:github:x")
         host.plugins.apply([])
-        assert not asked.middleware("mcp:github:x")
+        assert not asked.has_middleware("mcp:github:x")
 
 
 async def test_what_is_asked_for_while_plugins_are_being_loaded_counts_in_the_end(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codemode_mcp.program.positions import MAX_FRAMES, Positions
-from codemode_mcp.program.source_map import Author, Grown, SourceMap
+from codemode_mcp.program.source_map import Author, Insertion, SourceMap
 from codemode_mcp.sandbox.messages import Thrown
 
 STACK = """\
@@ -30,7 +30,7 @@ def test_frames_outside_the_text_are_not_the_authors() -> None:
 def test_a_position_goes_back_through_both_rewritings() -> None:
     # The third line of what was run, column 4, is the sixth of what it was made from, column 10, of which one is ours.
     made = SourceMap(";;GAKS", Author(9, before=1))
-    positions = Positions("typescript", 9, "", made, Grown(5, 3, 4))
+    positions = Positions("typescript", 9, "", made, Insertion(5, 3, 4))
     assert positions.frames(thrown("    at g (<input>:5:4)")) == ["at g (cell.ts:5:6)"]
 
 

@@ -27,7 +27,7 @@ from codemode_mcp.program import compile as program
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.source_map import Author, Grown, SourceMap
+from codemode_mcp.program.source_map import Author, Insertion, SourceMap
 from codemode_mcp.program.typescript import transform
 from codemode_mcp.runs import call_records, end_records, records
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
@@ -57,7 +57,11 @@ PRINTED = (
 """The outputs of `full_run` in pieces, as they are stored."""
 
 POSITIONS = Positions(
-    "typescript", 3, "await 1\nx\n", SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Grown(2, 3, 4),))), Grown(1, 1, 8)
+    "typescript",
+    3,
+    "await 1\nx\n",
+    SourceMap(";;AAAA,CAAC;GAKS", Author(9, 1, (Insertion(2, 3, 4),))),
+    Insertion(1, 1, 8),
 )
 
 

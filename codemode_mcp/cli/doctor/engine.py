@@ -75,7 +75,7 @@ async def _program(app: App, engine: str) -> Check:
     if outcome.value == 42:
         return Check("engine", "ok", f"{engine}, runs a trivial program in {took:,} ms")
     detail = f"the program `return 6 * 7` returned {outcome.error or repr(outcome.value)} instead of 42"
-    if (await app.plugins()).interceptors.hooks(EXEC_ID):
+    if (await app.plugins()).interceptors.has_hooks(EXEC_ID):
         advice = "check the plugins with core:code_mode:exec in their hooks first: they may change programs"
         return Check("engine", "warn", detail, advice)
     return Check("engine", "fail", detail, "reinstall codemode-mcp")

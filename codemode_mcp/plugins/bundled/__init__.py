@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.plugins.api import PluginApi
-    from codemode_mcp.plugins.bundled.results import Kept
+    from codemode_mcp.plugins.bundled.results import ValueStore
     from codemode_mcp.settings import ToolSettings
 
 
-def bundled(settings: Callable[[], ToolSettings], kept: Callable[[], Kept]) -> dict[str, Callable[[PluginApi], None]]:
+def bundled(
+    settings: Callable[[], ToolSettings], values: Callable[[], ValueStore]
+) -> dict[str, Callable[[PluginApi], None]]:
     """Return the `register` functions of these plugins by name.
 
     Args:
         settings: returns the current settings.
-        kept: returns the store of values.
+        values: returns the store of values.
     """
-    found: dict[str, Callable[[PluginApi], None]] = {"results": partial(results.register, kept=kept)}
+    found: dict[str, Callable[[PluginApi], None]] = {"results": partial(results.register, values=values)}
     # In pass-through, the calls of a client belong to no run.
     if settings().code_mode.enabled:
         found["duplicates"] = partial(duplicates.register, settings=lambda: settings().duplicates)

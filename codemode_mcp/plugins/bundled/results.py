@@ -53,7 +53,7 @@ class Page(Protocol):
     def entries(self) -> Sequence[Listed]: ...
 
 
-class Kept(Protocol):
+class ValueStore(Protocol):
     """A store of values, such as `values.Values`."""
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
@@ -116,19 +116,19 @@ _LOAD_OUTPUT = {
 }
 
 
-def register(api: PluginApi, kept: Callable[[], Kept]) -> None:
+def register(api: PluginApi, values: Callable[[], ValueStore]) -> None:
     """Register the tools, for callers whose values are kept."""
 
     def create(context: ToolContext) -> list[PluginTool] | None:
-        return _tools(kept, context.owner) if context.owner else None
+        return _tools(values, context.owner) if context.owner else None
 
     api.tools(("list", "load"), create)
 
 
-def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
+def _tools(values: Callable[[], ValueStore], owner: str) -> list[PluginTool]:
     async def list_(given: Any) -> dict[str, Any]:
         try:
-            page = await kept().listed(owner, given["offset"], given["limit"])
+            page = await values().listed(owner, given["offset"], given["limit"])
         except CodeModeError as error:
             raise ToolError(error.message) from None
         return {
@@ -147,7 +147,7 @@ def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
     async def load(given: Any) -> dict[str, Any]:
         key: str = given["key"]
         try:
-            text = await kept().load(owner, key)
+            text = await values().load(owner, key)
         except CodeModeError as error:
             raise ToolError(error.message) from None
         if text is None:
@@ -161,7 +161,7 @@ def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
     return [
         PluginTool(
             name="list",
-            description="What is kept for later programs: results too large to show, and values given to store().",
+            description="List the kept values: results that were too large to show, and values given to store().",
             run=list_,
             input=_LIST_INPUT,
             output=_LIST_OUTPUT,
@@ -170,7 +170,7 @@ def _tools(kept: Callable[[], Kept], owner: str) -> list[PluginTool]:
         ),
         PluginTool(
             name="load",
-            description="A kept result or value, or a part of it: offset and limit count items, entries or characters.",
+            description="Return a kept value or a part of it. offset and limit count items, entries or characters.",
             run=load,
             input=_LOAD_INPUT,
             output=_LOAD_OUTPUT,
