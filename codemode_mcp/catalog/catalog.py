@@ -286,7 +286,7 @@ class Catalog:
                 "call": f"MCP.{each.identifier}",
                 "signature": "",
                 "description": one_line(
-                    f"MCP.{each.identifier} {each.trouble}. Its tools are unknown until then"
+                    f"MCP.{each.identifier} {each.trouble}. Its tools are unknown before the login"
                     if each.login_required
                     else f"This server is down, so its tools are unknown: {each.error}"
                 ),

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_TEXT: Final = 256 * 1024
-"""Maximum length in characters of the text of a result that is read as JSON. A longer text is ignored."""
+"""Maximum number of characters of a result's text that is read as JSON. A longer text is ignored."""
 MAX_TOOLS: Final = 500
 """Maximum number of tools of one owner. The least recently called one is forgotten first."""
 MAX_TOOLS_OF_ALL: Final = 2_000
+"""Maximum number of tools of all owners."""
 SETTLED: Final = 20
 """Number of successive results without a change after which only one result in `ONE_IN` is read."""
 ONE_IN: Final = 10

@@ -67,7 +67,7 @@ class Catalogs:
         self._meaning = meaning
         # The mutable state.
         self._built: dict[Policy, Catalog] = {}
-        self._outdated: dict[Policy, Catalog] = {}
+        self._outdated: dict[Policy, Catalog] = {}  # earlier catalogs, whose unchanged parts new ones reuse
         # The keys have the `id` of each offer. The offers are stored with the catalog, so that no other object gets the
         # same `id`.
         self._variants: OrderedDict[tuple[Policy, tuple[int, ...]], tuple[list[object], Catalog]] = OrderedDict()
@@ -95,7 +95,7 @@ class Catalogs:
         base = self.servers_of(caller)
         if not offered and not own:
             return base
-        # Settings and servers may have changed while plugins were asked. The current ones count.
+        # Settings and servers may have changed while plugins made their tools, so the policy is read only now.
         policy = self._policies.of(caller)
         parts: list[object] = [offered, own, *namespaces]
         key = policy, tuple(id(part) for part in parts)

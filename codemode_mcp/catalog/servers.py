@@ -95,6 +95,7 @@ class ServerIndex:
 
     def _reuse(self, previous: ServerIndex) -> None:
         """Take over unchanged files and signatures, and an unchanged search index, from the previous index."""
+        # All three are costly to make, and a change of one server leaves those of the others as they were.
         for server in self.servers:
             before = previous.by_identifier.get(server.identifier)
             file = previous._files.get(server.path)

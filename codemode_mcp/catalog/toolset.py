@@ -36,8 +36,8 @@ CONTROL: Final = "code_mode"
 NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"search", "describe", "call", "exec", "wait"}
 """Names that cannot be functions of `tools`, because they have another meaning there or on every object."""
 
-MANY: Final = 300
-"""Number of tools above which a program gets them as one text. It makes `ALL_TOOLS` and the functions on first use."""
+MAX_LISTED: Final = 300
+"""Maximum number of tools that a program gets as a list at its start. More tools are one text; see `manifest`."""
 
 _OWN: Final = frozenset({"core", "client"})
 """Sources of this product's own tools. A tool of a plugin with the same name has precedence."""
@@ -47,7 +47,7 @@ MAX_NAME: Final = 128
 
 
 class Toolset:
-    """The tools of a catalog that are not MCP tools. `select` makes one.
+    """The tools of a catalog that are not MCP tools. `select_tools` makes one.
 
     Attributes:
         entries: the tools, in the order of their ids.
@@ -102,9 +102,9 @@ class Toolset:
     def manifest(self) -> str:
         """`ALL_TOOLS` and the names of functions for the guest, as members of a JSON object.
 
-        More than `MANY` tools are one text, which the guest parses when a program first uses them.
+        More than `MAX_LISTED` tools are one text, which the guest parses when a program first uses one of them.
         """
-        if len(self) <= MANY:
+        if len(self) <= MAX_LISTED:
             tools, named = [*map(self.catalog_entry, self.entries)], [*self.names.items()]
             return f'"tools":{compact_json(tools)},"named":{compact_json(named)}'
         groups = [
@@ -162,6 +162,7 @@ class Toolset:
         """Return the signature of a tool, on one line."""
         text = self._signatures.get(entry.id)
         if text is None:
+            # In the path of a call by id, `tools.call("id")`, the input is inserted before the closing parenthesis.
             by_id = entry.path.endswith(")")
             text = signature(entry.path.removesuffix(")"), entry.tool, opening=", " if by_id else "(", plain=True)
             self._signatures[entry.id] = text

@@ -48,7 +48,7 @@ class Promised:
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """An array or object that the program has created, of unknown size.
+    """An array or object that the program has created. Its members are unknown, since the program may change them.
 
     Attributes:
         elements: values that may be in the array; None for an object.

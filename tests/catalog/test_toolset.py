@@ -18,7 +18,7 @@ from codemode_mcp.calls.outcome import CallRecord
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
 from codemode_mcp.catalog.per_caller import Catalogs
-from codemode_mcp.catalog.toolset import MANY, Toolset, is_function_name, select_tools
+from codemode_mcp.catalog.toolset import MAX_LISTED, Toolset, is_function_name, select_tools
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
@@ -433,5 +433,5 @@ def test_ten_thousand_tools_are_one_text_in_the_manifest() -> None:
     assert told["named"] == []
     groups = json.loads(told["tools"])
     assert len(groups) == 20
-    assert sum(len(rows) for _, _, rows in groups) == 10_000 > MANY
+    assert sum(len(rows) for _, _, rows in groups) == 10_000 > MAX_LISTED
     assert toolset.search("tool_77", 1)[0]["id"] == "plugin:plugin-17:tool_77"
