@@ -208,6 +208,9 @@ def test_the_first_command_of_the_readme_shows_the_demo(machine: Machine) -> Non
     command = first("README.md", installed=installed)
     assert command == ".venv/bin/codemode-mcp demo"
     assert "suspended" in machine.run(command)
+    assert machine.run(".venv/bin/codemode-mcp runs list").startswith("no runs: no codemode-mcp serve"), (
+        "its runs are not the user's"
+    )
 
 
 @pytest.mark.skipif(

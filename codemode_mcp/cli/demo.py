@@ -75,6 +75,8 @@ def _config(folder: Path) -> dict[str, Any]:
             "tracker": server("tracker.py", "Issues and the people who work on them"),
             "reports": server("reports.py", "Working hours, and reports that take a while"),
         },
+        # The runs of the demo do not belong among the runs of the user.
+        "store": {"kind": "memory"},
         # Shorter than the slow report takes, so that its program is suspended.
         "tools": {"codeMode": {"timeoutMs": 2000, "connectWaitMs": 60_000}},
     }
