@@ -6,7 +6,7 @@ General layout, from top to bottom:
   `errors`. `testing` has fakes.
 - Owners: `pool` has all upstreams. `upstream` is one upstream as its callers see it. It is built on `reported_state`
   and `call` (its calls in flight). `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that
-  connects an upstream, with `backoff`, `liveness` and `list_changed`.
+  connects an upstream, with `backoff`, `liveness`, `list_changed` and `subscription`.
 - Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.

@@ -182,7 +182,7 @@ class Lifecycle:
             log.info("%s: approved for later programs: %s", self._config.path, ", ".join(tools))
 
     async def transform(self, source: str) -> Transformed:
-        """Compile TypeScript to JavaScript. Raises as `typescript.transform` and `typescript.find_esbuild`."""
+        """Compile TypeScript to JavaScript. Raises as `typescript.transform` and `esbuild.find_esbuild`."""
         from codemode_mcp.program.esbuild import find_esbuild
         from codemode_mcp.program.typescript import transform
 

@@ -47,7 +47,7 @@ class CallerTopics:
 
 
 def _read(policy: Policy, view: UpstreamView) -> list[Tool]:
-    """Return the first `MAX_TOOLS` tools that policy admits. It does not decide about the others, perhaps 10,000."""
+    """Return the first `MAX_TOOLS` tools that policy admits. The others, perhaps 10,000, are not judged."""
 
     def is_admitted(tool: Tool) -> bool:
         effects = policy.effects(view.name, tool.annotations)

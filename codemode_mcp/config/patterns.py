@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node, Readers
 
 ANNOTATION_TESTS = ("readOnly", "destructive", "idempotent", "openWorld")
-"""Tests of annotations that `policy.matches` knows."""
+"""Tests of annotations that `rules.matches` knows."""
 
 _ALLOWED = (
     f'allowed: the annotation tests {", ".join(ANNOTATION_TESTS)} and id patterns like "mcp:github:*", '

@@ -62,7 +62,7 @@ class CallStorage:
         return run.is_durable and not self._store.claims_are_valid()
 
     def permission(self, run: Run, live: LiveCall) -> Permission:
-        """Return the permission to send a call, for this process and now."""
+        """Return whether this process may send a call now."""
         return may_send(run.custody, live.state, recorded=live.recorded, repeatable=live.record.repeatable)
 
     async def permit(self, run: Run, live: LiveCall) -> None:

@@ -2,8 +2,8 @@
 
 `checkup` runs all checks concurrently. Each other module has the checks of one subject: `config` (the file and its
 variables), `machine` (Python, versions, nesting, HTTP, the trajectory), `folders`, `engine` (with its compile cache and
-esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`, `entries` (of clients) and `connected` (clients).
-`report` prints the results, and `ahead` prepares an installation for `codemode-mcp setup`.
+esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`, `entries` (of clients) and `connected_clients`.
+`check` defines a check, `report` prints the results, and `ahead` prepares an installation for `codemode-mcp setup`.
 """
 
 from codemode_mcp.cli.doctor.check import CHECKS, Check, Status

@@ -36,7 +36,7 @@ Ctrl-O begins a new line. Ctrl-C cancels the running program, Ctrl-D leaves.
 
 
 class Prompt:
-    """One session.
+    """The prompt of one session.
 
     Args:
         app: runs the programs.

@@ -2,5 +2,6 @@
 
 `listener` owns the socket and its connections. `connection` is one of them, with limits on incomplete requests. `front`
 is the ASGI application, `bodies` reads bodies and `responses` sends errors. `guards` has the limits on hosts and rates;
-`auth` and `oauth` identify callers. Only `serve --transport http` imports this package.
+`auth` and `oauth` identify callers, and `sessions` has their sessions. Only `serve --transport http` imports this
+package.
 """

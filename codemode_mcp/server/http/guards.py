@@ -207,7 +207,7 @@ class RateLimiter:
 class RoundRobin:
     """An order of requests. One request begins in each round of the event loop, and callers take turns.
 
-    Without this order, a request would wait for all requests that other callers have sent before.
+    Without this order, a request would wait for all earlier requests of other callers.
     """
 
     def __init__(self) -> None:
