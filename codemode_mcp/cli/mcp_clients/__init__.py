@@ -1,1 +1,1 @@
-"""The configuration files of MCP clients: where they are, what servers they hold, how this server gets into them."""
+"""The configuration files of MCP clients: their locations, their servers, and the entry of this server in them."""

@@ -37,7 +37,7 @@ RESTART_AFTER_UNDO: Final[Mapping[ClientName, str]] = {
     "zed": "open the settings of Zed's agent panel; they list the servers that Zed has now",
     "qwen-code": "end the session and start `qwen` again",
 }
-"""The same after this server was removed from the file."""
+"""The way to make each client read its file after this server was removed from it."""
 
 REMARKS: Final[Mapping[ClientName, str]] = {
     "codex": (
@@ -47,4 +47,4 @@ REMARKS: Final[Mapping[ClientName, str]] = {
         '`tools.approval.via` to "terminal" and approve there'
     ),
 }
-"""A choice that `install` leaves to the user, with its consequences."""
+"""A setting of the client that `install` leaves to the user, with its consequences."""

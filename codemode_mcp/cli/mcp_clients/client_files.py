@@ -1,4 +1,4 @@
-"""Configuration files as commands read and replace them: those of clients, and ours."""
+"""Reading and replacing configuration files: those of clients, and ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.formats import Format
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of one file. Claude Code keeps the history of all projects beside its servers."""
+"""Maximum bytes of one file. The limit is high because Claude Code's file also has the history of all projects."""
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -33,7 +33,7 @@ class Change:
         path: the file, behind symbolic links.
         before: the current bytes; None for no file.
         private: whether a new file is readable by its owner alone.
-        secret: whether an existing file has to become so too, because the new text holds secrets.
+        secret: whether the new text has secrets. An existing file is then made readable by its owner alone, too.
     """
 
     path: Path
@@ -46,10 +46,10 @@ class Change:
         """Replace the file. Return the backup of the previous one, if there was one.
 
         Args:
-            before_last_step: called with the backup when only the renaming is left to do.
+            before_last_step: called with the backup just before the new file is renamed to `path`.
 
         Raises:
-            OSError: it cannot be written; the file is unchanged.
+            OSError: the file cannot be written. It is unchanged.
             ChangedMeanwhileError: another program has changed the file since it was read.
         """
         if self.private:
@@ -57,7 +57,7 @@ class Change:
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.secret and self.before is not None:
-            # Before the secrets are written: the new file gets the mode of the old one.
+            # The new file gets the mode of the old one, so the mode is set before the secrets are written.
             self.path.chmod(0o600)
         return replace_file(self.path, self.before, self.text, private=self.private, before_replacing=before_last_step)
 
@@ -79,11 +79,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file as it was read.
+    """The content of a file when it was read.
 
     Attributes:
-        data: its bytes; None for no file.
-        text: its text without a byte order mark.
+        data: the bytes of the file; None for no file.
+        text: the text of the file without a byte order mark.
         value: the parsed value.
     """
 
@@ -102,11 +102,11 @@ def read_file(path: Path, kind: Format | None = None, *, empty: str | None = Non
     """Read a file of JSON (with or without comments), TOML or YAML.
 
     Args:
-        kind: its format; default: by its name.
-        empty: the text to take for a missing or blank file.
+        kind: the format of the file. By default it follows from the file's name.
+        empty: the text to use for a missing or blank file.
 
     Raises:
-        SourceError: it cannot be read. The message continues the file's name, and says what to do.
+        SourceError: the file cannot be read. The message is to follow the file's name, and says what to do.
     """
     data = None if empty is not None and not os.path.lexists(path) else read_bytes(path)
     text = text_of(data or b"")
@@ -116,10 +116,10 @@ def read_file(path: Path, kind: Format | None = None, *, empty: str | None = Non
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a regular file; reading anything else, such as a pipe, might never end.
+    """Read a regular file. Refuse any other file, such as a pipe, because reading it might never end.
 
     Raises:
-        SourceError: it cannot be read, as for `read_file`.
+        SourceError: the file cannot be read, as for `read_file`.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

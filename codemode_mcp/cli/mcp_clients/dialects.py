@@ -1,8 +1,9 @@
-"""Translates server entries of each client into the form that most clients share. Pure.
+"""Translation of each client's server entries into the form that most clients share. Pure.
 
 Most clients have `command`, `args`, `env`, `url` and `headers` in an entry. Codex, opencode, Goose, Zed and others have
-keys of their own. `common_form` translates those before `entries` converts the entry into one of ours, so that only
-this module knows the differences. Keys that say what a server may do are never dropped without a note.
+different keys. `common_form` translates these keys first, and then `entries` converts the entry into one of ours. So
+only this module depends on the differences. A key that limits or permits what a server does is never dropped without a
+note.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TOOL_LIST_KEYS: Final[Mapping[ClientName | None, Mapping[str, str]]] = {
     "copilot-cli": {"enabledTools": "tools"},
     "goose": {"enabledTools": "available_tools"},
 }
-"""Each client's own keys for lists of tools, by the common keys. Notes name the key in the user's file."""
+"""The keys of each client for lists of tools, by the common keys. Notes to the user name the client's key."""
 
 _APPROVALS: Final = "what needs approval here is up to `tools.ask`"
 
@@ -41,7 +42,7 @@ _GOOSE_BUILT_IN: Final = frozenset(("builtin", "platform", "frontend", "inline_p
 
 
 def common_form(client: ClientName | None, entry: Mapping[str, Any]) -> Translated:
-    """Return an entry in the form that most clients share, and notes on what is different here.
+    """Return an entry in the form that most clients share, and notes on the differences for the user.
 
     Raises:
         NotImportable: only the client can start this server.
@@ -92,7 +93,7 @@ def _from_codex(entry: Mapping[str, Any]) -> Translated:
 
 
 def _from_opencode(entry: Mapping[str, Any]) -> Translated:
-    # `{env:X}` is empty for an unset variable.
+    # In opencode, `{env:X}` is empty for an unset variable.
     common = map_strings(
         dict(entry),
         lambda text: _BRACED.sub(
@@ -186,7 +187,7 @@ def _from_goose(entry: Mapping[str, Any]) -> Translated:
 
 
 def _brace_variables(text: str) -> str:
-    """Replace `$X` by `${X:-}`: an unset variable is empty in these clients."""
+    """Replace `$X` by `${X:-}`, because an unset variable is empty in the clients that write `$X`."""
     return _DOLLAR.sub(r"${\1:-}", text)
 
 
@@ -233,6 +234,6 @@ def _rename_milliseconds(entry: dict[str, Any]) -> None:
 
 
 def _require_tools(entry: Mapping[str, Any], key: str = "enabledTools") -> None:
-    """Raise `NotImportable` for an empty list of allowed tools, which would allow all tools here."""
+    """Raise `NotImportable` for an empty list of allowed tools. In our configuration it would allow all tools."""
     if entry.get(key) == []:
         raise NotImportable("it allows no tool at all; say in the client which ones it may have, or switch it off")

@@ -1,7 +1,7 @@
-"""Converts the server entry of a client into one of our configuration.
+"""Conversion of a client's server entry into an entry of our configuration.
 
-What our configuration cannot express becomes a note, and an entry that could not be loaded is refused with the reason.
-Pure, except that an `envFile` is opened to check that it loads.
+Settings that our configuration does not have become notes. An entry that our configuration could not load is refused
+with the reason. Pure, except that an `envFile` is opened to check that it can be read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAME_KEYS: Final = (
 """Keys with the same meaning in clients and in our configuration."""
 
 _TOOL_LISTS: Final = {"disabledTools": "deny", "excludeTools": "deny", "enabledTools": "allow", "includeTools": "allow"}
-"""Our keys for lists of tools, by those of clients."""
+"""Our keys for lists of tools, by the clients' keys."""
 
 _IGNORED_KEYS: Final = ("icon", "gallery", "version", "dev", "name", "registry", "id", "source")
 """Keys that say nothing about how the server is reached."""
@@ -59,7 +59,7 @@ _NOT_IN_NAMES: Final = re.compile("[:*?\0-\x1f\x7f\ud800-\udfff]+")
 _PATTERN_MARKS: Final = re.compile(r"[*?]")
 
 _MIN_MILLISECONDS: Final = 1000
-"""Smallest `timeout` that is certainly in milliseconds: for smaller numbers clients differ."""
+"""Smallest `timeout` that is certainly in milliseconds. Some clients would take a smaller number as seconds."""
 
 
 class IsThisServer(Exception):
@@ -72,9 +72,9 @@ class Converted:
 
     Attributes:
         entry: the entry, with its literal secrets.
-        notes: what was not imported, or is different here.
-        inputs: variables that stand for inputs of the client, and what the client asks for.
-        references: the client's reference for each variable of ours, by the name of the variable.
+        notes: remarks on settings that were not imported or have another meaning here.
+        inputs: variables that stand for inputs of the client, each with a description of the input.
+        references: the client's references for our variables, by the name of the variable.
     """
 
     entry: dict[str, Any] = field(repr=False)
@@ -87,8 +87,8 @@ def convert(name: str, entry: object, source: Source, machine: Machine, names: V
     """Convert the entry of a client.
 
     Raises:
-        NotImportable: our configuration could not load it.
-        IsThisServer: it starts this server.
+        NotImportable: our configuration could not load the converted entry.
+        IsThisServer: the entry starts this server.
     """
     if not isinstance(entry, dict):
         raise NotImportable(f"it is {describe(entry, secret=True)}; expected an object")
@@ -133,7 +133,7 @@ def valid_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Converter:
-    """Converts the keys of one entry in the common form."""
+    """Converter for the keys of one entry in the common form."""
 
     common: Mapping[str, Any]
     texts: TextConverter
@@ -168,7 +168,7 @@ class _Converter:
             if common.get(key) is not None:
                 entry[key] = texts.path(texts.text(common[key], key))
         folder = texts.source.folder
-        # A bare command is found in PATH.
+        # A command without a slash is found in PATH, so it is not a relative path.
         words = [*([entry["command"]] if re.search(r"[/\\]", entry["command"]) else []), *entry.get("args", ())]
         if folder is not None and "cwd" not in entry and any(map(_RELATIVE.fullmatch, words)):
             entry["cwd"] = str(folder)
@@ -229,14 +229,14 @@ class _Converter:
         if not isinstance(values, dict):
             raise NotImportable(f"`{table}` is {describe(values, secret=True)}; expected an object")
         entry[table] = {
-            # VS Code withholds a variable from the server by null, as we do.
+            # In VS Code and in our configuration, null withholds a variable from the server.
             key: None if value is None else self._dynamic(key, value) or self.texts.text(value, f"{table}.{key}", key)
             for key, value in values.items()
             if value is not None or table == "env"
         }
 
     def _dynamic(self, key: str, value: object) -> dict[str, Any] | None:
-        """Convert a value that is read from a file or printed by a program; None for any other."""
+        """Convert a value that is read from a file or printed by a program. Return None for any other value."""
         if isinstance(value, dict):
             return {inner: self.texts.value(each, key) for inner, each in value.items()}
         match = re.fullmatch(r"\$\{file:([^{}]+)\}", value) if isinstance(value, str) else None
@@ -268,7 +268,7 @@ class _Converter:
                 notes.append(f"`{key}` is not imported: only calls that match `tools.ask` need approval here")
 
     def _convert_state(self, entry: dict[str, Any]) -> None:
-        """Convert whether the server is disabled, and its timeout."""
+        """Convert the keys for the disabled state and the timeout of the server."""
         if self.common.get("enabled") is False or self.common.get("disabled") is True:
             entry["disabled"] = True
         elif entry.get("disabled") is False:
@@ -313,7 +313,11 @@ def loads(entry: Mapping[str, Any], machine: Machine) -> bool:
 
 
 def _load_problem(entry: Mapping[str, Any], machine: Machine) -> str | None:
-    """Return the reason why our configuration does not load the entry, whatever its variables are."""
+    """Return the reason why our configuration cannot load the entry, whatever the values of its variables are.
+
+    The values are unknown here, so the entry is loaded twice: with a number and with a URL for every variable. Return
+    None if one of the two loads.
+    """
     problems = [_error_loading(entry, machine, _AllVariables(value)) for value in ("1", "https://1.example")]
     return problems[0] if all(problems) else None
 

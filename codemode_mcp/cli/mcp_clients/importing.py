@@ -1,6 +1,6 @@
-"""Plans an import of servers from clients into our configuration. A plan is a value: it is shown, then written or not.
+"""Plans for importing servers of clients into our configuration. A plan is shown first, and then written or discarded.
 
-Servers that are configured already, and comments in the file, are kept. Nothing that is shown holds a secret.
+Comments in our configuration, and servers that are configured already, are kept. No shown text contains a secret.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
 """A reference to a variable, with or without a default."""
 
 _MAX_TARGET: Final = 200
-"""Characters of the command line or URL that describes a server in a listing."""
+"""Maximum characters of the command line or URL that describes a server in a listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,13 @@ class Item:
     """The decision on one server of a client.
 
     Attributes:
-        source: the index of its file among the sources.
-        name: its name in the client.
-        status: `new`: it is added as `our_name`. `there`: our configuration has it as `our_name`. `same`: it is added
-            from another file, as `our_name`. `itself`: it starts this server. `left out`: see `reason`.
-        target: its command line or URL, without secrets.
-        secrets: the keys of its literal secrets.
+        source: the index of the server's file among the sources.
+        name: the name of the server in the client.
+        status: `new`: the server is added as `our_name`. `there`: our configuration already has it as `our_name`.
+            `same`: it is added from another file, as `our_name`. `itself`: it is this server. `left out`: it is not
+            added, for `reason`.
+        target: the command line or URL of the server, without secrets.
+        secrets: the keys of the literal secrets in the server's entry.
     """
 
     source: int
@@ -73,10 +74,11 @@ class Variable:
     """An environment variable that the added servers need.
 
     Attributes:
-        meaning: the value that it has to have, in words.
-        is_set: whether it is set here.
-        differs: whether it is set here to another value than that in the file.
-        optional: whether it is empty while unset. Otherwise nothing starts while it is unset.
+        meaning: a description of the value that the variable needs.
+        is_set: whether the variable is set in this process.
+        differs: whether it is set in this process to a value other than the one in the client's file.
+        optional: whether servers start without the variable, with an empty value. If an added server requires a
+            variable that is unset, our configuration does not load, and no server starts.
     """
 
     name: str
@@ -94,7 +96,7 @@ class Plan:
         path: our configuration.
         variables: the variables to set before the added servers can start.
         references: the clients' references for our variables, by variable: `${input:api-key}`, `${env:GITHUB_TOKEN}`.
-            Those of servers that are configured already are included.
+            References of servers that are already configured are included.
         shown: the added entries by name, without secrets.
         change: the change of our configuration; None if nothing is added.
     """
@@ -146,11 +148,11 @@ def make_plan(
     *,
     disable_unset: bool = False,
 ) -> Plan:
-    """Plan an import into the configuration at `target`. Writes nothing.
+    """Plan an import into the configuration at `target`, and write nothing.
 
     Args:
-        disable_unset: whether to add a server as disabled if a variable that it requires is not set here. Enabled, it
-            would keep the whole configuration from loading.
+        disable_unset: whether to add a server as disabled if a variable that it requires is not set in this process.
+            If it were enabled, the whole configuration would not load.
 
     Raises:
         SourceError: the configuration cannot be changed.
@@ -182,7 +184,7 @@ def make_plan(
                 chosen[item.our_name] = candidate
                 known.setdefault(identity(candidate.literal), item.our_name)
             elif item.status == "same" and "disabled" not in candidate.literal:
-                # A server that one client has disabled and another uses is in use.
+                # A server that one client has disabled is enabled if another client uses it.
                 first = chosen[item.our_name]
                 first.literal.pop("disabled", None)
                 first.variable.pop("disabled", None)
@@ -202,7 +204,7 @@ def servers_of(document: Document | None) -> dict[str, Any]:
     """Return the server entries of our configuration.
 
     Raises:
-        SourceError: it is not an object.
+        SourceError: the configuration is not an object.
     """
     if document is None:
         return {}
@@ -216,7 +218,7 @@ def _change(target: Path, before: Document | None, members: Mapping[str, Any]) -
     """Return the change that adds servers to our configuration."""
     if before is None:
         text = json.dumps({ROOT_KEYS[0]: members}, ensure_ascii=False, indent=2) + "\n"
-        if re.search("[\ud800-\udfff]", text):  # half of a character, which UTF-8 cannot encode
+        if re.search("[\ud800-\udfff]", text):  # a lone surrogate, which UTF-8 cannot encode
             text = json.dumps({ROOT_KEYS[0]: members}, indent=2) + "\n"
         before = Document(target, None, "", {})
     else:
@@ -231,7 +233,7 @@ def _change(target: Path, before: Document | None, members: Mapping[str, Any]) -
 
 
 def _referenced(sources: Sequence[Source]) -> dict[str, Hashable]:
-    """Return the variables that entries refer to, so that no secret of another entry gets the same name."""
+    """Return the variables that entries refer to, so that no variable for a secret gets the same name."""
     taken: dict[str, Hashable] = {}
     for source in sources:
         for entry in source.servers.values():
@@ -290,10 +292,13 @@ def _decide(
     chosen: Mapping[str, _Candidate],
     source: Source,
 ) -> Item:
-    """Decide on a server beside those that are configured or chosen, whose names `known` has by identity.
+    """Decide whether to add a server, and under which name.
+
+    Args:
+        known: the names of the servers that are configured or chosen already, by their identity.
 
     Raises:
-        NotImportable: it is left out.
+        NotImportable: the server is left out.
     """
     item = candidate.item
     for version in (candidate.literal, candidate.variable):
@@ -329,7 +334,7 @@ def _missing_rules(entry: Mapping[str, Any], other: object) -> str:
 
 
 def identity(entry: Mapping[str, Any]) -> str:
-    """Return a text that is equal for two entries that start or reach the same server in the same way."""
+    """Return the key of an entry. Entries have the same key if they start or reach the same server in the same way."""
     kept = {
         key: entry[key] for key in ("command", "args", "env", "cwd", "envFile", "headers", "auth") if entry.get(key)
     }
@@ -346,7 +351,7 @@ def identity(entry: Mapping[str, Any]) -> str:
 def _variables(
     chosen: Iterable[_Candidate], members: Mapping[str, Any], machine: Machine, secrets: Secrets
 ) -> tuple[Variable, ...]:
-    """Return the variables to set before the servers can start, each once."""
+    """Return the variables to set before the servers can start, without duplicates."""
     found: dict[str, Variable] = {}
     for candidate in chosen:
         for each in (*candidate.for_inputs, *(candidate.for_secrets if secrets == "variables" else ())):

@@ -1,6 +1,6 @@
-"""Records of what `install` has changed in the files of clients, so that `--undo` can restore them byte for byte.
+"""Records of the changes of `install` in the files of clients, so that `--undo` can restore the files byte for byte.
 
-A record holds no server entry and no secret, only names and the path of the backup that has the rest.
+A record contains no server entry and no secret. It contains names and the paths of the backups with the entries.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class InstallRecord:
         path: the client's file.
         name: the name of our entry.
         after: the SHA-256 of the file after the installation.
-        origin: the backup of the file before the first of several installations in a row. None if there was no file, or
-            if the file was changed between two of them (see `unbroken`).
-        origin_digest: the SHA-256 of that backup.
-        unbroken: whether `origin` is the file before the first installation.
-        moved: names of the servers that were moved behind this one, each with the backup that has its entry.
+        origin: the backup of the file before the first of several installations in a row; None if there was no file.
+            If another program has changed the file between two installations, the row begins after that change.
+        origin_digest: the SHA-256 of `origin`.
+        unbroken: whether no other program has changed the file between the installations.
+        moved: the backup that has the entry of each server that was moved behind this one, by the server's name.
         config: our configuration, which has the moved servers now.
     """
 
@@ -61,14 +61,14 @@ def record_file(folder: Path, path: Path, keys: Sequence[str]) -> Path:
 def next_record(
     last: InstallRecord | None, change: Change, name: str, backup: Path | None, moved: Sequence[str], config: str
 ) -> InstallRecord:
-    """Return the record after one more installation."""
+    """Return the record of a location after one more installation. `last` is the record before it."""
     origin = None if backup is None else str(backup)
     origin_digest = None if change.before is None else digest(change.before)
     unbroken = True
     entries = dict.fromkeys(moved, origin) if origin is not None else {}
     if last is not None:
         if last.moved and not entries:
-            config = last.config  # which has the moved servers
+            config = last.config  # the configuration that has the moved servers
         entries = {**last.moved, **entries}
         unbroken = last.unbroken and origin_digest == last.after
         if origin_digest == last.after:
@@ -89,7 +89,7 @@ def read(file: Path) -> InstallRecord | None:
 
 
 def write(file: Path, record: InstallRecord | None) -> None:
-    """Replace a record, or delete it for None."""
+    """Replace the record in a file. Delete the file if the record is None."""
     if record is None:
         file.unlink(missing_ok=True)
         return
@@ -104,7 +104,7 @@ def write(file: Path, record: InstallRecord | None) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the lock on the files of clients and their records.
 
-    Where the system or the file system has no such lock, only the checks before each step protect them.
+    Windows and some file systems have no such lock. There, only the checks before each step protect the files.
     """
     make_private_folder(folder)
     if sys.platform == "win32":
@@ -114,7 +114,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems have no locks
+        with suppress(OSError):  # the file system has no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

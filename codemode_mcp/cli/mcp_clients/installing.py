@@ -1,6 +1,6 @@
-"""Adds this server to the file of a client, and moves the client's servers behind it.
+"""Installation of this server in the file of a client, with the client's servers moved behind it.
 
-A plan is made from what was read, and says everything that would change. Carrying it out changes all files or none.
+A plan lists every change and writes nothing. `carry_out` then changes all files or none.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _INHERITED: Final = frozenset(
         *("SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
     )
 )
-"""Variables that servers get from every client."""
+"""Variables that every client passes on to its servers."""
 
 _EMPTY_CONFIGURATION: Final = '{\n  "mcpServers": {}\n}\n'
 
 
 class RefusedError(Exception):
-    """Nothing was changed. The message names the file, says why and what to do, and holds no secret."""
+    """A refused change: nothing was changed. The message gives the file, the reason and the next step, and no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ class Plan:
 
     Attributes:
         path: the client's file, behind symbolic links.
-        change: the change of that file; None if it already is as it should be.
-        config: our configuration, which the new entry names.
+        change: the change of the client's file; None if the file needs no change.
+        config: the path of our configuration, which the new entry names.
         config_change: the change of our configuration, if any.
         name: the name of the new entry.
         entry: the new entry.
         replaced: names of other entries that start this server, which are removed.
         moved: names of the servers that are moved behind this one.
-        refused: names of the servers that were to be moved but stay with the client, and why.
+        refused: the reasons why servers stay with the client although a move was requested, by the server's name.
         kept: names of the servers that the client still starts.
-        both: names of those among them that this server starts too.
+        both: names of the servers in `kept` that this server starts too.
         passed: names of the variables that the client passes on to this server.
-        notes: names of moved servers, and what is different for them here.
+        notes: pairs of a moved server's name and a remark on it.
         unmovable: names of the servers that only the client can start.
     """
 
@@ -99,13 +99,13 @@ class Plan:
 
 
 def read_document(location: Location, path: Path | None = None) -> Document:
-    """Read the file at a location, behind symbolic links. A missing or blank file reads as the client would begin it.
+    """Read the file at a location, behind symbolic links. Use `empty_text` for a missing or blank file.
 
     Args:
         path: a backup to read instead.
 
     Raises:
-        RefusedError: it cannot be read.
+        RefusedError: the file cannot be read.
     """
     path = Path(os.path.realpath(path or location.path))
     try:
@@ -120,7 +120,7 @@ def read_document(location: Location, path: Path | None = None) -> Document:
 def plan(
     location: Location, document: Document, name: str, launch: Launch, config: Path, machine: Machine, *, move: bool
 ) -> Plan:
-    """Plan an installation. Reads our configuration and writes nothing.
+    """Plan an installation. Read our configuration, and write nothing.
 
     Args:
         name: the name of the new entry.
@@ -128,7 +128,7 @@ def plan(
         move: whether to move the client's servers behind this one.
 
     Raises:
-        RefusedError: it cannot be installed.
+        RefusedError: this server cannot be installed there.
     """
     source = source_of(location, document)
     servers = source.servers
@@ -152,7 +152,7 @@ def plan(
         raise RefusedError(f"{document.path} {error}") from None
     config_change = incoming.change if move else None
     if move and config_change is None and not os.path.lexists(config):
-        # Without a file the server would not start.
+        # Our entry names this file, and this server does not start without it.
         config_change = Change(Path(os.path.realpath(config)), None, _EMPTY_CONFIGURATION)
     return Plan(
         location,
@@ -184,7 +184,7 @@ def _notes(item: importing.Item) -> tuple[str, ...]:
 def _plan_import(source: Source, config: Path, machine: Machine, *, move: bool) -> importing.Plan:
     """Plan an import of the client's servers, without those that could not start behind this server."""
     if move and source.client == "claude-code":
-        # Our configuration is also used by other clients, which do not pass on these variables.
+        # Other clients also use our configuration, and do not pass on the variables of Claude Code.
         source = replace(source, servers=map_strings(dict(source.servers), _optional))
     try:
         before = importing.existing_at(config)
@@ -204,14 +204,14 @@ def _plan_import(source: Source, config: Path, machine: Machine, *, move: bool) 
 
 
 def _optional(text: str) -> str:
-    """Give each required variable an empty default, except those that servers get from every client."""
+    """Give each required variable an empty default, except those in `_INHERITED`."""
     return _REQUIRED.sub(lambda match: match[0] if match[1] in _INHERITED else f"${{{match[1]}:-}}", text)
 
 
 def _without_variables(source: Source, found: importing.Plan, machine: Machine) -> dict[str, str]:
-    """Return the servers that require a variable that would be unset, and why they stay.
+    """Return the servers that require a variable that would be unset, with the reason why they stay with the client.
 
-    With one of them behind it, this server would not start at all.
+    If one of them were moved, our configuration would not load, and this server would not start.
     """
     assert source.client is not None
     known = {
@@ -228,7 +228,7 @@ def _without_variables(source: Source, found: importing.Plan, machine: Machine) 
 
 
 def _disabled_here(found: importing.Plan, source: Source, ours: Mapping[str, Any]) -> dict[str, str]:
-    """Return the servers that the client uses and our configuration has disabled, and why they stay."""
+    """Return the servers that the client uses but our configuration disables, with the reason why they stay."""
     return {
         item.name: f"it is disabled here: remove `disabled` from {item.our_name!r} in {found.path}"
         for item in found.of_status("there")
@@ -237,13 +237,13 @@ def _disabled_here(found: importing.Plan, source: Source, ours: Mapping[str, Any
 
 
 def _passed(client: ClientName, references: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of our entry for servers behind it, with the client's references as values.
+    """Return the variables that our entry passes on to moved servers, with the client's references as values.
 
-    Clients start servers with few of their own variables, and only the client can resolve some references.
+    A client does not pass on all of its environment, and some references can be resolved only by the client.
     """
-    if client == "claude-desktop":  # resolves no reference
+    if client == "claude-desktop":  # it resolves no references
         return {}
-    if client == "claude-code":  # does not start a server with an unset variable
+    if client == "claude-code":  # it does not start a server that refers to an unset variable
         return {name: re.sub(r"\A\$\{([^{}:]+)\}\Z", r"${\1:-}", each) for name, each in references.items()}
     return dict(references)
 
@@ -251,7 +251,7 @@ def _passed(client: ClientName, references: Mapping[str, str]) -> dict[str, str]
 def carry_out(plan: Plan, records: Path) -> Path | None:
     """Write our configuration, then the client's file. Return the backup of the client's file, if there was one.
 
-    If one of them cannot be written, neither is changed.
+    If one of the two files cannot be written, neither is changed.
 
     Args:
         records: the folder for the records of installations.
@@ -281,16 +281,17 @@ def carry_out(plan: Plan, records: Path) -> Path | None:
                 if ours is not None:
                     our_backup = ours.write()
                     is_ours_written = True
-                # The record and our configuration are written before the client's file. Wherever this process is
-                # killed, moved servers are in our configuration, and the record says which backup has them.
+                # The record and our configuration are written before the client's file. If this process is killed
+                # at any step, moved servers are in our configuration, and the record names their backup.
                 return change.write(record)
             except BaseException as error:
-                # Another process may have made the very same change at the same moment.
+                # Even after an error the client's file may have the new text, for example from another process. The
+                # file then needs our configuration and the record, so they stay.
                 if isinstance(error, ChangedMeanwhileError) or not change.is_written():
                     if ours is not None and is_ours_written:
                         ours.revert(our_backup)
                     with suppress(OSError):
-                        # Unless another process has written a record since.
+                        # Restore the last record, unless another process has written one since.
                         if new is not None and install_records.read(record_file) == new:
                             install_records.write(record_file, last)
                 raise

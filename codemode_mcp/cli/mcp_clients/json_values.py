@@ -1,4 +1,4 @@
-"""Walks through JSON values: change, find and collect what is in them. Pure."""
+"""Functions that change, find and collect parts of JSON values. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def value_at(value: Any, keys: Iterable[str]) -> Any:
 
 
 def map_strings(value: Value, change: Callable[[str], str], *, keys: bool = False) -> Value:
-    """Return a copy with every string changed, and with `keys` every key too."""
+    """Return a copy with `change` applied to every string, and to every key if `keys` is true."""
     copy: Any = value
     match value:
         case str():

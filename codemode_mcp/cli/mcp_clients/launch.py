@@ -22,7 +22,7 @@ _UV_CACHE: Final = re.compile(r"(?:archive|environments|builds)-v\d+|\.tmp\w+")
 
 
 class NoLaunchError(Exception):
-    """There is no command that would start this server tomorrow. The message says what to do."""
+    """Raised if no command would start this server in later sessions. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Program:
     """The running program.
 
     Attributes:
-        argv0: the absolute path by which it was started.
-        python: the absolute path of its interpreter.
-        origin: the URL that it was installed from; None for a package index.
+        argv0: the absolute path by which the program was started.
+        python: the absolute path of the Python interpreter.
+        origin: the URL that the program was installed from; None for a package index.
     """
 
     argv0: str
@@ -79,12 +79,12 @@ def launch(
     beside = flavour(program.python).with_name(PROGRAM + suffix)
     if exists(str(beside)):
         return Launch(str(beside), ("serve",))
-    # Without -P the client's working directory comes first in sys.path, and a file there would be imported as ours.
+    # Without -P the client's working directory comes first in sys.path, and a file there could replace our package.
     return Launch(program.python, ("-P", "-m", "codemode_mcp", "serve"))
 
 
 def _runner(parts: Sequence[str]) -> str | None:
-    """Return the tool that made the environment for one run; None for a lasting environment."""
+    """Return the tool that made a temporary environment; None for a permanent environment."""
     lower = [part.lower() for part in parts]
     if any(map(_UV_CACHE.fullmatch, lower)):
         return "uvx"
@@ -129,7 +129,7 @@ def _requirement(origin: str | None, system: System) -> str | None:
     """Return the origin in the form that uv and pipx accept.
 
     Raises:
-        NoLaunchError: it may hold a password.
+        NoLaunchError: the origin may contain a password.
     """
     if origin is None:
         return None

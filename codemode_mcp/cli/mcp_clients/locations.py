@@ -55,17 +55,17 @@ System = Literal["linux", "darwin", "win32"]
 Scope = Literal["user", "project", "local"]
 
 VSCODE_SETTINGS_KEYS: Final = ("mcp", "servers")
-"""Keys of the servers in VS Code's `settings.json`, which versions without `mcp.json` used."""
+"""Keys of the servers in VS Code's `settings.json`. Versions before `mcp.json` kept servers there."""
 
 ZED_KEYS: Final = ("context_servers",)
 
 _MSIX_PACKAGE: Final = "Claude_pzs8sxrjxfjjc"
-"""Package of Claude Desktop on Windows since 2026. Windows redirects its writes under APPDATA to this folder."""
+"""Package of Claude Desktop on Windows since 2026. Windows redirects its writes to APPDATA to the package's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything on which the locations of client files depend.
+    """The facts of a machine on which the locations of client files depend.
 
     Attributes:
         home: the user's home folder.
@@ -100,13 +100,13 @@ class Location:
     """One object of servers in one file of a client.
 
     Attributes:
-        scope: `user` (for everything the user does), `project` (for one folder), or `local` (for one folder, but in the
-            user's own file, as Claude Code has it).
+        scope: `user` (for all folders), `project` (for one folder), or `local` (for one folder, but in the user's file,
+            as in Claude Code).
         path: the absolute path of the file, which may not exist.
         keys: the keys from the root of the file to the object of servers by name: `("mcpServers",)`, `("servers",)`,
             `("projects", "/home/me/work", "mcpServers")`, `("mcp", "servers")`.
         folder: the folder that `project` and `local` servers belong to.
-        documented: whether the client's documentation names this file. Other builds of the client use other files.
+        documented: whether the client's documentation names this file. Some builds of a client use another file.
     """
 
     client: ClientName
@@ -122,7 +122,7 @@ class Location:
 
     @property
     def empty_text(self) -> str:
-        """The text of a new file, as the client would begin it."""
+        """The text of a new file without servers, in the form that the client would write."""
         if self.format != "json":
             return ""
         schema = {"$schema": "https://opencode.ai/config.json"} if self.client == "opencode" else {}
@@ -131,7 +131,7 @@ class Location:
 
 
 def locations(client: ClientName, machine: Machine) -> tuple[Location, ...]:
-    """Return all locations of a client: those of the user first, and within one scope the likeliest first."""
+    """Return all locations of a client. Locations of the user come first; within a scope, the likeliest comes first."""
     home, folder = machine.home, machine.folder
     common = ("mcpServers",)
 
@@ -197,19 +197,20 @@ def locations(client: ClientName, machine: Machine) -> tuple[Location, ...]:
 def install_location(
     client: ClientName, scope: Scope, machine: Machine, exists: Callable[[Path], bool]
 ) -> Location | None:
-    """Return the location to install into: where the client keeps servers, else where its documentation says.
+    """Return the location to install into: the first whose file or folder exists, else the documented one.
 
-    None if the client has no servers of this scope. Files that only older versions read are left out.
+    Return None if the client has no servers of this scope. Files that only older versions read are left out.
     """
     found = [each for each in locations(client, machine) if each.scope == scope and each.keys != VSCODE_SETTINGS_KEYS]
-    # Locations in one folder are told apart by their file, others by their folder.
+    # A client may not have written its file yet, so its folder shows that this build is installed. Locations in
+    # the same folder can be told apart only by their file.
     same_folder = len({each.path.parent for each in found}) < len(found)
     existing = (each for each in found if exists(each.path if same_folder else each.path.parent))
     return next(existing, next((each for each in found if each.documented), None))
 
 
 def project_keys(folder: Path) -> tuple[str, ...]:
-    """Return the keys that Claude Code may use for a folder. Newer versions write slashes on Windows too."""
+    """Return the keys that Claude Code may use for a folder. On Windows, only newer versions write slashes."""
     return tuple(dict.fromkeys((folder.as_posix(), str(folder))))
 
 

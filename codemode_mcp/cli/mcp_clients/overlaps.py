@@ -1,4 +1,4 @@
-"""Overlaps between clients and this server: servers that both start, and clients with a code mode themselves."""
+"""Overlaps between clients and this server: servers that both start, and clients that have a code mode, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def overlaps(sources: Iterable[Source], ours: Mapping[str, Any], machine: Machin
     """Return the servers that clients start twice.
 
     Args:
-        ours: the entries of our configuration, as they are written.
+        ours: the entries in the file of our configuration, with their references unexpanded.
     """
     known = {identity(entry): name for name, entry in ours.items() if isinstance(entry, dict)}
     by_client: dict[str | None, list[Source]] = {}
@@ -65,7 +65,7 @@ def overlaps(sources: Iterable[Source], ours: Mapping[str, Any], machine: Machin
 
 
 def overlap_warnings(config_path: Path | None, machine: Machine) -> tuple[str, ...]:
-    """Return a sentence for each file of a client of this machine that starts servers directly and through us."""
+    """Return a warning for each file with servers that its client starts both directly and through this server."""
     try:
         ours = {} if config_path is None else servers_of(existing_at(config_path))
     except SourceError:
@@ -81,7 +81,7 @@ def overlap_warnings(config_path: Path | None, machine: Machine) -> tuple[str, .
 
 
 def clients_with_code_mode(machine: Machine) -> tuple[str, ...]:
-    """Return the titles of clients that start this server and have a code mode themselves."""
+    """Return the titles of clients that start this server and also have a code mode."""
     found = {
         source.client
         for source in read_clients(machine, OWN_CODE_MODE)

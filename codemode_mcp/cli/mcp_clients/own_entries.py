@@ -1,4 +1,4 @@
-"""The entries of this server in the files of clients: as `install` writes them, and as `doctor` finds them."""
+"""The entries of this server in the files of clients. `install` writes them, and `doctor` checks them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = "Runs programs that call the tools of all other MCP servers."
 
 DESKTOP_CLIENTS: Final = ("claude-desktop", "cursor", "vscode", "windsurf", "zed")
-"""Clients that are mostly not started from a shell, and then lack its PATH."""
+"""Clients that are usually not started from a shell, so that they lack the PATH of the shell."""
 
 _START_KEYS: Final = frozenset(
     ("type", "command", "args", "cmd", "env", "envs", "environment", "env_vars", "env_keys", "url")
 )
-"""Keys that say how a server is started or reached: those of an older entry are replaced or dropped."""
+"""Keys for starting or reaching a server. `install` replaces or drops these keys of an older entry."""
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?(\w+)(?::-([^}]*))?\}")
 _OWN_NAME: Final = re.compile(r"code-?mode", re.IGNORECASE)
@@ -45,9 +45,10 @@ def new_entry(
 
     Args:
         config: the absolute path of our configuration.
-        old: an entry of this server that is replaced. Its variables, and keys that do not say how it is started, stay.
+        old: the entry of this server that is replaced. Its variables are kept, and so are its keys that have nothing to
+            do with starting this server.
         name: the name of the entry.
-        passed: the client's references for the variables that servers behind this one need, by variable.
+        passed: the client's references for the variables of servers behind this one, by variable.
     """
     old, passed = old or {}, passed or {}
     common = common_form(client, old)[0] if old else {}
@@ -77,7 +78,7 @@ def new_entry(
             entry = {"type": "stdio"} if client in ("vscode", "claude-code") else {}
             entry |= {"command": command, "args": args, **_env(old, passed)}
             if client == "claude-code":
-                # Its tool search would hide both tools until the model asks for them.
+                # Otherwise the tool search of Claude Code hides both tools until the model searches for them.
                 entry = {**entry, "env": entry.get("env", {}), "alwaysLoad": True}
             replaced = {"serverUrl", "httpUrl", "headers", "transport", "source", "disabled", "enabled"}
     return {**entry, **{key: value for key, value in old.items() if key not in _START_KEYS | replaced}}
@@ -89,7 +90,7 @@ def _env(old: Mapping[str, Any], passed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _serve_options(words: Sequence[str]) -> list[str]:
-    """Return the options of an older entry after `serve`, such as `--read-only`, without its configuration."""
+    """Return the options after `serve` in an older entry, such as `--read-only`, but without `--config`."""
     if "serve" not in words:
         return []
     options = [*words[words.index("serve") + 1 :]]
@@ -108,14 +109,14 @@ class OwnEntry:
     """One entry of this server in the file of a client.
 
     Attributes:
-        client: the client, as `install --client` names it.
+        client: the name of the client for `install --client`.
         title: the client and the scope.
         path: the file.
         name: the name of the entry.
         env: the variables of the entry, expanded.
         folder: the project that the entry belongs to; None for an entry of the user.
-        comes_with_folder: whether the file is part of the folder, which others may have written.
-        desktop: whether the client mostly lacks the PATH of a shell.
+        comes_with_folder: whether the file is part of the project folder, so that other people may have written it.
+        desktop: whether the client is in `DESKTOP_CLIENTS`.
     """
 
     client: ClientName
@@ -133,7 +134,7 @@ class OwnEntry:
 
 
 def own_entries(machine: Machine) -> list[OwnEntry]:
-    """Return the entries of this server in the files of all clients. Blocks."""
+    """Return the entries of this server in the files of all clients. This blocks while it reads the files."""
     return [
         found
         for source in read_clients(machine)

@@ -1,4 +1,4 @@
-"""The servers in the files of MCP clients on this machine. A file that cannot be read is reported beside the others."""
+"""The servers in the files of MCP clients on this machine. A file that cannot be read becomes a `Source.problem`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _CLIENT_BY_KEYS: Mapping[tuple[str, ...], ClientName] = {
     ZED_KEYS: "zed",
     ("extensions",): "goose",
 }
-"""The client whose files have servers at these keys."""
+"""Clients by the keys of the servers in their files."""
 
 _FOLDERS_IN_PROJECTS = frozenset((".vscode", ".cursor", ".codex", ".gemini", ".qwen", ".zed", ".github"))
-"""Folders of a project in which clients keep their file."""
+"""Folders inside a project in which clients keep their files."""
 
 
 def this_machine() -> Machine:
@@ -53,13 +53,13 @@ class Source:
     """The servers of one location, or of one file that the user has named.
 
     Attributes:
-        client: the client in whose format the servers are; None for another file.
-        scope: that of the location, or `file` for a file that the user has named.
+        client: the client whose format the entries have; None for the common format.
+        scope: the scope of the location, or `file` for a file that the user has named.
         folder: the project that the servers belong to.
         servers: the client's entries by name.
         inputs: the values that the client asks its user for, by id.
         notes: remarks for the user, such as on servers that are not in the file.
-        problem: why the file cannot be used, as a continuation of its name. Then there are no servers.
+        problem: the reason why the file cannot be used, in words that follow the file's name. `servers` is then empty.
         comes_with_folder: whether the file belongs to the working directory and the user has not named it.
     """
 
@@ -83,7 +83,7 @@ class Source:
 def read_clients(machine: Machine, clients: Iterable[ClientName] = CLIENTS) -> list[Source]:
     """Return a source for each location of these clients whose file exists.
 
-    In the home folder, Cursor's project file is its user file, and counts once.
+    If the working directory is the home folder, a client's project file can be its user file. It is returned once.
     """
     documents: dict[Path, Document | SourceError] = {}
     existing: dict[tuple[object, ...], Location] = {}
@@ -95,7 +95,7 @@ def read_clients(machine: Machine, clients: Iterable[ClientName] = CLIENTS) -> l
 
 
 def read_named(path: Path, machine: Machine) -> list[Source]:
-    """Read a file that the user has named: as its client's if it is at a known location, else by its keys."""
+    """Read a file that the user has named. Its location shows the client, or else the keys in the file do."""
     path = Path(os.path.abspath(path))
     documents: dict[Path, Document | SourceError] = {}
     known = [each for client in CLIENTS for each in locations(client, machine) if each.path == path]
@@ -127,7 +127,7 @@ def read_named(path: Path, machine: Machine) -> list[Source]:
 
 
 def source_of(location: Location, document: Document | SourceError) -> Source:
-    """Return the servers at a location of a document, or the error of reading it."""
+    """Return the servers at a location in a document, or the source with the error from reading the document."""
     source = Source(location.client, location.scope, location.path, location.keys, location.folder)
     if isinstance(document, SourceError):
         return replace(source, problem=str(document))
@@ -148,7 +148,7 @@ def _read_location(location: Location, machine: Machine, documents: dict[Path, D
 
 
 def _read_once(path: Path, documents: dict[Path, Document | SourceError]) -> Document | SourceError:
-    """Return the file, or why it cannot be read; from `documents` if it was read for another location."""
+    """Return the document at a path, or the error from reading it. Read each path once and keep it in `documents`."""
     if path not in documents:
         try:
             documents[path] = read_file(path)
@@ -158,7 +158,7 @@ def _read_once(path: Path, documents: dict[Path, Document | SourceError]) -> Doc
 
 
 def _with_servers(source: Source, document: Document) -> Source:
-    """Return the source with the servers that the document has at its keys."""
+    """Return the source with the servers that the document has at the keys of the source."""
     inner = document.value
     if not isinstance(inner, dict):
         return replace(source, problem=f"holds {describe(inner, secret=True)}; expected an object")

@@ -1,7 +1,7 @@
-"""Translates references, inputs and relative paths in a client's entry into those of our configuration. Pure.
+"""Translation of references, inputs and relative paths in a client's entry into our configuration. Pure.
 
-A reference is `${...}`: a variable, the folder of a project, a value that the client asks its user for, and so on. Our
-configuration knows variables only.
+A reference is `${...}`. In clients it can stand for a variable, the folder of a project, a value that the client asks
+its user for, and more. In our configuration it can stand only for a variable.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-.*)?", re.
 _UNSET_IS_EMPTY: Final[tuple[ClientName, ...]] = (
     *("vscode", "cursor", "windsurf", "copilot-cli", "gemini-cli", "qwen-code"),
 )
-"""Clients that start a server although a variable is unset, with an empty value."""
+"""Clients that replace a reference to an unset variable by an empty text, and start the server."""
 
 
 @dataclass(slots=True)
 class TextConverter:
-    """Converts the texts of one entry. The fields with defaults are the mutable state.
+    """Converter for the texts of one entry. The fields with defaults are its mutable state.
 
     Attributes:
         server: the name of the entry.
-        names: the names of variables that are given to inputs.
+        names: the names of the variables that replace inputs.
         notes: remarks for the user.
-        inputs: variables that stand for inputs of the client, and what the client asks for.
-        references: the client's reference for each variable of ours, by the name of the variable.
+        inputs: variables that stand for inputs of the client, each with a description of the input.
+        references: the client's references for our variables, by the name of the variable.
     """
 
     server: str
@@ -70,7 +70,7 @@ class TextConverter:
         return value
 
     def path(self, text: str) -> str:
-        """Return a path for our configuration, where it would be relative to our file and not to the project."""
+        """Return a path made absolute, because our configuration would resolve it against its own folder."""
         if text.startswith(("~", "${", "/", "\\")) or re.match("[A-Za-z]:", text):
             return text
         return str(self._folder / text)
@@ -99,7 +99,11 @@ class TextConverter:
         return self.source.folder or self.machine.folder
 
     def _reference(self, inside: str, whole: str | None) -> str:
-        """Convert a reference, given without its braces; `whole` names the variable of which it is the whole value."""
+        """Convert a reference, given without `${` and `}`.
+
+        Args:
+            whole: the variable whose whole value is the reference, if there is one.
+        """
         folder = self._folder
         kind, _, rest = inside.partition(":")
         if kind == "input":
@@ -141,4 +145,4 @@ class TextConverter:
             return f"${{{name}:-{default}}}"
         more = f": {described}" if isinstance(described, str) and described.strip() else ""
         self.inputs.append((name, f"what the client asks for as {quote(input_id)}{more}"))
-        return f"${{{name}:-}}"  # with a default: an unset variable would keep the other servers from starting
+        return f"${{{name}:-}}"  # without a default, an unset variable would stop all servers

@@ -1,4 +1,4 @@
-"""Server entries without their literal secrets, or with variables in place of them. Pure."""
+"""Server entries with their literal secrets hidden, or replaced by variables. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VariableNames:
-    """Chooses names of environment variables: one name for each value, and no name for two values.
+    """Names for environment variables. Each value has one name, and no two values share a name.
 
-    `taken` is the mutable state: the value that each name stands for.
+    Attributes:
+        taken: the values by name. This is the mutable state.
     """
 
     taken: dict[str, Hashable] = field(default_factory=dict)
 
     def name_for(self, hint: str, server: str, value: Hashable, *, short: bool) -> str:
-        """Return the name for a value, made of the hint, with the server's name as a prefix where needed.
+        """Return the name for a value: the hint, after the server's name if the hint alone is unclear or taken.
 
         Args:
-            short: whether the hint alone is clear enough, unless it is taken.
+            short: whether the hint alone is clear enough.
         """
         hint, prefix = variable_name(hint), variable_name(server)
         full = hint if f"{hint}_".startswith(f"{prefix}_") else f"{prefix}_{hint}"
@@ -47,9 +48,9 @@ def variable_name(text: str) -> str:
 
 
 def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry as it may be shown.
+    """Return the entry in a form that may be shown.
 
-    More is hidden than is certainly secret: every literal value of `env` and `headers` except words like `true`.
+    Every literal value of `env` and `headers` is hidden, except words like `true`, because it may be a secret.
     """
     shown = _replace_secrets(entry, lambda _, text: f":-{HIDDEN}" if text.startswith(":-") else HIDDEN)
     for table in ("env", "headers"):
@@ -63,7 +64,7 @@ def without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
 def with_variables(
     entry: Mapping[str, Any], server: str, names: VariableNames
 ) -> tuple[dict[str, Any], tuple[tuple[str, Secret], ...]]:
-    """Return the entry with a reference to a variable for each literal secret, and the secret of each variable."""
+    """Return the entry with variables in place of literal secrets, and pairs of a variable's name and its secret."""
     uses: list[tuple[str, Secret]] = []
 
     def reference(secret: Secret, text: str) -> str:
@@ -97,7 +98,7 @@ def _replace_secrets(entry: Mapping[str, Any], replacement: Callable[[Secret, st
 
 
 def _hide_literals(text: str) -> str:
-    """Return a value with its references only, and words that reveal nothing."""
+    """Return a value with everything hidden except references, schemes such as `Bearer`, and plain words."""
     if text.lower() in PLAIN_VALUES:
         return text
     scheme = SCHEME.match(text)

@@ -1,4 +1,4 @@
-"""Takes an installation back: plans the change of the client's file, then carries it out."""
+"""Removal of an installation from a client's file. `plan_undo` plans the change, and `undo` carries it out."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UndoPlan:
-    """The effects of taking an installation back.
+    """The effects of undoing an installation.
 
     Attributes:
         change: the change of the client's file; None if this server is not in it.
-        removes_file: whether the file is deleted, because it did not exist before.
-        exact: whether the file becomes as it was before, byte for byte.
+        removes_file: whether the file is deleted, because it did not exist before the installation.
+        exact: whether the previous file is restored byte for byte.
         removed: names of our entries that are removed.
         restored: names of the servers that are put back.
-        lost: names of moved servers whose entries were not found; our configuration still has them.
+        lost: names of moved servers whose entries no backup has. Our configuration still has these servers.
         occupied: names of moved servers that are not put back, because the client has other servers of these names.
         config: our configuration, which has the moved servers.
         recorded: whether there is a record of the servers that were moved.
@@ -53,7 +53,7 @@ class UndoPlan:
 
 
 def plan_undo(location: Location, document: Document, records: Path) -> UndoPlan:
-    """Plan taking an installation back.
+    """Plan the undoing of an installation.
 
     Raises:
         RefusedError: the file cannot be changed.
@@ -91,7 +91,7 @@ def _plan_by_entries(
     own: tuple[str, ...],
     record: InstallRecord | None,
 ) -> UndoPlan:
-    """Plan removing our entry from a file that was changed since, and putting the moved entries back."""
+    """Plan the removal of our entry and the return of moved entries. Keep other changes since the installation."""
     back: dict[str, Any] = {}
     lost: list[str] = []
     occupied: list[str] = []
