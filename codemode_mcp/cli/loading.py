@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
-    """Return the configuration of a command, with its options. Ends the command if there is no valid one."""
+    """Return the configuration of a command, with its options. End the command if there is no valid one."""
     from codemode_mcp.cli.confirming import ask, find
     from codemode_mcp.config import load_config
     from codemode_mcp.config.trust import Gate, NotConfirmedError

@@ -68,7 +68,7 @@ def list_all(config: str | None) -> Listing:
 def find_run(run: str, config: str | None) -> tuple[Endpoint | None, dict[str, Any]]:
     """Return a run in the form of the answer to `show`, and the process that has it or could resume it.
 
-    The process is None for a run in a store that no process serves. Ends the command unless there is exactly one run.
+    The process is None for a run in a store that no process serves. End the command unless there is exactly one run.
     """
     found = list_all(config)
     matches = [each for each in found.runs if each.view["id"] == run]

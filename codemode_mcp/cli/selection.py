@@ -33,7 +33,7 @@ def configured(config: Config) -> dict[str, str]:
 
 
 def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Config:
-    """Return the configuration with these servers only. Ends the command for an unknown name.
+    """Return the configuration with these servers only. End the command for an unknown name.
 
     Args:
         called: whether the servers are about to be called. Then each is started, even if its list of tools is kept.

@@ -36,7 +36,7 @@ def ask_processes(request: Request, config: str | None) -> Answers:
 
 
 def ask_process(endpoint: Endpoint, request: Request) -> dict[str, Any]:
-    """Return the answer of one process. Ends the command if there is none."""
+    """Return the answer of one process. End the command if there is none."""
     try:
         return anyio.run(partial(client.ask, endpoint, request))
     except client.NoAnswer as error:

@@ -1,7 +1,7 @@
 """The terminal while a program runs: its output, a progress line below it, and questions, never mixed up.
 
-A thread writes everything, in the order of the calls. So a program does not wait for a reader that does not read, such
-as a pager, or for a person who thinks. While a question is shown, nothing else is written.
+A thread writes everything, in the order of the calls. So a program waits neither for a slow reader of its output, such
+as a pager, nor for a person who thinks about a question. While a question is shown, nothing else is written.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ TICK_SECONDS: Final = 0.1
 """Interval between updates of the progress line."""
 
 SETTLE_SECONDS: Final = 1.5
-"""Delay before an answer is read if the previous question was just withdrawn: the person may be answering that one."""
+"""Delay before an answer is read after a withdrawn question. The person may still be typing the previous answer."""
 
 LEAVE_SECONDS: Final = 1.0
 """Timeout for writing the rest of the output after the command was interrupted."""
 
 
 def is_at_terminal() -> bool:
-    """Return True if a person can be asked questions here."""
+    """Return True if standard input and stderr are terminals, so that a person can answer questions."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def forget_typed() -> None:
-    """Discard input that was typed or pasted before the question: it is not an answer to it."""
+    """Discard input that was typed or pasted before a question, because it is no answer to the question."""
     try:
         import termios
     except ImportError:  # Windows
@@ -55,7 +55,7 @@ class Question:
 
     Attributes:
         on_answer: called in the thread of the screen once `answer` is set.
-        withdrawn: set by the caller when no answer is needed any longer.
+        withdrawn: set by the caller when the answer is no longer needed.
         answer: the line that was typed; empty if there was none.
     """
 
@@ -66,11 +66,11 @@ class Question:
 
 
 class Screen:
-    """Writes to a terminal. As a context manager it waits on exit until all is written, and clears the progress line.
+    """The writer of output, messages and questions. On exit it writes everything left and clears the progress line.
 
     Args:
         out: the stream for output.
-        err: the stream for everything else. The progress line is shown only if it is a terminal.
+        err: the stream for everything else. The progress line is shown only if `err` is a terminal.
 
     Attributes:
         status: the current text of the progress line, without a line end; empty for no line.
@@ -122,7 +122,7 @@ class Screen:
 
     @property
     def is_stuck(self) -> bool:
-        """True if output is left that its reader does not read."""
+        """True if output is not yet written, because its reader does not read."""
         return self._thread.is_alive()
 
     def print(self, text: str) -> None:
@@ -130,7 +130,7 @@ class Screen:
         self._queue.put((self._out, escape(text) if self._escapes else text))
 
     def say(self, text: str) -> None:
-        """Print a message to a person, after the output so far. It may quote a program, or the log of a server."""
+        """Print a message for a person, after the earlier output. Messages may quote programs and logs of servers."""
         self._queue.put((self._err, escape(text) if self.draws else text))
 
     def ask(self, question: Question) -> None:
@@ -138,7 +138,7 @@ class Screen:
         self._queue.put(question)
 
     def when_gone(self, callback: Callable[[], object]) -> None:
-        """Set a function to call in the thread when output can no longer be written. The exit then raises `OSError`."""
+        """Set a function to call when output can no longer be written. `__exit__` then raises the `OSError`."""
         self._on_gone = callback
         if self.gone is not None:
             callback()
@@ -161,7 +161,7 @@ class Screen:
                         self._ask(item)
                     case (stream, text):
                         self._write(stream, text)
-            # Also while output comes without a pause.
+            # Draw here and not only on `Empty`: while output comes without a pause, the queue is never empty.
             if self.draws and time.monotonic() >= draw_at:
                 self._draw()
                 draw_at = time.monotonic() + TICK_SECONDS
@@ -210,26 +210,26 @@ class Screen:
 
 
 def _emit(stream: TextIO, text: str, errors: str) -> None:
-    """Write a text immediately; `errors` says what happens to characters that the stream cannot encode."""
+    """Write and flush a text. `errors` is the error handler for characters that the stream cannot encode."""
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, errors).decode(encoding))
     stream.flush()
 
 
 def _line_typed(withdrawn: threading.Event) -> str:
-    """Read the line that answers a question; empty if the question is withdrawn or the input ends."""
+    """Read the answer to a question. Return an empty text if the question is withdrawn or the input ends."""
     if sys.platform != "win32":
         import select
 
         while not select.select([sys.stdin], [], [], TICK_SECONDS)[0]:
             if withdrawn.is_set():
                 return ""
-    # The whole line: the rest of it would answer the next question.
+    # Read the whole line. A rest of it would answer the next question.
     return sys.stdin.readline().strip()
 
 
 class _ScreenStream(TextIOBase):
-    """Replaces `sys.stderr`, so that the log and other messages are written by the screen, in order."""
+    """A replacement for `sys.stderr` through which the screen writes the log and other messages in order."""
 
     def __init__(self, screen: Screen, encoding: str) -> None:
         self._screen = screen

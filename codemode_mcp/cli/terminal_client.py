@@ -1,6 +1,7 @@
 """The client of programs that `codemode-mcp run` and `codemode-mcp repl` start.
 
-It has no folders to offer and shows no question of a server to a person. At a terminal, a person approves calls.
+The client offers no folders to servers and shows no questions of servers. At a terminal, it asks a person to approve
+calls.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class UnattendedClient:
-    """Implements `runs.questions.Client` where no person can be asked."""
+    """The implementation of `runs.questions.Client` for a process without a person to ask."""
 
     lasting = True
     supported: frozenset[QuestionMethod] = frozenset()
@@ -37,7 +38,7 @@ class UnattendedClient:
         return f"<{type(self).__name__}>"
 
     def progress(self, source: str, message: str) -> None:
-        """Ignore a progress message: the progress line shows the calls in flight."""
+        """Ignore a progress message, because the progress line shows the calls in flight."""
 
     def way(self, question: tools.Question | ApprovalQuestion) -> Way:
         if isinstance(question, ApprovalQuestion):
@@ -52,7 +53,7 @@ class UnattendedClient:
 
 
 class TerminalClient(UnattendedClient):
-    """Asks the person at the terminal for approvals."""
+    """A client that asks the person at the terminal for approvals."""
 
     decides = True
 
@@ -86,17 +87,18 @@ class TerminalClient(UnattendedClient):
 def client_at(screen: Screen) -> UnattendedClient:
     """Return the client of a program whose output is on the screen.
 
-    A person who cannot see the question decides nothing, nor does a process that one of our upstream servers started.
+    Only a person who sees the question at a terminal is asked. A process that an upstream server of codemode-mcp has
+    started never asks.
     """
     attended = is_at_terminal() and DEPTH_VARIABLE not in os.environ
     return TerminalClient(screen) if attended else UnattendedClient()
 
 
 def prompt(question: ApprovalQuestion, width: int) -> str:
-    """Return the question, with the calls escaped and the possible answers below them.
+    """Return the text of a question: the calls, with special characters escaped, and below them the possible answers.
 
-    Quoted lines that a terminal of this width would break are wrapped with their margin. Without it, the rest of such a
-    line could pass for one of ours.
+    A quoted line that is too wide for the terminal is wrapped, and every part gets the margin of a quoted line. Without
+    the margin, the rest of the line could pass for a line of this program.
     """
     lines = [""]
     for line in question.message.split("\n"):
@@ -111,7 +113,7 @@ def prompt(question: ApprovalQuestion, width: int) -> str:
 
 
 def answer_to(question: ApprovalQuestion, typed: str) -> JsonObject:
-    """Return what was typed in the form in which a client's form would answer."""
+    """Convert a typed answer into the answer that an MCP client would send for its form."""
     match typed.strip().casefold():
         case "yes" | "y":
             content = {"decision": "approve"}

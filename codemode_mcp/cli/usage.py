@@ -1,4 +1,4 @@
-"""Better messages for wrong commands and options, with what was probably meant."""
+"""Better messages for wrong commands and options, with the command or option that was probably meant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COMMANDS: Final = {
     "version": "codemode-mcp --version",
     "help": "codemode-mcp --help",
 }
-"""Our commands, by names that other programs use for the same thing."""
+"""Our commands, by the names of similar commands in other programs."""
 
 _OPTIONS: Final = {
     "--eval": "-e",
@@ -47,7 +47,7 @@ _OPTIONS: Final = {
     "--output": "--out",
     "-o": "--out",
 }
-"""Our options, by names that other programs use for the same thing."""
+"""Our options, by the names of similar options in other programs."""
 
 _EXAMPLES: Final = {
     "install": "codemode-mcp install --client cursor",
@@ -55,14 +55,14 @@ _EXAMPLES: Final = {
     "logout": "codemode-mcp logout docs; codemode-mcp doctor shows the servers",
     "call": "codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",
 }
-"""Examples of commands that were given without a required argument."""
+"""An example of each command that has a required argument, for the message if the argument is missing."""
 
 _WITH_ARGUMENT: Final = {
     "types": "codemode-mcp types --out",
     "repl": "codemode-mcp run",
     "serve": "codemode-mcp serve --config",
 }
-"""Command lines that take the argument of a command that takes none."""
+"""Command lines to suggest, by a command that takes no argument. The given argument is added to them."""
 
 _REWORDED: Final = {
     "Value error, ": "",
@@ -71,7 +71,7 @@ _REWORDED: Final = {
     "Input should be less than or equal to": "write a number of at most",
     "Input should be greater than or equal to": "write a number of at least",
 }
-"""Our words for those of the libraries that parse options."""
+"""Replacements for phrases of the libraries that parse options."""
 
 _EXTRA: Final = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*)\)")
 
@@ -86,7 +86,7 @@ def unknown_command(name: str, commands: Collection[str]) -> str:
 
 
 def improve(error: UsageError) -> None:
-    """Change the message of an error about usage, so that it says what to write."""
+    """Change the message of a usage error so that it says what to write."""
     command = "" if error.ctx is None else str(error.ctx.info_name)
     if isinstance(error, NoSuchOption) and error.ctx is not None:
         options = [each for parameter in error.ctx.command.get_params(error.ctx) for each in parameter.opts]

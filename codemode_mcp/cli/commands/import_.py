@@ -95,7 +95,7 @@ def import_servers(
 
 
 def _sources(origins: list[str] | None, machine: Machine) -> list[Source]:
-    """Return the sources to import from. Ends the command if there are none."""
+    """Return the sources to import from. End the command if there are none."""
     from codemode_mcp.cli.mcp_clients import reading
     from codemode_mcp.cli.mcp_clients.locations import TITLES, locations
 

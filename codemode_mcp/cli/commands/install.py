@@ -132,7 +132,7 @@ def _install(location: Location, name: str, config: str | None, machine: Machine
 
 
 def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Machine) -> NoReturn:
-    """Print an entry for an unknown client. Ends the command with 2, because nothing was installed."""
+    """Print an entry for an unknown client. End the command with 2, because nothing was installed."""
     from codemode_mcp.config.load import FILE_NAME
 
     try:

@@ -41,7 +41,7 @@ _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
 """A reference to a variable, with or without a default."""
 
 _MAX_TARGET: Final = 200
-"""Maximum characters of the command line or URL that describes a server in a listing."""
+"""Maximum number of characters of the command line or URL that describes a server in a listing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ _EMPTY_CONFIGURATION: Final = '{\n  "mcpServers": {}\n}\n'
 
 
 class RefusedError(Exception):
-    """A refused change: nothing was changed. The message gives the file, the reason and the next step, and no secret."""
+    """A refusal; nothing was changed. The message gives the file, the reason and the next step, and no secret."""
 
 
 @dataclass(frozen=True, slots=True)

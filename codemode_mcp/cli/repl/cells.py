@@ -1,4 +1,4 @@
-"""Analyse an input: it is a command, incomplete, or a program with declarations. Pure."""
+"""Analysis of an input: whether it is a command, whether it is incomplete, and the names that it declares. Pure."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ COMMANDS: Final = {
 """Commands by name, with their argument and their effect."""
 
 MAX_JUDGED: Final = 20_000
-"""Characters of an input that can be incomplete. A longer one is a program."""
+"""Maximum number of characters of an input that can count as incomplete. A longer input is run."""
 
 MAX_PARSED: Final = 4_000
-"""Characters of an input that the parser looks at. It is slow for invalid text, and is used several times."""
+"""Maximum characters of an input that is parsed to find an open statement. The parser is slow for invalid text."""
 
 _COMMAND: Final = re.compile(r"\s*\.([a-z]+)(?:\s+(.*?))?\s*", re.DOTALL)
 _WORD: Final = re.compile(r"\s*(exit|quit|help|clear)\s*(?:\(\s*\))?\s*;?\s*")
@@ -55,7 +55,7 @@ class Command:
 
 
 def command(text: str) -> Command | None:
-    """Return the command of an input, whose name may be unknown, or None for a program."""
+    """Return the command of an input, or None for a program. The name of the command may be unknown."""
     match = _COMMAND.fullmatch(text) if "\n" not in text.strip() else None
     return None if match is None else Command(match[1], match[2] or "")
 
@@ -67,9 +67,9 @@ def word(text: str) -> str | None:
 
 
 def is_incomplete(text: str) -> bool:
-    """Return True if a bracket, a template or a statement is open, so that more has to be typed.
+    """Return True if a bracket, a template or a statement is not closed, so that another line has to follow.
 
-    Invalid text is complete: the engine reports the error.
+    Invalid text counts as complete, so that it is run and the engine reports the error.
     """
     if len(text) > MAX_JUDGED or command(text) is not None:
         return False

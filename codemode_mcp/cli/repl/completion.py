@@ -1,4 +1,4 @@
-"""Complete names at a position in a program that is being typed. Pure."""
+"""Completion of names at a position in a program that is being typed. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.repl.vocabulary import Vocabulary
 
 MAX_READ: Final = 20_000
-"""Characters that are read before the cursor; a tenth of them are read after it."""
+"""Maximum number of characters that are read before the cursor. After the cursor, a tenth of this number is read."""
 
 MAX_OFFERED: Final = 500
-"""Completions that are returned."""
+"""Maximum number of completions that are returned."""
 
 MAX_IN_FULL: Final = 50
-"""Names that are listed with their arguments; if there are more, they are listed with their description only."""
+"""Maximum number of names that are listed with their arguments. A longer list shows only descriptions."""
 
 _IDENTIFIER: Final = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _KEYWORDS: Final = (
@@ -56,7 +56,7 @@ class Completion:
 
 
 def complete(text: str, cursor: int, words: Vocabulary) -> list[Completion]:
-    """Return the completions at the cursor, the best first, in bounded time. Raises nothing."""
+    """Return the completions at the cursor, the best first. The time is bounded, and no error is raised."""
     cursor = max(0, min(cursor, len(text)))
     before = text[:cursor]
     if re.match(r"\s*\.[a-z]*(\s|\Z)", before) is not None and "\n" not in before.strip():
@@ -165,7 +165,7 @@ class _Argument:
 
 
 def chain_before(tokens: Sequence[Token], end: int) -> tuple[str, ...] | None:
-    """Return the parts of an expression `a.b[0].c` before `tokens[end]`, or None if there is none."""
+    """Return the parts of an expression such as `a.b[0].c` before `tokens[end]`; None if no expression ends there."""
     chain: list[str] = []
     at = end - 1
     while at >= 0:
@@ -202,7 +202,7 @@ def _opening(tokens: Sequence[Token], end: int) -> int | None:
 
 
 def _find_argument(tokens: Sequence[Token], opened: Sequence[int], words: Vocabulary) -> _Argument | None:
-    """Return the position of the end of the tokens in a tool call, or None if they do not end in one."""
+    """Return the position in a tool call at which the tokens end, or None if they do not end in a tool call."""
     opened = [each for each in opened if each < len(tokens)]
     path: list[str] = []
     for level in range(len(opened) - 1, -1, -1):
@@ -230,7 +230,7 @@ def _find_argument(tokens: Sequence[Token], opened: Sequence[int], words: Vocabu
 def _called(
     tokens: Sequence[Token], bracket: int, end: int, opener: int, path: tuple[str, ...], words: Vocabulary
 ) -> _Argument | None:
-    """Return a position in the call whose arguments begin at `bracket`, for the token at `end`."""
+    """Return the position of `tokens[end]` in a call with arguments from `bracket`; None if no tool is called."""
     chain = chain_before(tokens, bracket)
     if chain is None:
         return None
@@ -242,7 +242,7 @@ def _called(
 
 
 def _path_of_value(place: _Argument, tokens: Sequence[Token]) -> tuple[str, ...] | None:
-    """Return the path of the value that comes next, or None if no value comes next."""
+    """Return the path of the value that follows the tokens, or None if no value can follow."""
     previous, bracket = tokens[-1].text, tokens[place.opener].text
     if bracket == "{":
         key = _key(tokens[-2]) if previous == ":" and len(tokens) > 1 else None
@@ -257,7 +257,7 @@ def _key(token: Token) -> str | None:
 
 
 def _at_top(tokens: Iterable[Token], wanted: str) -> Iterable[int]:
-    """Yield the indices of a mark outside nested brackets, up to the end of the enclosing bracket."""
+    """Yield the indices of a punctuation mark outside nested brackets, up to the closing bracket around the tokens."""
     level = 0
     for at, token in enumerate(tokens):
         if token.kind == "punct":
@@ -344,7 +344,7 @@ def _plain(partial: str, start: int, texts: Sequence[str], quote: str) -> list[C
 
 
 def _fitting(names: Iterable[Name], partial: str) -> list[Name]:
-    """Return the names that begin with a text, or if there are none, those that contain it."""
+    """Return the names that begin with a text. If no name does, return the names that contain the text."""
     every = list(names)
     wanted = partial.casefold()
     beginning = [each for each in every if each.text.casefold().startswith(wanted)]
@@ -371,7 +371,7 @@ def _command(before: str, words: Vocabulary) -> list[Completion]:
 
 
 def unquoted(text: str) -> str:
-    """Return the value of a string literal, if its escapes are those of JSON."""
+    """Return the value of a string literal. If it has escapes that JSON lacks, return the text between its quotes."""
     quote, inner = text[0], text[1:-1] if len(text) > 1 and text[-1] == text[0] else text[1:]
     try:
         found = json.loads(f'"{inner}"' if quote == '"' else '"' + inner.replace('"', '\\"') + '"')

@@ -1,6 +1,6 @@
-"""Format values as Node does: on one line if they fit, and shortened if they are long. Pure.
+"""The format of values, as in Node: on one line if they fit, and shortened if they are long. Pure.
 
-A line consists of parts, each with a style and a text, so that the terminal decides about colours. Texts of programs
+A line consists of parts, each with a style and a text. The caller chooses a colour for each style. Texts of programs
 and servers are escaped, except for line ends.
 """
 
@@ -21,16 +21,16 @@ Style = Literal["", "string", "number", "special", "dim", "error"]
 Part = tuple[Style, str]
 
 MAX_LINES: Final = 40
-"""Lines of one value."""
+"""Maximum number of lines that are shown of one value."""
 
 MAX_ITEMS: Final = 100
-"""Items of one array or object."""
+"""Maximum number of items that are shown of one array or object."""
 
 MAX_TEXT: Final = 2_000
-"""Characters of one string."""
+"""Maximum number of characters that are shown of one string."""
 
 MAX_DEPTH: Final = 30
-"""Levels of one value."""
+"""Maximum number of levels that are shown of one value."""
 
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
@@ -158,7 +158,7 @@ def _key(key: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a string as a literal of JavaScript, in a kind of quotes that it does not contain if possible."""
+    """Return a string as a JavaScript literal. If possible, use quotes that the string does not contain."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     mark = next((each for each in ("'", '"', "`") if each not in text), "'")
     escaped = escaped.replace("'", "\\'") if mark == "'" and "'" in text else escaped
@@ -166,14 +166,14 @@ def quoted(text: str) -> str:
 
 
 def lines_of(text: str) -> str:
-    """Return a text of several lines with everything escaped that would move the cursor."""
+    """Return a text of several lines with line ends kept and other characters that move the cursor escaped."""
     if text.isascii() and text.isprintable():
         return text
     return "\n".join(plain(line.expandtabs(8), right_to_left=True) for line in re.split(r"\r\n|\n", text))
 
 
 def pointed(source: str, line: int, column: int, width: int) -> list[str]:
-    """Return the line of a program that an error is about, and a line that marks the column."""
+    """Return the line of a program that has an error, and a line that marks the column."""
     lines = LINE_END.split(source)
     if not 1 <= line <= len(lines):
         return []

@@ -1,4 +1,4 @@
-"""The interface between the prompt and the person, or the pipe, that it talks to."""
+"""The interface through which the prompt shows its output at a terminal or on a pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Front(Protocol):
-    """Shows the output of the prompt."""
+    """The output of the prompt, and the client of its programs."""
 
     @property
     def client(self) -> Client:
@@ -41,6 +41,6 @@ class Front(Protocol):
         """Print an error.
 
         Args:
-            place: the program, and the line and column in it that the error is about.
+            place: the program with the error, and the line and column of the error, both from 1; None if unknown.
         """
         ...

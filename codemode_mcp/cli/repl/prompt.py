@@ -1,4 +1,4 @@
-"""The inputs of the prompt: programs and commands. This module knows neither a terminal nor a pipe."""
+"""The inputs of the prompt: programs and commands. Output goes to a `Front`, at a terminal or on a pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
 
 MAX_RUNS: Final = 20
-"""Latest runs that `.runs` lists."""
+"""Maximum number of runs that `.runs` lists. The latest runs are listed."""
 
 HELP: Final = """\
 Every input is a program of its own, run by exec in a fresh sandbox: await works at the top, and
@@ -63,7 +63,7 @@ class Prompt:
         return Vocabulary(await self._catalog(), values, about)
 
     async def take(self, text: str) -> bool | None:
-        """Run a program or a command. Return True if it has not failed, or None to leave the prompt."""
+        """Run a program or a command. Return False if it failed, True if it did not, or None to leave the prompt."""
         if not text.strip():
             return True
         command = cells.command(text)

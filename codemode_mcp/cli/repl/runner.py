@@ -1,4 +1,4 @@
-"""Run the programs of a session, and keep the names that they declare for later ones."""
+"""The runs of a session's programs. Names that a program declares are kept for later programs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import Language
 
 UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved lets a call pass"
-"""The author of the decision about a call that no person can approve."""
+"""The name of the decider for calls that are denied because no person can approve them."""
 
 CANCEL_SECONDS: Final = 3.0
-"""Time for a program to end after it was interrupted."""
+"""Timeout for cancelling an interrupted program."""
 
 MAX_LISTED: Final = 20
-"""Lost names that are reported after one input."""
+"""Maximum number of lost names that are reported after one input."""
 
 _SHOWN_LINE: Final = re.compile(r"^\s*\d+ \| ", re.MULTILINE)
 """A numbered line of the program in a message."""
@@ -48,14 +48,14 @@ class Cell:
 
     Attributes:
         source: the text that the author wrote.
-        preflight: None for a program that is run without the names of the session.
+        preflight: the analysis of the source; None if the program is run without the names of the session.
     """
 
     source: str
     preflight: Preflight | None
 
     def author(self, text: str) -> str:
-        """Return a text with positions in the author's source."""
+        """Return a text with its positions changed to positions in the author's source."""
         if self.preflight is None:
             return text
         return unwrapped(text, self._lines, self.preflight.author_position)
@@ -66,13 +66,13 @@ class Cell:
 
 
 class Runner:
-    """Runs the programs of one session.
+    """The runner for the programs of one session.
 
     Attributes:
         inputs: the programs so far.
-        last: the value of the latest program that has succeeded.
+        last: the value of the latest program that succeeded.
         names: the names that the session keeps.
-        suspended: suspended programs by the id of their run.
+        suspended: suspended programs by run id.
     """
 
     def __init__(self, app: App, front: Front) -> None:
@@ -98,7 +98,7 @@ class Runner:
         return (await self._app.manager()).operator
 
     async def run(self, source: str, language: Language | None) -> bool:
-        """Run a program until it ends or yields. Return True if it has not failed."""
+        """Run a program until it ends or yields. Return False if it failed."""
         self.inputs.append(source)
         refused: CodeModeError | None = None
         for text, cell in await self._candidates(source):
@@ -107,7 +107,8 @@ class Runner:
                     text, language, self._app.operator, self._front.client, on_output=self._printer(cell)
                 )
             except CodeModeError as error:
-                # Nothing has run. The error of the last candidate is shown, because that is the author's own text.
+                # The program was refused before it ran. Only the error of the last candidate is shown, because the last
+                # candidate is the author's unchanged text.
                 refused = error
                 continue
             return await self._follow(outcome, cell)
@@ -133,10 +134,10 @@ class Runner:
         self.names, self.last = SessionNames(await self._app.stored(self._owner, KEY)), None
 
     async def _candidates(self, source: str) -> list[tuple[str, Cell]]:
-        """Return the programs that an input may stand for. The first valid one is run.
+        """Return the programs that an input can mean. The first valid program is run.
 
-        Most of them are the source with code around it, for the names of the session. The last one is the source
-        alone: its errors are about the author's text.
+        All but the last have code around the source, which passes on the names of the session. The last is the source
+        alone, so that its errors show the author's text.
         """
         candidates: list[tuple[str, Cell]] = []
         try:
@@ -165,7 +166,7 @@ class Runner:
 
     @asynccontextmanager
     async def _watched(self, run_id: str) -> AsyncIterator[None]:
-        """Forget a run that fails or is interrupted, and cancel it in the second case."""
+        """Forget a run that fails or is interrupted. Cancel an interrupted run."""
         try:
             yield
         except CodeModeError:
@@ -224,14 +225,14 @@ class Runner:
         return True
 
     def _fail(self, code: str, message: str, cell: Cell) -> None:
-        """Show an error, with its code unless the program itself has thrown it."""
+        """Show an error. Leave out its code if the program itself threw the error (`internal_error`)."""
         message = cell.author(message)
         at = None if _SHOWN_LINE.search(message) else position_in(message)
         place = None if at is None else (cell.source, *at)
         self._front.fail(message if code == "internal_error" else f"{code}: {message}", place)
 
     async def _keep_names(self, cell: Cell) -> None:
-        """Read the names for later programs, and report those that could not be kept."""
+        """Read the names for later programs, and report the names that could not be kept."""
         if cell.preflight is None:
             if cells.declared(cell.source):
                 self._front.say("the names of this input are not kept, because it could only be run unchanged")

@@ -1,7 +1,7 @@
-"""Split a program that is still being typed into tokens, and find the brackets and texts that are open. Pure.
+"""A tokenizer for a program that is still being typed, which also finds unclosed brackets and strings. Pure.
 
-At a prompt, a statement is often incomplete, and the syntax tree of an incomplete statement says little. This module
-only tells code from strings and comments, and finds matching brackets.
+At a prompt, a statement is often incomplete, and the syntax tree of an incomplete statement is of little use. This
+module only separates code from strings and comments, and finds matching brackets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["word", "number", "string", "template", "regex", "comment", "punc
 
 
 class Token(NamedTuple):
-    """A piece of the text.
+    """A token of the text.
 
     Attributes:
         closed: False for a string or template without its end.
@@ -38,8 +38,9 @@ class Scan:
 
     Attributes:
         tokens: all tokens except white space and comments.
-        open: indices in `tokens` of the brackets that are open at the end, from the outside; `${` of a template is one.
-        within: the string, template or comment that is open at the end; None if code follows.
+        open: indices in `tokens` of the brackets that are open at the end of the text, the outermost first. The `${` of
+            a template counts as a bracket.
+        within: the kind of text that is open at the end; None if the text ends in code.
         mismatched: True if a closing bracket has no matching opening bracket.
     """
 
@@ -75,11 +76,11 @@ def scan(text: str) -> Scan:
     at = 0
 
     def chunk(start: int, after: int) -> int:
-        """Add the text of a template up to its end or its next `${`, and return the position after it.
+        """Add the text of a template up to its end or its next `${`. Return the position after the added text.
 
         Args:
             start: where the token begins.
-            after: the position after the backtick or the `}` that it begins with.
+            after: the position after the backtick or the `}` at `start`.
         """
         nonlocal within
         match = _CHUNK.match(text, after)

@@ -1,9 +1,9 @@
-"""Pass the names of earlier programs on to the next one, so that the inputs of a session feel like one program. Pure.
+"""The names of a session, which later programs can use as if all inputs were one program. Pure.
 
-Each input is a program of its own in a fresh sandbox. At its end, `store` keeps its top-level declarations, if they are
-JSON, and the text of its functions. Before the next program begins, these become global variables, so that a program
-may declare them again. All this is code around the author's source, which therefore begins in the second line.
-Positions in messages are changed back to those in the source.
+Each input is a separate program in a fresh sandbox. When the program ends, `store` keeps its top-level declarations if
+they are JSON, and the text of its functions. Before the next program begins, these become global variables. A program
+can declare the name of a global variable again. Code around the author's source does all this, so the source begins in
+the second line. Positions in messages are changed back to positions in the source.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ KEY: Final = "codemode-mcp repl"
 """The key under which `store` keeps the names of a session."""
 
 MAX_KEPT: Final = 16 * 1024 * 1024
-"""Characters of all names and values that are kept."""
+"""Maximum number of characters of all values that are kept, as JSON."""
 
-# Each of these texts becomes one line.
+# Each of these texts becomes one line, so that the line numbers of the source are shifted by a constant.
 _BEFORE: Final = """
 let %(names)s = { load: globalThis.load, store: globalThis.store, globalThis, %(language)s };
 %(restored)s
@@ -89,10 +89,10 @@ _AFTER: Final = """
 """
 _NAMES: Final = "$codemode_repl"
 _LANGUAGE: Final = "Array, Function, JSON, Number, Object, ReferenceError, String"
-"""Built-ins that the code around a program uses, and whose names a session may declare."""
+"""Built-ins for the code around a program. That code keeps references, because a session may declare these names."""
 
 _OUR_FRAME: Final = re.compile(r"\n[ \t]*at [^\n]*?\bcell\.[jt]s:1:[0-9]{1,9}\)?(?=\n|\Z)")
-"""A frame of a stack in the first line, which is not the author's."""
+"""A stack frame in the first line, which is not the author's code."""
 
 _POSITION: Final = re.compile(r"\b(cell\.[jt]s):(\d{1,9}):(\d{1,9})\b")
 
@@ -105,10 +105,10 @@ def wrapped(source: str, names: Sequence[str], *, earlier: bool, last: str | Non
     """Return the program to run for an input.
 
     Args:
-        source: the author's source, which may have its implicit `return`.
-        names: the names that it declares at its top level.
-        earlier: True if it may use names of earlier inputs.
-        last: the key to `load` for the value of the previous input; None if the program does not use it.
+        source: the author's source, with or without its implicit `return`.
+        names: the names that the source declares at its top level.
+        earlier: whether the source may use names of earlier inputs.
+        last: the key to `load` for the value of the previous input; None if the source does not use that value.
     """
     words = {
         "key": json.dumps(KEY),
@@ -127,7 +127,7 @@ def unwrapped(text: str, lines: int, author: Callable[[int, int], tuple[int, int
 
     Args:
         lines: number of lines of the source.
-        author: returns the position in the source for one in the source with its implicit `return`.
+        author: maps a position in the source with its implicit `return` to the position in the source.
     """
 
     def position(match: re.Match[str]) -> str:
@@ -152,15 +152,15 @@ def identifiers_in(source: str) -> set[str]:
 
 
 class SessionNames:
-    """The names of a session, from the store.
+    """The names of a session, as they were stored.
 
     Args:
-        text: the JSON under `KEY`, if there is any.
+        text: the JSON that is stored under `KEY`; None if nothing is stored.
     """
 
     def __init__(self, text: str | None) -> None:
         stored = {} if text is None else json.loads(text)
-        # A program may have stored anything.
+        # A program can store any value under `KEY`.
         items = stored.items() if isinstance(stored, dict) else ()
         self._entries: dict[str, dict[str, Any]] = {name: each for name, each in items if isinstance(each, dict)}
 

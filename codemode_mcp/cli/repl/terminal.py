@@ -1,4 +1,4 @@
-"""The prompt on a terminal: the one module that knows prompt_toolkit."""
+"""The prompt on a terminal. Only this module uses prompt_toolkit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.repl.vocabulary import Vocabulary
 
 MAX_HISTORY: Final = 1_000_000
-"""Bytes of the history. Of a larger one, the latest half of this is kept."""
+"""Maximum number of bytes of the history. A larger history is cut to the latest half of this limit."""
 
 _STYLES: Final = {
     "": "",
@@ -53,7 +53,7 @@ class Interrupted(Exception):
     """Ctrl-C was pressed at the prompt.
 
     Attributes:
-        typed: True if an input was dropped by that.
+        typed: whether the person had begun to type an input, which is discarded.
     """
 
     def __init__(self, *, typed: bool) -> None:
@@ -62,11 +62,11 @@ class Interrupted(Exception):
 
 
 class Reader:
-    """Reads inputs from a terminal.
+    """A reader of inputs from a terminal.
 
     Args:
         vocabulary: returns the names that can be completed.
-        is_typescript: returns True if inputs are TypeScript, for the colours.
+        is_typescript: returns True if inputs are coloured as TypeScript.
     """
 
     def __init__(
@@ -173,13 +173,17 @@ def history_path() -> Path:
 
 
 def open_history(path: Path) -> History:
-    """Return the history in a private file, which is created if it is missing. Raises `OSError`."""
+    """Open the history in a private file. Create the file if it is missing.
+
+    Raises:
+        OSError: the file cannot be opened or made private.
+    """
     make_private_folder(path.parent)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600), "r+b") as file:
         make_private(file.fileno(), path)
         text = file.read()
         if len(text) > MAX_HISTORY:
-            # An entry begins with a comment that has its time. Keep complete entries only.
+            # An entry begins with a comment that gives its time. Keep complete entries only.
             kept = text[-MAX_HISTORY // 2 :]
             file.seek(0)
             file.write(kept[kept.find(b"\n# ") + 1 :])
@@ -211,7 +215,7 @@ def print_value(value: Any, width: int) -> None:
 
 
 def print_error(text: str, place: tuple[str, int, int] | None, width: int) -> None:
-    """Print an error, and the line of the program that it is about."""
+    """Print an error, and the line of the program that has the error."""
     print_parts([[("error", line)] for line in lines_of(text).split("\n")])
     if place is not None:
         print_parts([[("dim", line)] for line in pointed(*place, width)])

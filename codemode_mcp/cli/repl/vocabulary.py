@@ -1,4 +1,4 @@
-"""The names that can be completed: of a catalog with their signatures, of `guest.d.ts`, and of JavaScript. Pure."""
+"""The names that can be completed: names of a catalog, of `guest.d.ts`, of the session and of JavaScript. Pure."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.servers import Server
 
 ITEMS: Final = "[]"
-"""The part of a path that stands for an item of an array."""
+"""The step in a path that stands for an item of an array."""
 
 MAX_TYPES: Final = 200
-"""Types of one value that are examined."""
+"""Maximum number of types of one value that are examined."""
 
 _SHORT: Final = 60
-"""Characters of a type or a value in a description."""
+"""Maximum number of characters of a type or a value in a description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Name:
     """A name with its description.
 
     Attributes:
-        entry: the tool of the name, if it has one.
+        entry: the tool that the name calls, if any.
     """
 
     text: str
@@ -83,7 +83,7 @@ class Vocabulary:
             yield Name(each)
 
     def members(self, chain: tuple[str, ...]) -> Iterator[Name]:
-        """Yield the members of an expression: of `a.b` for `("a", "b")`."""
+        """Yield the members of an expression. The chain `("a", "b")` stands for `a.b`."""
         match chain:
             case ("MCP",):
                 for server in self.catalog.servers:
@@ -132,7 +132,7 @@ class Vocabulary:
             yield from map(Name, _STATIC_MEMBERS.get(chain[0], "").split())
 
     def callee(self, chain: tuple[str, ...]) -> Entry | None:
-        """Return the tool that an expression calls: `a.b.c(` for `("a", "b", "c")`."""
+        """Return the tool that an expression calls. The chain `("a", "b", "c")` stands for `a.b.c(`."""
         match chain:
             case ("MCP", server, name):
                 found = self._server(server)
@@ -166,7 +166,7 @@ class Vocabulary:
         ]
 
     def constants(self, entry: Entry, path: tuple[str, ...]) -> list[Constant | Scalar]:
-        """Return the constants that are possible at a path in the argument, and `boolean` and `null`."""
+        """Return the constants that are possible at a path in the argument, with `boolean` and `null` as types."""
         found: dict[Constant | Scalar, None] = {}
         for each in _at(compile_schema(entry.tool.input_schema), path):
             if isinstance(each, Constant) or (isinstance(each, Scalar) and each.name in ("boolean", "null")):
@@ -185,7 +185,7 @@ class Vocabulary:
         return () if found is None else dict(found.groups).get(group, ())
 
     def in_full(self, name: Name) -> str:
-        """Return the description of a name, with the arguments of a tool. For thousands of tools this takes seconds."""
+        """Return the description of a name with its tool's arguments. This takes seconds for thousands of tools."""
         if name.entry is None:
             return name.about
         arguments = _arguments(self.signature(name.entry).removeprefix(name.entry.path))
@@ -220,7 +220,7 @@ def brief(type_: Type, compiled: SchemaType, depth: int = 2) -> str:
 
 
 def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
-    """Return the types that are possible at a path, without unions and intersections."""
+    """Return the types that are possible at a path, with unions and intersections split into their members."""
     found = _flattened([compiled.root], compiled)
     for step in path:
         inner: list[Type] = []
@@ -238,7 +238,7 @@ def _at(compiled: SchemaType, path: tuple[str, ...]) -> list[Type]:
 
 
 def _flattened(types: list[Type], compiled: SchemaType) -> list[Type]:
-    """Return types with the members in place of unions and intersections, and without references."""
+    """Return types with unions and intersections replaced by their members, and references by their targets."""
     left, found, seen = types[::-1], list[Type](), set[str]()
     while left and len(found) < MAX_TYPES:
         match left.pop():
