@@ -27,6 +27,8 @@ ignored, or express less:
 `tests/declarations/schemas_and_values.py` holds this list in a form that is compared with a validator and a compiler.
 
 Work is bounded for any input: nesting beyond `MAX_DEPTH` and everything after `MAX_NODES` schemas becomes `unknown`.
+
+The module is long because one compiler has these limits and the definitions in common for all keywords.
 """
 
 from __future__ import annotations

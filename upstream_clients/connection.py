@@ -31,6 +31,8 @@ Tried and dropped: the SDK's client session, which models every result; the SDK'
 children of a server behind and reads lines without a limit; the SDK's `OAuthClientProvider`, which holds a lock while a
 request is answered, starts a login without a person at a browser, and lets two processes invalidate each other's
 tokens.
+
+The module is long because almost a quarter of it is text that gives reasons.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Requests to one server and their answers, and the server's own requests and notifications, over any transport.
 
 Messages are dicts. Results are not modelled: programs get what the server has sent.
+
+The module is long because requests of both sides end together with their connection.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ the seen value. For a hostile schema that takes seconds. The work of the search 
 The search understands the keywords that schemas of tools use: types, choices, limits, properties, items, references and
 alternatives. For every other keyword (`_VERDICT_ONLY`), it asks the library for the verdict and quotes the keyword.
 Before it searches a large part of a value, it asks the library if that part fits.
+
+The module is long because one search, with one limit of steps, covers all of these keywords.
 """
 
 from __future__ import annotations

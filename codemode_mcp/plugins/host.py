@@ -2,6 +2,8 @@
 
 No plugin is imported before `run`. Callers that need the plugins wait until it has loaded them. A plugin whose
 configuration changes stays in use until its successor is loaded, so that its hooks are never missing.
+
+The module is long because loading, replacing and unloading a plugin change the same state.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Instances use wasmtime's C API directly for speed: `Instance.exports` builds a dict of 290 entries (8 ms), and
 `Func.__call__` reads the type of the function on every call. An instance must not be used by two threads at the same
-time, except for `interrupt`.
+time, except for `interrupt`. The module is long because calls of the C API stay beside the object that frees what they
+allocate.
 """
 
 from __future__ import annotations
