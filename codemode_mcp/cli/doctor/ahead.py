@@ -34,9 +34,10 @@ _OFFLINE = "connect to the network and run codemode-mcp setup again; JavaScript 
 
 
 async def make_ahead(config: Config, report: Report, *, servers: bool) -> None:
-    """Do all steps, and report each when it has ended. Existing files are kept.
+    """Do all steps of the setup. Existing files are kept.
 
     Args:
+        report: called with the result of each step when the step has ended.
         servers: True to start the servers for their tool lists.
     """
     report(await anyio.to_thread.run_sync(_esbuild, config, abandon_on_cancel=True))
@@ -84,7 +85,7 @@ def _engine() -> Check:
 
 
 async def _servers(config: Config, report: Report) -> Sequence[UpstreamView]:
-    """Store the tool list of every server, and report each server as soon as it has listed."""
+    """Store the tool list of every server. Each server is reported as soon as its list is stored or has failed."""
     config = replace(config, audit=replace(config.audit, trajectory=None), plugins=())
     if not config.upstreams:
         report(Check("servers", "info", "no server is configured", "see codemode-mcp import"))

@@ -1,4 +1,4 @@
-"""The size of the texts that a client gets before any program has run, and its limit."""
+"""The check of the size of `exec` and `wait` in the tool list. A client gets these texts before any program runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CUT = re.compile(r"^.*?(\d+) (?:more|servers), see API\.list\(\)")
 
 
 async def check(app: App, config: Config) -> Iterable[Check]:
-    """Check the tool list of this server against its limit."""
+    """Check the size of this server's tool list against its limit."""
     from codemode_mcp.server.descriptions import TOOLS_BYTES, TOOLS_BYTES_NAMESPACES
     from codemode_mcp.server.tool_list import tool_list
 

@@ -1,4 +1,4 @@
-"""The result of one check, and the list of checks. Pure, but for the clock."""
+"""The result of one check, and the list of all checks. Pure, except for reading the clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ CHECKS: Final = {
     "policy": "rules and contexts",
     "byte budget": "the texts that a client gets before any program has run",
 }
-"""The subject of each check, in the order of the report. Checks of servers, clients and plugins carry a name too."""
+"""The subject of each check, by the name of the check, in the order of the report.
+
+The names of checks of servers, clients and plugins end with the name of one server, client or plugin.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Check:
     Attributes:
         status: `ok`, `info` (no problem, but worth knowing), `warn` (works, but needs attention) or `fail`.
         advice: what to do; empty if nothing has to be done.
-        ms: the duration in milliseconds; None for a result that was found together with another one.
+        ms: the duration in milliseconds; None if the duration is counted in another result of the same check.
     """
 
     name: str
@@ -55,11 +58,11 @@ class Check:
 
 
 def listed(names: list[str], shown: int = 5) -> str:
-    """Return the first names, and the number of further ones."""
+    """Return the first `shown` names, and the number of the others, as one text."""
     more = len(names) - shown
     return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 def elapsed_ms(began: float) -> int:
-    """Return the milliseconds since a time of `time.monotonic`."""
+    """Return the milliseconds since `began`, a time of `time.monotonic`."""
     return round((time.monotonic() - began) * 1000)

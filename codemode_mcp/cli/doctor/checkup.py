@@ -1,4 +1,4 @@
-"""Run all checks concurrently, so that a slow one delays only its own line."""
+"""The concurrent run of all checks. A slow check delays only its own line."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ log = logging.getLogger("codemode_mcp.doctor")
 
 
 class Checkup:
-    """Runs the checks of an installation.
+    """A run of the checks of an installation, with the results so far.
 
     Args:
-        on_progress: called when checks begin, and whenever one ends.
+        on_progress: called when checks begin, and when each check ends.
 
     Attributes:
-        waiting: names of the checks that still run.
+        waiting: names of the checks that have not ended.
         done: number of checks that have ended.
     """
 
@@ -73,14 +73,14 @@ class Checkup:
         """Run the checks.
 
         Args:
-            config: None for an invalid configuration: only checks that do not need it are run.
-            only: names of servers, to check only these.
+            config: None for an invalid configuration. Only the checks that need no configuration are run then.
+            only: names of servers. If there are any, only these servers are checked.
             others: returns sentences about clients that start the same servers themselves.
             own_code_mode: returns titles of clients that start this server and have a code mode of their own.
             own_entries: returns the entries of this server in the files of clients.
         """
         wanted = config or Config()
-        # The programs that checks run must not appear among those of the user.
+        # The programs that checks run must not appear among the user's programs.
         wanted = replace(wanted, audit=replace(wanted.audit, trajectory=None), store=None)
         if only:
             wanted = replace(wanted, upstreams=tuple(spec for spec in wanted.upstreams if spec.name in only))
@@ -149,13 +149,13 @@ class Checkup:
         try:
             found = list(await part())
         except Exception as error:
-            # The message is not shown: it may quote anything.
+            # The message of an unexpected exception may contain secrets, so it is not shown.
             log.debug("check %s failed", name, exc_info=True)
             detail = f"this check itself has failed: {type(error).__name__}"
             found = [Check(name, "fail", detail, "this is a fault of codemode-mcp; please report it with its name")]
         if found and found[0].ms is None:
             found[0] = replace(found[0], ms=elapsed_ms(began))
-        # Checks leave secrets out themselves. This is the second guard.
+        # Each check leaves secrets out. This redaction is a second guard.
         redact = self._redact
         self._found[name] = [replace(each, detail=redact(each.detail), advice=redact(each.advice)) for each in found]
         del self.waiting[name]

@@ -22,17 +22,20 @@ if TYPE_CHECKING:
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-[^}]*)?\}")
 _EDITOR_VARIABLES: Final = ("workspaceFolder", "userHome", "pathSeparator")
-"""Variables of editors, which are not in the environment."""
+"""Variables that editors replace. They are not in the environment."""
 
 CORRECT: Final = "correct the configuration file; docs/configuration.md has every key"
 
 
 def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tuple[Config | None, list[Check]]:
-    """Load the configuration, and check its file. Return None for an invalid configuration.
+    """Load the configuration and check its file.
 
     Args:
         path: the value of `--config`.
-        gate: decides about a file in the working directory.
+        gate: decides whether a file in the working directory may be used.
+
+    Returns:
+        The configuration, or None if it is invalid, and the results of the checks.
     """
     from codemode_mcp.config import find_config, load_config
     from codemode_mcp.config.trust import NotConfirmedError
@@ -75,16 +78,17 @@ def _file(path: Path | None, environ: Mapping[str, str]) -> Iterable[Check]:
         value = parse(read_text(path))
         mode = path.stat().st_mode
     except (SourceError, OSError):
-        return  # reported already
+        return  # The failure to load the configuration is reported already.
     if isinstance(value, dict):
         yield from permissions(path, mode, list(literal_secrets(value)), sys.platform)
         yield from variables(value, environ)
 
 
 def permissions(path: Path, mode: int, literal: list[str], system: str) -> Iterable[Check]:
-    """Check who else can read and write the file.
+    """Check if other users can read or write the configuration file.
 
     Args:
+        mode: the mode of the file, as from `os.stat`.
         literal: the keys of secrets that are written out in the file.
         system: the value of `sys.platform`.
     """
@@ -103,7 +107,7 @@ def permissions(path: Path, mode: int, literal: list[str], system: str) -> Itera
 
 
 def literal_secrets(value: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of secrets that are written out, not referred to."""
+    """Yield the keys of values that are secrets, and not references to variables."""
     for keys, text in strings(value):
         if _REFERENCE.search(text) or text.startswith(("/", "~")):
             continue
@@ -122,7 +126,7 @@ def _is_secret_arg(value: Mapping[str, Any], keys: list[str]) -> bool:
 
 
 def variables(value: Mapping[str, Any], environ: Mapping[str, str]) -> Iterable[Check]:
-    """Check for variables that are unset, so that a default is used, or empty. Their values are never shown."""
+    """Check for empty variables, and for unset variables with a default. The values of variables are never shown."""
     names = set()
     for keys, text in strings(value):
         for match in _REFERENCE.finditer(text):
@@ -148,7 +152,7 @@ def _path(keys: list[str]) -> str:
 
 
 def strings(value: Mapping[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """Yield each string in which references are expanded, with its keys. Disabled entries are left out."""
+    """Yield each string in which references are allowed, with the keys that lead to it. Skip disabled entries."""
     rest: list[tuple[list[str], Any]] = [
         ([part], value[part]) for part in ("mcpServers", "servers", "plugins", "http", "store") if part in value
     ]

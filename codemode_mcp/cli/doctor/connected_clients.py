@@ -1,4 +1,4 @@
-"""The clients of serving processes, each with its profile, by which answers are formatted."""
+"""The clients of serving processes. Each has a profile, which decides the format of its answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
 
 MAX_LINES = 20
-"""Clients that the report shows."""
+"""Maximum number of clients that the report shows."""
 
 
 async def check(config: Config) -> Iterable[Check]:
-    """Ask the processes that serve this configuration for their clients. A process without an answer is left out."""
+    """Ask the processes that serve this configuration for their clients. Processes that do not answer are left out."""
     found = await ask_all(Request("clients"))
     served = _resolved(config.path)
     connected = [

@@ -25,8 +25,8 @@ class CompiledFile(NamedTuple):
     """The compiled engine on disk.
 
     Attributes:
-        path: None if no file can be written.
-        changed_at: the time of the last change, in nanoseconds; None without a file.
+        path: the path of the file, which may not exist; None if no file can be written.
+        changed_at: the time of the last change, in nanoseconds; None if there is no file.
     """
 
     path: Path | None
@@ -34,7 +34,10 @@ class CompiledFile(NamedTuple):
 
 
 def compiled_file() -> CompiledFile:
-    """Look at the compiled engine on disk. Blocks. Opening the engine writes a missing file."""
+    """Return the present state of the compiled engine on disk. Blocks.
+
+    Opening the engine changes this state: it writes a missing file.
+    """
     from codemode_mcp.paths import cache_dir
     from codemode_mcp.sandbox.compiled import compiled_path
 
@@ -46,10 +49,10 @@ def compiled_file() -> CompiledFile:
 
 
 async def check(app: App, before: CompiledFile) -> Iterable[Check]:
-    """Check the engine with a trivial program, and its compiled file.
+    """Check the engine by running a trivial program, and check the compiled file.
 
     Args:
-        before: the compiled file before anything has opened the engine.
+        before: the state of the compiled file before the engine was opened.
     """
     from codemode_mcp.sandbox.binary import VERSION
 
@@ -64,11 +67,11 @@ async def check(app: App, before: CompiledFile) -> Iterable[Check]:
 
 
 async def _program(app: App, engine: str) -> Check:
-    """Run a trivial program in the same way as all programs."""
+    """Run a trivial program in the same way as the programs of clients."""
     began = time.monotonic()
     try:
         outcome = await app.execute("return 6 * 7", "javascript", app.operator)
-    except CodeModeError as error:  # a plugin must see every program and is missing, or forbids this program
+    except CodeModeError as error:  # A required plugin is missing, or a plugin forbids this program.
         detail = f"starts, but a trivial program was refused: {error.message}"
         return Check("engine", "warn", detail, "see the plugins below")
     took = elapsed_ms(began)
@@ -103,7 +106,7 @@ def _cache(before: CompiledFile, ready: int) -> Check:
 
 
 async def esbuild(app: App, config: Config) -> Iterable[Check]:
-    """Check the path and version of esbuild, and transform a line."""
+    """Check the path and version of esbuild, and transform a line of TypeScript."""
     if "typescript" not in config.tools.code_mode.languages:
         return [Check("esbuild", "ok", "not needed: TypeScript is not enabled")]
     from codemode_mcp.paths import cache_dir

@@ -1,4 +1,7 @@
-"""The entries of this server in the files of clients: their commands exist and start, or their addresses answer."""
+"""Checks of this server's entries in the files of clients.
+
+The command of an entry must exist and start, or its address must accept connections.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,22 @@ if TYPE_CHECKING:
 NAME: Final = "client entry"
 
 START_SECONDS: Final = 15.0
-"""Time that an entry has to answer `initialize`."""
+"""Time limit in seconds for an entry's server to answer `initialize`."""
 
 REACH_SECONDS: Final = 3.0
-"""Time that an address has to accept a connection."""
+"""Time limit in seconds for an address to accept a connection."""
 
 MAX_ENTRIES: Final = 30
-"""Entries that are checked."""
+"""Maximum number of entries that are checked."""
 
 
 async def check(find: Callable[[], Sequence[OwnEntry]]) -> Iterable[Check]:
-    """Check every entry. A server that an entry starts is ended again; it starts no upstream servers.
+    """Check the entries, up to `MAX_ENTRIES`.
+
+    A server that is started from an entry is stopped again. Such a server starts no upstream servers.
 
     Args:
-        find: returns the entries.
+        find: returns the entries. It may block.
     """
     entries = list(await anyio.to_thread.run_sync(find))[:MAX_ENTRIES]
     if not entries:
@@ -74,7 +79,7 @@ async def _check(entry: OwnEntry) -> Check:
         # The author of the folder decides what this entry starts.
         return result("ok", f"{cut(program, 200)} exists; it is not started, because the file is part of the folder")
     if entry.folder is None and os.path.dirname(command) and not os.path.isabs(command):
-        # The working directory may belong to others, and may have a program of this name.
+        # The working directory may belong to other users, and may have a program with this name.
         return result(
             "info", f"the command {cut(command, 200)!r} is relative to the folder of the client; it is not started"
         )
@@ -82,9 +87,9 @@ async def _check(entry: OwnEntry) -> Check:
         name=entry.name,
         command=program,
         args=entry.args,
-        # With the folders of the user, as from a client of the same session.
+        # A client of the same session passes the XDG variables on, so the server uses the user's folders.
         env={**{name: value for name, value in os.environ.items() if name.startswith("XDG_")}, **entry.env},
-        # Not the working directory: Python, npx and uvx read files in theirs.
+        # Python, npx and uvx read files in the working directory, and ours may not be trusted.
         cwd=str(Path.home() if entry.folder is None else entry.folder),
         secrets=tuple(value for value in entry.env.values() if len(value) >= 8),
     )

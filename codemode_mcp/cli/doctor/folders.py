@@ -1,4 +1,4 @@
-"""Folders of the user: write access, for the user alone, and free space. Blocks."""
+"""Checks of the user's folders: write access, no write access for others, and free space. Blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIN_FREE: Final = 100 * 1024 * 1024
-"""Bytes that should be free; the compiled engine, esbuild and the tool lists take some 20 MB."""
+"""Bytes that should be free. The compiled engine, esbuild and the tool lists take about 20 MB."""
 
 
 def check() -> Iterable[Check]:
@@ -33,7 +33,7 @@ def folder(name: str, path: Path, without: str) -> Iterable[Check]:
     """Check one folder, which may not exist yet.
 
     Args:
-        without: the consequence if nothing can be stored there.
+        without: the consequence if nothing can be stored in the folder.
     """
     existing = nearest_existing(path)
     if not existing.is_dir():

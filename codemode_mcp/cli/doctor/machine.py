@@ -25,7 +25,7 @@ _PARTS = ("mcp", "wasmtime", "anyio", "pydantic")
 
 
 def version() -> Iterable[Check]:
-    """Check the versions, and whether `codemode-mcp` on PATH is this installation."""
+    """Report the versions, and check that `codemode-mcp` on PATH is this installation."""
     parts = ", ".join(f"{name} {metadata.version(name)}" for name in _PARTS)
     yield Check("version", "ok", f"codemode-mcp {metadata.version('codemode-mcp')}; {parts}")
     found = shutil.which("codemode-mcp")
@@ -36,13 +36,19 @@ def version() -> Iterable[Check]:
 
 
 def is_here(command: Path, prefix: Path) -> bool:
-    """Return True if a command belongs to an installation, directly or by a link (pipx, uv tool)."""
+    """Return True if a command belongs to an installation.
+
+    The command may be a link into the installation, as with pipx and `uv tool`.
+
+    Args:
+        prefix: the folder of the installation.
+    """
     folders = {command.parent, command.resolve().parent}
     return any(folder in (prefix / "bin", prefix / "Scripts") for folder in folders)
 
 
 def python() -> Iterable[Check]:
-    """Check the interpreter."""
+    """Check the Python interpreter and the system."""
     kind = f"{platform.python_implementation()} {platform.python_version()}"
     where = f"{platform.system()} {platform.release()}, {platform.machine()}"
     if platform.python_implementation() != "CPython":
@@ -55,7 +61,7 @@ def python() -> Iterable[Check]:
 
 
 def nesting() -> Iterable[Check]:
-    """Check whether a server of this kind has started this process."""
+    """Check if another `codemode-mcp` has started this process, directly or through other processes."""
     from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
 
     deep = depth(os.environ)
@@ -71,7 +77,7 @@ def nesting() -> Iterable[Check]:
 
 
 def trajectory(config: Config) -> Iterable[Check]:
-    """Check the file for events."""
+    """Check that the file of `audit.trajectory` can be written."""
     if config.audit.trajectory is None:
         yield Check("trajectory", "ok", "nothing is recorded")
         return
@@ -86,7 +92,7 @@ def trajectory(config: Config) -> Iterable[Check]:
 
 
 def http(config: Config) -> Iterable[Check]:
-    """Check the section `http`. Host and port are not part of it: they are on the command line."""
+    """Check the section `http`. Host and port are not checked, because they are on the command line."""
     settings = config.http
     if settings == HttpSettings():
         yield Check("http", "ok", "not configured; over HTTP, only this machine is served")
@@ -124,7 +130,9 @@ def notify(config: Config) -> Iterable[Check]:
 
 
 def other_clients(config: Config, others: Callable[[Config], Iterable[str]]) -> Iterable[Check]:
-    """Check for clients that start a server of this configuration directly: it runs twice, and bypasses the policy.
+    """Check for clients that start a server of this configuration directly.
+
+    Such a server runs twice, and the client's calls to it bypass the policy.
 
     Args:
         others: returns a sentence for each such client.

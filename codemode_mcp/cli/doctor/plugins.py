@@ -1,4 +1,4 @@
-"""Each configured plugin: its tools and hooks, why it was refused, and grants without an effect."""
+"""Checks of plugins: their tools and hooks, the reasons for refusing them, and grants without an effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def check(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
-    """Check each plugin of the configuration, and find installed plugins that are not configured."""
+    """Check each configured plugin, and report installed plugins that are not configured."""
     from codemode_mcp.plugins.loading import installed
 
     plugins = await app.plugins()
@@ -70,7 +70,7 @@ def _failed_factories(plugins: Plugins, plugin: Plugin, caller: Caller, name: st
 
 
 def _grants(plugin: Plugin, name: str, known: KnownTools) -> Iterable[Check]:
-    """Find grants without an effect, and hooks without a grant."""
+    """Check for grants without an effect, and for hooks and middleware without a grant."""
     from codemode_mcp.policy.rules import may_overlap
 
     own = f"plugin:{plugin.name}:"

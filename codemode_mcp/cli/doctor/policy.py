@@ -1,4 +1,4 @@
-"""Rules and contexts: unused rules, hidden tools, contexts without callers."""
+"""Checks of the policy: unused rules, hidden tools, contexts without callers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class KnownTools:
     """The tools that rules can match.
 
     Attributes:
-        tools: effects by the id of the tool, for the tools of all callers.
-        unknown: beginnings of ids of servers and plugins whose tools are not known, such as `mcp:down:`.
+        tools: the effects of each tool, by the id of the tool. The tools of all callers are included.
+        unknown: prefixes of the ids of tools that are not known. Each is for a server or plugin, such as `mcp:down:`.
     """
 
     tools: Mapping[str, Effects]
     unknown: Sequence[str]
 
     def may_match(self, glob: str) -> bool:
-        """Return True if a glob matches `exec` or a known tool, or may match an unknown one."""
+        """Return True if a glob matches `exec` or a known tool, or may match an unknown tool."""
         from codemode_mcp.policy.effects import Effects
         from codemode_mcp.policy.rules import matches, reaches
 
@@ -42,7 +42,7 @@ class KnownTools:
 
 
 def hidden(tools: Sequence[Known], name: str, app: App, config: Config) -> Iterable[Check]:
-    """Report how many tools of one server or plugin the policy denies or asks for.
+    """Report the number of tools of one server or plugin that the policy denies, and that need an approval.
 
     Args:
         name: the name of the check.
@@ -76,7 +76,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
     everything = build(views, Policy(PolicyRules(distrusted_servers=config.tools.policy.distrusted_servers)))
     known = {entry.id: entry.effects for server in everything.servers for entry in server.entries}
     plugins = await app.plugins()
-    # A rule may be about a tool that the factory does not give to the operator.
+    # Tools that a plugin's factory does not give to the operator are included, because rules may be about them.
     for plugin in plugins.loaded:
         names = (name for group in plugin.groups for name in group.names)
         known |= {f"{plugin.source}:{plugin.name}:{name}": Effects.of(None) for name in names}

@@ -1,4 +1,4 @@
-"""The report: its lines, its JSON and its exit code. Pure."""
+"""The report on all checks: lines for a terminal, JSON, and the exit code. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.doctor.check import Check
 
 MARGIN: Final = "      "
-"""Indentation of the lines after the first one of a check."""
+"""Indentation of the second and further lines of a check."""
 
 COLUMNS: Final = 100
 """Width of the report."""
 
 
 def lines(checks: Sequence[Check], arrow: str = "→") -> list[str]:
-    """Return the report in lines that fit a terminal, with texts of servers and files escaped.
+    """Return the lines of the report. Texts of servers and files are escaped.
 
-    A long word, such as a path, is not broken.
+    Lines have at most `COLUMNS` columns, except for a longer word such as a path, which is not broken.
     """
     shown: list[str] = []
     for number, check in enumerate(checks):
         shown += _folded(f"{check.status:<5} ", f"{plain(check.name)}: {plain(check.detail)}", MARGIN)
         following = checks[number + 1].advice if number + 1 < len(checks) else ""
-        # Several checks in a row with the same advice show it once.
+        # Successive checks with the same advice show the advice once, after the last of them.
         if check.advice and check.advice != following:
             shown += _folded(f"{MARGIN}{arrow} ", plain(check.advice), MARGIN + " " * (len(arrow) + 1))
     return shown

@@ -1,4 +1,4 @@
-"""Search by meaning: its installation, and a trial. Blocks for about 0.5 s while the model loads."""
+"""The check of search by meaning: its packages, and a trial. Blocks for about 0.5 s while the model loads."""
 
 from __future__ import annotations
 

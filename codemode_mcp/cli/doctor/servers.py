@@ -1,4 +1,4 @@
-"""Each upstream server: its start, its tool list, oddities of its tools, and advice if it fails."""
+"""Checks of upstream servers: start, tool list, odd tools, and advice for a server that fails."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from upstream_clients.tools import UpstreamView
 
 GRACE_SECONDS: Final = 10.0
-"""Time beyond the connect timeout of a server, for the older transport, and to stop a server that hangs."""
+"""Seconds to wait beyond the connect timeout of a server.
+
+They leave time to try the older transport, and to stop a server that hangs.
+"""
 
 HUGE_DESCRIPTION: Final = 8_000
-"""Characters of the description of one tool, which programs read together with its types."""
+"""Number of characters above which a tool's description is reported. Models read it together with the tool's types."""
 
 MAX_PROBLEMS: Final = 10
-"""Problems of one tool list that are shown."""
+"""Maximum number of problems of one tool list that are shown."""
 
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}\b")
 """A word in a message that is probably the name of a variable."""
@@ -84,7 +87,11 @@ async def check_disabled(name: str) -> list[Check]:
 
 
 async def connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView, Check | None]:
-    """Connect to a server within its connect timeout and some seconds. Return it, and a check if that has failed."""
+    """Connect to a server, within the server's connect timeout and `GRACE_SECONDS`.
+
+    Returns:
+        The view of the server, and None, or a failed check if the server is not connected.
+    """
     began = time.monotonic()
     await pool.connect([spec.name], spec.connect_timeout + GRACE_SECONDS)
     view = next(view for view in pool.views() if view.name == spec.name)
@@ -99,7 +106,7 @@ async def connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView,
 
 
 def oddities(view: UpstreamView, title: str) -> Iterable[Check]:
-    """Check for tools that are valid, but odd."""
+    """Check for oddities: no tools, schemas that cannot be used, and missing or very long descriptions."""
     from upstream_clients.schemas import UnusableSchema, compile_schema
 
     if not view.tools and not view.resources and not view.prompts:
@@ -126,8 +133,8 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
     """Return advice for a server that is not connected.
 
     Args:
-        why: the reason, from the message about it.
-        environ: the variables of this process.
+        why: the reason, from the error message.
+        environ: the environment variables of this process.
     """
     key = f"mcpServers.{spec.name}"
     if spec.url is not None:
@@ -162,7 +169,7 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
 
 
 def not_passed_on(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> list[str]:
-    """Return variables of this shell that a message names, but that the server does not get; at most three."""
+    """Return at most three variables that an error message names, and that are set here but not for the server."""
     named = dict.fromkeys(_VARIABLE.findall(why))
     return [
         name
@@ -172,14 +179,14 @@ def not_passed_on(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> l
 
 
 def by_hand(spec: UpstreamSpec) -> str:
-    """Return the command line of a server to type in a shell, with its secrets hidden."""
+    """Return the command line that starts a server in a shell, with secrets hidden."""
     return cut(spec.redact(shlex.join([spec.command or "", *spec.args])), 300)
 
 
 def is_stored(pool: UpstreamPool, view: UpstreamView) -> bool:
-    """Store the tool list of a server, and return True if the next process can read it. Blocks.
+    """Store the tool list of a server. Return True if the next process can read the list. Blocks.
 
-    The connection stores the list too, but may not have done so yet.
+    The connection stores the list too, but possibly later than this call.
     """
     from codemode_mcp.paths import listings_dir
     from upstream_clients.listing_cache import ListingCache

@@ -1,4 +1,4 @@
-"""The store of suspended programs: it opens, can be written and read, its permissions, and its contents."""
+"""Checks of the store of suspended programs: opening, writing, reading, permissions, and contents."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from codemode_mcp.stores.work import Database, Work
 
 MIN_FREE: Final = 200 * 1024 * 1024
-"""Bytes that should be free: on a full disk, no program can be suspended."""
+"""Bytes that should be free. On a full disk, no program can be suspended."""
 
 OPEN_SECONDS: Final = 15.0
-"""Time limit to open and try a database."""
+"""Time limit in seconds to open a database, and to write and read a probe."""
 
 SLOW_MS: Final = 50.0
-"""Milliseconds of a round trip above which a store is slow; every suspended program takes several."""
+"""Milliseconds of a round trip above which a store is slow. Each suspended program takes several round trips."""
 
 _ADVICE = {
     "sqlite": 'remove the cause, name another file in "store.path", or use "store": {"kind": "memory"}',
@@ -50,9 +50,9 @@ class Contents:
     """The contents of a database.
 
     Attributes:
-        schema: the version of its tables.
+        schema: the version of the database schema.
         suspended: number of suspended programs.
-        oldest: seconds for which the oldest of them has been suspended; None if there is none.
+        oldest: seconds since the oldest program was suspended; None if no program is suspended.
         size: bytes of all suspended programs.
         round_trip: milliseconds of a query.
     """
@@ -75,7 +75,7 @@ async def check_store(settings: StoreSettings | None, folder: Path) -> list[Chec
     """Check the store that `serve` would use.
 
     Args:
-        settings: None if the configuration does not choose a store.
+        settings: the section `store`; None if the configuration does not choose a store.
         folder: the user's state folder.
     """
     if settings is None:
@@ -134,7 +134,7 @@ async def _try(database: Database, seal: Seal) -> Contents:
 
 
 class _Rollback(Exception):
-    """Undoes the transaction in which it is raised."""
+    """An exception that undoes the transaction in which it is raised."""
 
     def __init__(self, contents: Contents) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def _nothing() -> Work[None]:
 
 
 def in_words(contents: Contents) -> str:
-    """Return the contents for the report."""
+    """Return the contents of a database in words."""
     suspended = counted(contents.suspended, "suspended program")
     if contents.oldest is not None:
         suspended += f", the oldest for {_duration(contents.oldest)}, {contents.size / 1e6:.1f} MB"
@@ -181,7 +181,7 @@ def _duration(seconds: float) -> str:
 
 
 def _unusable_default(folder: Path) -> str | None:
-    """Return why `serve` would not use SQLite without a configured store, or None. Creates no files."""
+    """Return the reason why the default SQLite store cannot be used, or None if it can. Creates no files."""
     if folder.exists():
         return why_unusable(folder)
     return _not_writable(nearest_existing(folder))
@@ -194,7 +194,12 @@ def _not_writable(folder: Path) -> str | None:
 
 
 def _check_files(file: Path) -> tuple[list[Check], bool, int | None]:
-    """Check the file and its folder. Return the checks, True if the file exists, and the free bytes."""
+    """Check the SQLite file and its folder.
+
+    Returns:
+        The results, True if the file exists, and the free bytes on its disk. The free bytes are None for a folder that
+        cannot be written.
+    """
     folder = nearest_existing(file.parent)
     if (why := _not_writable(folder)) is not None:
         return [Check("store", "fail", f"SQLite, {file}: {why}", _ADVICE["sqlite"])], False, None
@@ -210,7 +215,7 @@ def _check_files(file: Path) -> tuple[list[Check], bool, int | None]:
 
 
 def permissions(file: Path) -> Iterator[Check]:
-    """Check who else can read or write the store. POSIX only."""
+    """Check if other users can read or write the SQLite file. POSIX only."""
     for path in (file.parent, file):
         if not path.exists():
             continue
