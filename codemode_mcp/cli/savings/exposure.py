@@ -1,4 +1,4 @@
-"""The sizes of tools in a prompt: of all servers added to a client directly, and of `exec` and `wait`. Pure."""
+"""The sizes of tools in a prompt: the tools of all servers if added directly, and `exec` and `wait`. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from upstream_clients.tools import Tool
 
 State = Literal["listed", "remembered", "unknown"]
-"""`listed`: the server has listed its tools. `remembered`: it has not, but has before. `unknown`: it never has."""
+"""The source of a tool list.
+
+`listed`: the server has listed its tools. `remembered`: the list is from an earlier connection. `unknown`: no list.
+"""
 
 _HINTS = (
     ("readOnlyHint", "read_only"),
@@ -48,11 +51,11 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server, added to a client directly.
+    """One server, with its sizes if it is added to a client directly.
 
     Attributes:
-        declarations: bytes of its declaration file.
-        why: the reason, if it is not `listed`.
+        declarations: bytes of the server's declaration file.
+        why: the reason for a state other than `listed`.
     """
 
     name: str
@@ -69,7 +72,7 @@ class Exposure:
     Attributes:
         own: the sizes of `exec` and `wait`, as this server lists them with these servers.
         index: bytes of `mcp/index.d.ts`.
-        one_tool: bytes of the declaration of one tool; the median.
+        one_tool: the median size of the declaration of one tool, in bytes.
     """
 
     servers: tuple[Server, ...]
@@ -84,20 +87,21 @@ class Exposure:
 
     @property
     def reading(self) -> int:
-        """Return the bytes of declarations that a task typically reads: the median of the files of servers with tools.
+        """Return the bytes of declarations that a task typically reads.
 
-        `exec` tells models to read the file of one server first.
+        This is the median size of the declaration files of servers with tools, because the description of `exec` tells
+        models to read the file of one server first.
         """
         files = [server.declarations for server in self.servers if server.weight.tools]
         return statistics.median_low(files) if files else 0
 
     @property
     def saved(self) -> int:
-        """Return the bytes of the prompt that code mode saves; negative if it takes more."""
+        """Return the bytes of the prompt that code mode saves; negative if code mode takes more."""
         return self.direct.prompt - self.own.prompt
 
     def pays_from(self, *, reading: bool = False) -> tuple[int, int] | None:
-        """Return the numbers of tools and of servers from which `exec` and `wait` are smaller; None without tools.
+        """Return the least numbers of tools and of servers with which code mode saves bytes; None without tools.
 
         Args:
             reading: add the bytes of declarations that a task reads.
@@ -110,12 +114,12 @@ class Exposure:
 
 
 def weigh(items: Sequence[Mapping[str, Any]], instructions: str | None = None) -> Weight:
-    """Return the sizes of tools, given as in `tools/list`."""
+    """Return the sizes of tools. Each item has the form of an item in `tools/list`."""
     return Weight(len(items), prompt_bytes(items), listed_bytes(items), size(instructions or ""))
 
 
 def as_listed(tool: Tool) -> dict[str, Any]:
-    """Return a tool as its server lists it, without icons and `_meta`, which are not stored."""
+    """Return a tool in the form of `tools/list`. Icons and `_meta` are missing, because they are not stored."""
     annotations = {
         key: value for key, attribute in _HINTS if (value := getattr(tool.annotations, attribute)) is not None
     }

@@ -1,4 +1,4 @@
-"""Measure the tools of all servers, and `exec` and `wait` as this server lists them."""
+"""Measurement of the tools of all servers, and of `exec` and `wait` as this server lists them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS: Final = 30.0
-"""Time limit to connect to the servers."""
+"""Time limit in seconds to connect to the servers."""
 
 
 async def exposure_of(config: Config) -> Exposure:
-    """Connect to the servers of a configuration, and return their sizes."""
+    """Connect to the servers of a configuration. Return the sizes of their tools, and of `exec` and `wait`."""
     from codemode_mcp.app.app import open_app
 
-    # Without a trajectory: it is for the programs of the user.
+    # The trajectory is for the user's programs, so this measurement must not write to it.
     async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
         await app.connect(CONNECT_SECONDS)
         await app.plugins()
@@ -49,10 +49,10 @@ async def _own(app: App) -> Weight:
 
 
 def server_of(view: UpstreamView, declarations: int) -> Server:
-    """Return the sizes of a server, by its tool list or by an earlier one.
+    """Return the sizes of a server. Without a connection, they are from the server's earlier tool list.
 
     Args:
-        declarations: bytes of its declaration file.
+        declarations: bytes of the server's declaration file.
     """
     weight = weigh([as_listed(tool) for tool in view.tools], view.instructions)
     if view.state == "ready":
@@ -62,7 +62,7 @@ def server_of(view: UpstreamView, declarations: int) -> Server:
 
 
 def _one_tool(catalog: Catalog) -> int:
-    """Return the median size of the declaration of a tool."""
+    """Return the median size of the declaration of a tool, in bytes; 0 without tools."""
     sizes = [
         catalog.files.read(f"{server.path}#{entry.tool.name}")["bytes"]
         for server in catalog.servers

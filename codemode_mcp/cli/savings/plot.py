@@ -1,4 +1,4 @@
-"""A report as one SVG, without scripts, other files and fonts. Pure."""
+"""A report as one SVG file that loads no scripts, fonts or other files. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_TASKS: Final = 40
 
 _WIDTH: Final = 900
 _LEFT: Final = 200
-"""Left end of the bars, to the right of the names."""
+"""Position of the left end of the bars. The names are to the left of it."""
 
 _LONGEST: Final = 420
-"""Width of the longest bar, to the left of the figures."""
+"""Width of the longest bar. The figures are to the right of a bar."""
 
 _ROW: Final = 22
 _BAR: Final = 14
@@ -40,7 +40,7 @@ text { fill: #1c2330; } .soft { fill: #5c6675; font-size: 12px; } .head { font-s
 
 
 def plot(report: Report) -> str:
-    """Return the text of the file."""
+    """Return the report as the text of an SVG file."""
     page = _Page()
     page.exposure(report)
     page.tasks(report)
@@ -58,14 +58,14 @@ def plot(report: Report) -> str:
 
 
 class _Page:
-    """Adds rows from the top down."""
+    """A drawing to which rows are added from the top down."""
 
     def __init__(self) -> None:
         self.y = 10
         self.parts: list[str] = []
 
     def exposure(self, report: Report) -> None:
-        """Add the sizes in the prompt."""
+        """Add the bars for the sizes of tools in the prompt."""
         exposure, own = report.exposure, report.exposure.own.prompt
         scale = _LONGEST / max(exposure.direct.prompt, own, 1)
         by_size = sorted(exposure.servers, key=lambda server: -server.weight.prompt)
@@ -92,7 +92,7 @@ class _Page:
             self._paragraph(f"and {len(by_size) - MAX_SERVERS} more servers")
 
     def tasks(self, report: Report) -> None:
-        """Add the recorded tasks."""
+        """Add the bars of the recorded tasks."""
         tasks = report.tasks
         if tasks is None or not tasks.all:
             self._paragraph(report.unrecorded)
@@ -140,7 +140,11 @@ class _Page:
         self._row(name, count * scale, _figure(report, count) + more)
 
     def _row(self, name: str, at: float, figure: str) -> None:
-        """Complete a row with its name and figure, after its bars were drawn up to `at`."""
+        """Add the name and figure of a row whose bars are drawn already.
+
+        Args:
+            at: the right end of the last bar, measured from the left end of the bars.
+        """
         y = self.y + _BAR - 3
         self.parts.append(f'<text class="end" x="{_LEFT - 10}" y="{y}">{_text(cut(name, 26))}</text>')
         self.parts.append(f'<text x="{svg_number(_LEFT + at + 8)}" y="{y}">{_text(figure)}</text>')

@@ -32,7 +32,7 @@ class Report:
 
     Attributes:
         tasks: None if there are no recorded tasks.
-        unrecorded: the reason why there are none, in words.
+        unrecorded: the reason why no tasks are recorded, in words.
         reads: the part of results that the model sees.
     """
 
@@ -52,7 +52,7 @@ class Report:
 
 
 def verdict_of_exposure(report: Report) -> str:
-    """Compare the sizes in the prompt, in a sentence or two."""
+    """Compare the sizes of tools in the prompt with and without code mode. Return one to three sentences."""
     exposure, amount = report.exposure, report.amount
     pays, pays_reading = exposure.pays_from(), exposure.pays_from(reading=True)
     if pays is None or pays_reading is None:
@@ -79,7 +79,7 @@ def verdict_of_exposure(report: Report) -> str:
 
 
 def verdict_of_tasks(report: Report) -> str:
-    """Compare the bytes that went through the model, in a sentence; empty if no tasks are recorded."""
+    """Compare the bytes through the model with those of direct calling. Return a sentence, or "" without tasks."""
     tasks = report.tasks
     if tasks is None or not tasks.all:
         return ""
@@ -196,6 +196,6 @@ def _tasks_as_json(report: Report, tasks: Tasks) -> dict[str, Any]:
 
 
 def _percent(share: float) -> str:
-    """Return a percentage, which is 100 % only for all."""
+    """Return a percentage. A share below 1 is never rounded up to 100 %."""
     shown = min(share, 0.999) if share < 1 else share
     return f"{shown * 100:.1f}%" if shown > 0.99 else f"{shown * 100:.0f}%"

@@ -14,25 +14,30 @@ Reads = Literal["content", "structured"]
 """The part of a result that a client shows its model: the content blocks, or `structuredContent` if there is any."""
 
 Kind = Literal["task", "single", "look-up", "failed", "refused", "open"]
-"""`single`: one nested call. `look-up`: no call. `refused`: the program did not start. `open`: no end is recorded."""
+"""The kind of a task.
+
+`single`: the program made one nested call. `look-up`: the program made no call. `task`: the program made several calls.
+`failed`: the program did not complete. `refused`: the program did not start. `open`: no end is recorded.
+"""
 
 _NOT_DIRECT: Final = ("core:", "client:")
-"""Beginnings of ids of tools that have no counterpart in direct calling."""
+"""Prefixes of the ids of tools that do not exist in direct calling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run, or a request that started none, with sizes in bytes.
+    """One run, or one request that started no run. Sizes are in bytes.
 
     Attributes:
         id: the id of the run, or of the request.
         began: Unix seconds.
         requests: number of requests that the model wrote: `exec` and each `wait`.
         sent: size of the arguments of these requests.
-        shown: size of their answers.
+        shown: size of the answers to these requests.
         calls: number of nested calls of tools that could have been called directly.
-        repeats: number of these calls that repeat a repeatable call: a model would have had the answer already.
-        arguments, results: sizes for these calls, without the repeats.
+        repeats: number of these calls that repeat an earlier repeatable call. With direct calling, the model would have
+            had the answer already.
+        arguments, results: sizes of arguments and results of these calls, without the repeats.
     """
 
     id: str
@@ -58,12 +63,15 @@ class Task:
 
     @property
     def direct(self) -> int:
-        """Return the bytes of direct calling. A failed task counts nothing, because the next attempt calls again."""
+        """Return the bytes that direct calling would have taken.
+
+        This is 0 for a failed task, because the next attempt makes the same calls again.
+        """
         return 0 if self.failed else self.arguments + self.results
 
     @property
     def steps_saved(self) -> int:
-        """Return the number of steps of the model that code mode has saved; negative if it took more."""
+        """Return the number of steps of the model that code mode has saved; negative if code mode took more."""
         return (0 if self.failed else self.calls - self.repeats) - self.requests
 
     @property
@@ -83,9 +91,9 @@ class Tasks:
 
     Attributes:
         all: tasks in the order in which they began.
-        unmeasured: number of runs without recorded sizes, or without the beginning.
-        terminal: number of runs of `codemode-mcp run` and other commands, which no model wrote.
-        passed: number of calls in pass-through mode, which are direct calls.
+        unmeasured: number of runs for which sizes or the beginning are not recorded.
+        terminal: number of runs from `codemode-mcp run` and other commands. No model wrote their programs.
+        passed: number of calls in pass-through mode. These are direct calls.
         lost: number of events that were not recorded.
     """
 
@@ -102,7 +110,7 @@ class Tasks:
 
     @property
     def direct(self) -> int:
-        """Return the bytes of direct calling."""
+        """Return the bytes that direct calling would have taken."""
         return sum(task.direct for task in self.all)
 
     @property
@@ -127,7 +135,7 @@ class _Request:
 
     @property
     def by_model(self) -> bool:
-        """Return False if the client has only come back with the answers of a person."""
+        """Return False if the client only delivers a person's answers. The model has written nothing then."""
         return self.sent != 0
 
     @property
@@ -139,7 +147,7 @@ class _Request:
 @dataclass(slots=True)
 class _Run:
     first: float
-    """Unix seconds of its first record."""
+    """Unix seconds of the first event of the run."""
     began: float | None = None
     parent: str | None = None
     status: str = ""
@@ -149,10 +157,10 @@ class _Run:
     results: int = 0
     requests: list[_Request] = field(default_factory=list)
     asked: set[tuple[str, str]] = field(default_factory=set)
-    """Tools and digests of arguments of calls that have ended."""
+    """Tools and argument digests of repeatable calls that have ended."""
 
     def begin(self, event: Mapping[str, Any]) -> tuple[int, tuple[str, str]]:
-        """Count the beginning of a call, and return its size, tool and digest for `end`."""
+        """Count the beginning of a call. Return the argument size, and the tool with the argument digest, for `end`."""
         given = mapping(event, "input")
         size = _size(given, "bytes") or 0
         self.calls += 1
@@ -160,7 +168,11 @@ class _Run:
         return size, (text(event, "tool"), text(given, "digest"))
 
     def end(self, event: Mapping[str, Any], begun: tuple[int, tuple[str, str]] | None, reads: Reads) -> None:
-        """Count the end of a call."""
+        """Count the end of a call.
+
+        Args:
+            begun: the value that `begin` returned for this call; None if its beginning is not recorded.
+        """
         if begun is not None and begun[1][1] and event.get("repeatable") is True:
             if begun[1] in self.asked:
                 self.repeats += 1
@@ -175,8 +187,8 @@ def tasks_of(events: Iterable[Mapping[str, Any]], reads: Reads = "content", sinc
     """Return the tasks of a trajectory.
 
     Args:
-        events: the events in the order in which they were written. Invalid ones are ignored.
-        since: Unix seconds; tasks that began before are left out.
+        events: the events in the order in which they were written. Invalid events are ignored.
+        since: Unix seconds. Tasks that began earlier are left out.
     """
     requests: dict[str, _Request] = {}
     runs: dict[str, _Run] = {}
@@ -276,5 +288,5 @@ def _seen(event: Mapping[str, Any], reads: Reads) -> int | None:
 
 def _size(event: Mapping[str, Any], key: str) -> int | None:
     value = event.get(key)
-    # JSON may have negative, fractional and huge numbers here.
+    # A file that was not written by this program may have negative, fractional or huge numbers here.
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None

@@ -20,10 +20,10 @@ COLUMNS: Final = 100
 """Largest width of the report."""
 
 MAX_SERVERS: Final = 30
-"""Servers that have a line; the others share one."""
+"""Maximum number of servers with a line each. The other servers share one line."""
 
 MAX_TASKS: Final = 20
-"""Latest tasks that have a line."""
+"""Maximum number of tasks with a line. Only the latest tasks are drawn."""
 
 _NAME: Final = 24
 """Columns for a name."""
@@ -35,7 +35,7 @@ def drawn(report: Report, width: int, *, unicode: bool = True) -> Iterator[str]:
     """Yield the lines of a report.
 
     Args:
-        width: columns of the terminal; at least 70 and at most `COLUMNS` are used.
+        width: columns of the terminal. The report uses at least 70 and at most `COLUMNS`.
         unicode: False to draw in ASCII.
     """
     width = max(70, min(width, COLUMNS))
@@ -132,7 +132,7 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
 
 
 def _with_bar(figures: str, bar: str, width: int) -> str:
-    """Return a row of figures and a bar, which is cut to the remaining columns."""
+    """Return a row of figures and a bar. The bar is cut to the remaining columns."""
     return f"{figures} {bar[: max(0, width - columns(figures) - 1)]}".rstrip()
 
 
@@ -141,7 +141,7 @@ def _escaped(text: str) -> str:
 
 
 def _folded(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of a text, broken between words, or inside a word that is too long."""
+    """Yield the lines of a text. Lines are broken between words; a word longer than a line is broken too."""
     indent = "  " if text.startswith("- ") else ""
     line = ""
     for word in text.split(" "):
