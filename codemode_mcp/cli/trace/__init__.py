@@ -1,5 +1,6 @@
 """`codemode-mcp trace`: the timeline of a run, from the trajectory.
 
-`reading` finds the events in the files, `event_fields` reads their members, `timeline` makes a timeline of them, `text`
-draws it in a terminal, and `page` in HTML. `progress` does the same for a run of this process.
+`reading` finds the events of a run in the files. `event_fields` reads the fields of events. `timeline` builds the
+timeline from events. `text` draws a timeline in a terminal, and `page` draws it in HTML. `progress` follows a run of
+this process.
 """

@@ -1,4 +1,4 @@
-"""A trace as one page of HTML, without scripts, other files and the network. Pure."""
+"""A trace as one page of HTML that needs no scripts, other files or network. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.trace.timeline import Call, Trace
 
 MAX_ROWS: Final = 5_000
-"""Calls that are drawn; the rest is counted."""
+"""Maximum number of calls that are drawn. The page gives the number of the others."""
 
 MIN_FOLDED: Final = 4
 """Least number of successive completed calls of one tool that share a row."""
@@ -61,7 +61,7 @@ details summary { cursor: pointer; color: var(--soft); font-size: 12px; } pre { 
 
 
 def page(trace: Trace) -> str:
-    """Return the page."""
+    """Return the HTML of the page of a trace."""
     first, second = heading(trace)
     title = f"Run {plain(trace.id)[:16]}"
     return "\n".join(
@@ -112,13 +112,17 @@ def _table(trace: Trace) -> Iterator[str]:
 
 
 def _row_key(call: Call) -> object:
-    """Return a key that is equal for successive calls that can share a row."""
+    """Return a key. Successive calls with the same key can share a row."""
     is_plain = call.status == "completed" and call.time.ended is not None and call.asked is None and not call.input
     return call.tool if is_plain else call.id, is_plain
 
 
 def _folded(calls: Sequence[Call], trace: Trace, scale: Scale, earliest: float) -> str:
-    """Draw completed calls of one tool in one row: their number, times, total duration and total size of results."""
+    """Return one row for several completed calls of one tool.
+
+    The row shows the number of calls, a bar for each call, the time from the first to the last moment, and the total
+    size of the results.
+    """
     whole = Bar(min(call.made for call in calls), max(call.time.ended or call.made for call in calls))
     title = f"{plain(calls[0].tool)}, {len(calls)} calls: {_span(whole, earliest)}"
     bars = _bars(trace, scale, [(call.time, "call", title) for call in calls])
@@ -237,10 +241,10 @@ def _text(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Return a text of several lines in which everything that does not print as itself is escaped."""
+    """Return a text with its unprintable and misleading characters escaped, except for line ends."""
     return "\n".join(plain(line, right_to_left=True) for line in text.split("\n"))
 
 
 def svg_number(value: float) -> str:
-    """Return a number with at most two decimals."""
+    """Return a number for an SVG attribute, with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""The progress of a run in this process, from its events: a line that counts its calls, and its trace. Pure."""
+"""The progress of a run in this process, from its events: a line with the number of calls, and a trace. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.trace.timeline import Trace
 
 MAX_EVENTS: Final = 200_000
-"""Events that are kept for a trace; the rest is counted as lost."""
+"""Maximum number of events that are kept for a trace. Further events are counted as lost."""
 
 MAX_INPUTS: Final = 64 * 1024 * 1024
-"""Characters of inputs that are kept for a trace."""
+"""Maximum number of characters of inputs that are kept for a trace."""
 
 
 class Progress:
-    """Counts nested calls.
+    """The numbers of nested calls of a run in each state.
 
     Args:
-        called: returns the expression by which a program calls a tool, for its id.
+        called: maps the id of a tool to the expression with which a program calls this tool.
     """
 
     def __init__(self, called: Callable[[str], str] = str) -> None:
         self._called = called
         self._running: dict[str, tuple[str, float]] = {}
-        """Tools and start times of calls, by the id of the call, in the order in which they began."""
+        """The tool and start time of each running call, by the id of the call, in the order of their start."""
         self._asked: set[str] = set()
         self.done = 0
         self.failed = 0
@@ -46,7 +46,7 @@ class Progress:
         return len(self._running) + self.done + self.failed
 
     def listen(self, event: Event) -> None:
-        """Count an event. This is a listener for an auditor."""
+        """Update the counts from an event. Pass this method to an auditor as a listener."""
         match event.kind:
             case "call_started":
                 self._running[event.id] = str(event.fields.get("tool", "")), event.time
@@ -64,7 +64,7 @@ class Progress:
     def line(self, now: float, width: int, made: int = 0) -> str:
         """Return a line such as `3 running, 41 done, 1 failed, 12 queued · MCP.github.listIssues 1.2 s`.
 
-        The last part is the call that has run for the longest time. Before the first call the line is empty.
+        The last part is the call that has run for the longest time. The line is empty before the first call.
 
         Args:
             now: Unix seconds.
@@ -93,7 +93,7 @@ class Progress:
 
 
 class Record:
-    """Keeps the events of one run for its trace."""
+    """The events of one run, kept for its trace."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -105,7 +105,7 @@ class Record:
         return f"<Record: {len(self._events)} events>"
 
     def listen(self, event: Event) -> None:
-        """Keep an event. This is a listener for an auditor."""
+        """Keep an event. Pass this method to an auditor as a listener."""
         if event.kind == "run_started":
             self._run = event.id
         size = len(event.inputs or "")
@@ -116,7 +116,10 @@ class Record:
         self._events.append(event)
 
     def trace(self, inputs: Inputs, redact: Callable[[str], str]) -> Trace | None:
-        """Return the trace, as from a trajectory, or None if no run has started."""
+        """Return the trace of the run, or None if no run has started.
+
+        The trace is the same as one that is read from a trajectory.
+        """
         if self._run is None:
             return None
         documents = [document_of(event, inputs, redact) for event in self._events]

@@ -1,4 +1,4 @@
-"""Read the files of a trajectory, line by line, including those that were renamed when they were full."""
+"""A reader for the files of a trajectory, including full files that were renamed. Files are read line by line."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_NAMED: Final = 5
-"""Runs that a message about an ambiguous id lists."""
+"""Maximum number of runs that the message about an ambiguous id lists."""
 
 MAX_EVENTS: Final = 200_000
-"""Events of one run that are read."""
+"""Maximum number of events of one run that are read."""
 
 MAX_LINE: Final = 64 * 1024 * 1024
-"""Bytes that are read as one line: a damaged file may have gigabytes without a line end."""
+"""Maximum number of bytes that are read as one line. A damaged file may have gigabytes without a line end."""
 
 
 class NoTrace(Exception):
-    """No run has the id, or several have it. The message is for the user."""
+    """An error for an id that no run has, or that several runs have. The message is for the user."""
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the existing files of a trajectory, the oldest first."""
+    """Return the existing files of a trajectory, oldest first."""
     found = []
     for each in path.parent.glob(f"{glob.escape(path.name)}.*"):
         number = each.name[len(path.name) + 1 :]
         if number.isascii() and number.isdecimal():
             found.append((int(number), each))
-    # A pipe is not a file here: reading it may never end.
+    # Other kinds of files are left out: reading a pipe may never end.
     return [each for each in [*(each for _, each in sorted(found, reverse=True)), path] if each.is_file()]
 
 
@@ -43,7 +43,7 @@ def find(path: Path, prefix: str) -> Trace:
     """Return the trace of the run whose id begins with `prefix`.
 
     Raises:
-        NoTrace: no run has such an id, or several have.
+        NoTrace: no run has such an id, or several runs have one.
         OSError: a file cannot be read.
     """
     run_id = _complete_id(path, prefix)
@@ -56,7 +56,8 @@ def find(path: Path, prefix: str) -> Trace:
                 requests.add(str(event.get("id")))
             elif isinstance(event.get("parent"), str) and event.get("kind") == "run_started":
                 requests.add(event["parent"])
-    # Add the events of requests from before their run was known, and reports of lost events.
+    # A request may begin before its run has an id, so its first events do not name the run. A second pass finds them.
+    # It also finds the reports of lost events.
     known = {(event.get("id"), event.get("kind")) for event in events}
     times = [event["time"] for event in events if isinstance(event.get("time"), int | float)]
     processes = {event.get("pid") for event in events}
@@ -72,7 +73,9 @@ def find(path: Path, prefix: str) -> Trace:
 
 
 def latest(path: Path, count: int) -> list[Trace]:
-    """Return the latest runs and pass-through calls, the newest first. The ends of their calls are left out.
+    """Return the traces of the latest runs and pass-through calls, newest first.
+
+    The traces of runs have the beginnings of their calls, but not the ends.
 
     Raises:
         OSError: a file cannot be read.
@@ -91,6 +94,7 @@ def latest(path: Path, count: int) -> list[Trace]:
             order.append(run_id)
             if len(order) > count:
                 del found[order.popleft()]
+        # Keep at most four events of a run, but always keep its end.
         if event.get("kind") == "run_ended":
             del found[run_id][3:]
         if len(found[run_id]) < 4:
@@ -112,7 +116,7 @@ def every(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _complete_id(path: Path, prefix: str) -> str:
-    """Return the only id that begins with `prefix`."""
+    """Return the id of the only run whose id begins with `prefix`, or raise `NoTrace`."""
     found: dict[str, None] = {}
     for event in _events(path, (prefix,)):
         run_id = _run_of(event)
@@ -134,7 +138,7 @@ def _complete_id(path: Path, prefix: str) -> str:
 
 
 def _run_of(event: dict[str, Any]) -> str | None:
-    """Return the id of the run of an event, which may be about a nested call; None for other events."""
+    """Return the id of the run of an event about a run or a nested call. Return None for other events."""
     about, kind = event.get("id"), event.get("kind")
     if not isinstance(about, str) or kind in ("exec", "wait", "answered", "lost"):
         return None
@@ -142,7 +146,7 @@ def _run_of(event: dict[str, Any]) -> str | None:
 
 
 def _events(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the events whose lines have one of the needles. Other and damaged lines are skipped."""
+    """Yield the events whose lines contain one of the needles. Damaged lines are skipped."""
     wanted = [needle.encode("utf-8", "surrogatepass") for needle in needles]
     for each in files_of(path):
         with each.open("rb") as file:

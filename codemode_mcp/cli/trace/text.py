@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.trace.timeline import Bar, Call, Takeover, Trace
 
 MAX_ROWS: Final = 500
-"""Calls that are drawn; the rest is counted."""
+"""Maximum number of calls that are drawn. The text gives the number of the others."""
 
 _LABEL: Final = 34
 """Largest number of columns for the name of a tool."""
@@ -31,7 +31,7 @@ def drawn(trace: Trace, width: int, *, unicode: bool = True) -> Iterator[str]:
     """Yield the lines of a trace.
 
     Args:
-        width: columns of the terminal; at least 70 are used.
+        width: columns of the terminal. The drawing uses at least 70.
         unicode: False to draw in ASCII.
     """
     for line in _lines(trace, max(width, 70)):
@@ -89,7 +89,7 @@ def _takeover(takeover: Takeover, began: float) -> str:
 
 
 def listed(traces: Sequence[Trace]) -> Iterator[str]:
-    """Yield a table of runs, whose columns are named as in `runs list`."""
+    """Yield the lines of a table of runs. The columns have the same names as in `runs list`."""
     rows = [["RUN", "STATE", "BEGAN", "CALLS", "TOOK", "SERVERS"]]
     for trace in traces:
         servers = ", ".join(dict.fromkeys(call.tool.split(":")[1] for call in trace.calls if call.tool.count(":") > 1))
@@ -104,12 +104,12 @@ def listed(traces: Sequence[Trace]) -> Iterator[str]:
 
 
 def moment(seconds: float) -> str:
-    """Return a date and time in UTC."""
+    """Return a time in Unix seconds as a date and time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def padded(text: str, width: int) -> str:
-    """Return a text in exactly so many columns, escaped and shortened."""
+    """Return a text that is escaped, and shortened or padded to exactly `width` columns."""
     shown = cut(text, width)
     while columns(shown) > width:
         shown = shown[:-2] + "…"
@@ -178,7 +178,7 @@ def _bar(bar: Bar, scale: Scale, room: int, trace: Trace, mark: str) -> str:
 
 
 def _fill(cells: list[str], bar: Bar, scale: Scale, trace: Trace, mark: str) -> None:
-    """Fill the cells of a bar, at least one."""
+    """Fill the cells of a bar with a mark. At least one cell is filled."""
     room = len(cells)
     first = min(round(scale(bar.began) * room), room - 1)
     last = max(first + 1, round(scale(trace.until if bar.ended is None else bar.ended) * room))

@@ -1,4 +1,4 @@
-"""The timeline of a run, from its events, and its scale in a drawing. Pure."""
+"""The timeline of a run, built from the run's events, and the scale of its drawing. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 PAUSE_SHARE: Final = 0.08
-"""Largest width of a pause, as a share of the width of all time without pauses."""
+"""Maximum width of a pause, as a share of the total width of the active time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An `exec` or `wait` for the run.
+    """An `exec` or `wait` request for the run.
 
     Attributes:
-        number: the id that the client gave to the request.
+        number: the id of the request, which the client chose.
     """
 
     kind: str
@@ -54,10 +54,10 @@ class Call:
     """A nested call.
 
     Attributes:
-        made: Unix seconds at which the program made the call; it was queued until the beginning of `time`.
+        made: Unix seconds at which the program made the call. The call was queued until the beginning of `time`.
         status: `completed` or `failed`; empty if no end is recorded.
-        size: bytes of its result.
-        asked: the time for which it waited for approval, with the decision as detail.
+        size: bytes of the result.
+        asked: the time for which the call waited for approval. The detail is the decision.
     """
 
     id: str
@@ -74,19 +74,23 @@ class Call:
 
     @property
     def result(self) -> str:
-        """Return the size of the result, or the status and code, in words."""
+        """Return the size of the result of a completed call, or the status and code of any other call, in words."""
         if self.status == "completed":
             return size(self.size)
         return ": ".join(filter(None, (self.status, self.code))) or "no end recorded"
 
     def milliseconds(self, until: float) -> float:
-        """Return the time since the call was made, up to its end, or to `until` in Unix seconds if it has none."""
+        """Return the milliseconds from the making of the call to its end.
+
+        Args:
+            until: Unix seconds that are used for the end if no end is recorded.
+        """
         return max(0.0, (until if self.time.ended is None else self.time.ended) - self.made) * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The moment in which a process took over the run of another process.
+    """The moment at which a process took over the run of another process.
 
     Attributes:
         at: Unix seconds.
@@ -106,7 +110,7 @@ class Trace:
         latest: Unix seconds of the last event.
         status: empty if no end is recorded.
         about: further facts, in words.
-        takeovers: takeovers by other processes. Their events are included if they wrote to the same file.
+        takeovers: takeovers by other processes. Events of these processes are included if they are in the same file.
         lost: number of events that were lost during the run.
     """
 
@@ -124,7 +128,7 @@ class Trace:
 
     @property
     def earliest(self) -> float:
-        """Return the Unix seconds at which the timeline begins: a request may begin before its run."""
+        """Return the Unix seconds at which the timeline begins. A request may begin before its run."""
         return min([self.time.began, *(request.time.began for request in self.requests)])
 
     @property
@@ -134,7 +138,11 @@ class Trace:
 
 
 def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
-    """Return the trace of a run from its events, in any order. Events without a valid time are ignored."""
+    """Return the trace of a run.
+
+    Args:
+        events: the events of the run, in any order. Events without a valid time are ignored.
+    """
     ordered = sorted((event for event in events if number(event.get("time")) is not None), key=_time)
     began = ended = None
     status = code = ""
@@ -198,7 +206,7 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
                 lost += int(number(event.get("events")) or 0)
     times = [_time(event) for event in ordered if event.get("kind") != "lost"] or [0.0]
     if began is None and calls and not run_id.startswith("run_"):
-        # In pass-through mode there is no run, only the call.
+        # In pass-through mode there is no run, so the call gives the times and the status.
         only = next(iter(calls.values()))
         began, ended, status, code = only.made, only.time.ended, only.status, only.code
     return Trace(
@@ -219,7 +227,7 @@ def trace_of(run_id: str, events: Iterable[Mapping[str, Any]]) -> Trace:
 class Scale:
     """The positions of moments in a drawing, from 0 to 1.
 
-    Long pauses are drawn short, because the drawing is about the work of the run.
+    Long pauses are drawn shorter than they were, because the drawing is about the work of the run.
 
     Args:
         began, ended: Unix seconds.
@@ -249,7 +257,7 @@ class Scale:
         self._width = width or 1.0
 
     def __call__(self, moment: float) -> float:
-        """Return the position of a moment: 0 before the beginning, 1 after the end."""
+        """Return the position of a moment in Unix seconds. It is 0 before the beginning and 1 after the end."""
         index = bisect_right(self._moments, moment) - 1
         if index < 0:
             return 0.0
