@@ -575,7 +575,7 @@ def test_vectors_that_are_none_are_made_again(folder: Path, model: Embedder) -> 
     body = (folder / "vectors.bin").read_bytes()[len(MAGIC) + 32 :]
     keys = [body[start : start + KEY] for start in range(0, len(body), KEY + 768)]
     (folder / "vectors.bin").unlink()
-    file.keep({keys[0]: np.full(384, np.nan, "<f2").tobytes(), keys[1]: bytes(768)})
+    file.store({keys[0]: np.full(384, np.nan, "<f2").tobytes(), keys[1]: bytes(768)})
     again = Counting(model)
     meaning = Meaning(folder, again)
     search = first_hits(meaning)
