@@ -101,23 +101,29 @@ UNIT = (
 SLOW = (
     "tests/calls/test_arguments.py",
     "tests/cli/test_doctor.py",
+    "tests/config/test_edit_json.py",
+    "tests/control/test_display.py",
     "tests/declarations/test_declaration_agreement.py",
+    "tests/declarations/test_declaration_files.py",
     "tests/declarations/test_declaration_types.py",
+    "tests/declarations/test_observed_shapes.py",
     "tests/program/test_preflight.py",
     "tests/program/test_program_form.py",
     "tests/program/test_typescript.py",
     "tests/runs/test_limits.py",
     "tests/runs/test_manager.py",
     "tests/runs/test_questions.py",
+    "tests/runs/test_records.py",
     "tests/sandbox/test_engine.py",
     "tests/sandbox/test_guest.py",
     "tests/sandbox/test_limits.py",
     "tests/sandbox/test_natives.py",
     "tests/sandbox/test_pool.py",
+    "tests/sandbox/test_values.py",
     "tests/savings/test_savings_command.py",
     "tests/server/test_descriptions.py",
 )
-"""Files of these that take 3 s or more; `quick` leaves them out."""
+"""Files of these that take 3 s or more and that a change seldom breaks alone; `quick` leaves them out."""
 DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/program/esbuild_pin.py")
 """Files whose change calls for a new installation."""
 
