@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codemode_mcp.calls.dispatch import Dispatcher
@@ -155,6 +154,7 @@ OFFERS = st.lists(st.tuples(st.sampled_from(["plugin", "core", "client"]), st.sa
 
 
 @given(OFFERS, st.sets(st.sampled_from(["plugin:*", "core:x:*", "*:a"]), max_size=2))
+@example([("plugin", "x", "A\u00b7")], set())
 def test_a_name_is_a_function_if_exactly_one_visible_tool_has_it(
     offered: list[tuple[str, str, str]], denied: set[str]
 ) -> None:
@@ -172,7 +172,9 @@ def test_a_name_is_a_function_if_exactly_one_visible_tool_has_it(
         assert entry.tool.name == name
         assert entry.path == f"tools.{name}"
         assert visible.count(name) == 1
-        assert re.fullmatch(r"[^\W\d]\w*|[\w$]+", name)
+        # Not only letters and digits: U+00B7, for example, may continue an identifier.
+        assert not name[0].isdecimal()
+        assert all(each == "$" or f"a{each}".isidentifier() for each in name)
         assert name not in REFUSED
     for entry in toolset.entries:
         if visible.count(entry.tool.name) == 1 and is_function_name(entry.tool.name):
