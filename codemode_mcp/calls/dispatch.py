@@ -150,7 +150,7 @@ class Dispatcher:
     def admits_programs(self) -> bool:
         """True if a hook may apply to programs."""
         interception = self._interception
-        return interception is not None and (not interception.is_ready or bool(interception.has_hooks(EXEC_ID)))
+        return interception is not None and (not interception.is_ready or interception.has_hooks(EXEC_ID))
 
     async def admit_program(
         self, run_id: str, owner: str, caller: Caller, code: str, language: Language, note: Callable[[str], None]
