@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import getpass
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import anyio
 
 from codemode_mcp.app.engine_loader import EngineLoader
 from codemode_mcp.app.lifecycle import Lifecycle
+from codemode_mcp.app.terminal_access import listen
 from codemode_mcp.audit.recording import recording
 from codemode_mcp.config import reload
 from codemode_mcp.policy.callers import Caller
@@ -18,6 +19,7 @@ from codemode_mcp.policy.callers import Caller
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 
+    from codemode_mcp.app.lifecycle import Listen
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.config import Config, Reading
@@ -226,6 +228,9 @@ async def open_app(
     config: Config,
     load: Callable[[Reading], Config] | None = None,
     transport: Literal["stdio", "http"] | None = None,
+    *,
+    engine: EngineLoader | None = None,
+    listen: Listen = listen,
 ) -> AsyncIterator[App]:
     """Open the application for the duration of the context. Leaving aborts what runs and closes all connections.
 
@@ -233,11 +238,14 @@ async def open_app(
         load: reads the configuration file again, as `reload.Reloader` calls it; None to ignore changes of the file.
         transport: the transport of the clients of a process that serves, which `codemode-mcp runs` can reach then;
             None for a command.
+        engine: the engine of several applications, which their owner closes; None for an own one.
+        listen: answers the requests of terminals.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
-    with EngineLoader(config.tools.code_mode.max_running_runs) as engine:
-        app = App(config, operator, engine, transport)
+    owned = EngineLoader(config.tools.code_mode.max_running_runs) if engine is None else nullcontext(engine)
+    with owned as loader:
+        app = App(config, operator, loader, transport, listen)
         with recording(config.audit, app.auditor, app.redact):
             async with anyio.create_task_group() as group:
                 group.start_soon(app.run)

@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from codemode_mcp import __version__
 from codemode_mcp.app.idle_denials import warn_of_idle_denials
-from codemode_mcp.app.terminal_access import answer_terminals, clients_json, terminal_command
+from codemode_mcp.app.terminal_access import clients_json, listen, terminal_command, terminal_control
 from codemode_mcp.app.visible_servers import VisibleServers
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.catalog.caller_topics import CallerTopics
@@ -29,7 +29,8 @@ from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.server.connected_clients import ConnectedClients
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from codemode_mcp.app.engine_loader import EngineLoader
     from codemode_mcp.calls.context import CallContext
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config
+    from codemode_mcp.control.answers import Control
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
+
+    Listen = Callable[[Control], AbstractAsyncContextManager[object]]
+    """Answers the requests of terminals for the duration of a context."""
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -84,7 +89,12 @@ class Lifecycle:
     """
 
     def __init__(
-        self, config: Config, operator: Caller, engine: EngineLoader, transport: Literal["stdio", "http"] | None = None
+        self,
+        config: Config,
+        operator: Caller,
+        engine: EngineLoader,
+        transport: Literal["stdio", "http"] | None = None,
+        listen: Listen = listen,
     ) -> None:
         self.operator = operator
         self.code_mode = config.tools.code_mode.enabled
@@ -93,6 +103,7 @@ class Lifecycle:
         self.redact.know(config.secretive)
         self._config = config
         self._transport = transport
+        self._listen = listen
         self._engine = engine
         self.engine = engine.get
         """Returns the compiled engine. Raises `RuntimeUnavailable`."""
@@ -364,7 +375,7 @@ class Lifecycle:
     async def _answer_terminals(
         self, transport: Literal["stdio", "http"], manager: RunManager, store: OpenedStore
     ) -> None:
-        await answer_terminals(
+        control = await terminal_control(
             self._config,
             transport,
             "code" if self.code_mode else "pass-through",
@@ -374,6 +385,8 @@ class Lifecycle:
             serves=self._serves,
             clients=lambda: clients_json(self._clients, self._config.tools.clients),
         )
+        async with self._listen(control):
+            await anyio.sleep_forever()
 
     def _serves(self, owner: str) -> bool:
         """Return True if this process may resume the runs of an owner without a request of the owner.

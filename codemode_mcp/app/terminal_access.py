@@ -10,15 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import anyio
-
 from codemode_mcp import __version__
 from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from codemode_mcp.config import Config
+    from codemode_mcp.control.answers import Control
     from codemode_mcp.runs.operator import Operator
     from codemode_mcp.server.connected_clients import ConnectedClients
     from codemode_mcp.settings import ProfileOverride
@@ -28,7 +28,7 @@ STORE_SECONDS = 2.0
 """Seconds that a terminal waits for a store that is being opened."""
 
 
-async def answer_terminals(
+async def terminal_control(
     config: Config,
     transport: Literal["stdio", "http"],
     mode: Literal["code", "pass-through"],
@@ -38,15 +38,14 @@ async def answer_terminals(
     *,
     serves: Callable[[str], bool],
     clients: Callable[[], list[dict[str, Any]]],
-) -> None:
-    """Answer the requests of terminals until cancelled.
+) -> Control:
+    """Return the answers to requests of terminals.
 
     Args:
         serves: returns True if this process may resume the runs of an owner without a request of the owner.
     """
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.control.answers import Control, ServerFacts
-    from codemode_mcp.control.server import listening
 
     inputs = Inputs(include=config.audit.include_inputs)
     about = ServerFacts(transport, mode, None if config.path is None else str(config.path), __version__)
@@ -56,8 +55,14 @@ async def answer_terminals(
     def arguments(text: str) -> dict[str, Any]:
         return inputs.of_arguments(text, redact)
 
-    async with listening(Control(runs, about, arguments, may_take_over=serves, clients=clients)):
-        await anyio.sleep_forever()
+    return Control(runs, about, arguments, may_take_over=serves, clients=clients)
+
+
+def listen(control: Control) -> AbstractAsyncContextManager[object]:
+    """Answer the requests of terminals on a socket of this process, for the duration of the context."""
+    from codemode_mcp.control.server import listening
+
+    return listening(control)
 
 
 def clients_json(connected: ConnectedClients, overrides: Sequence[ProfileOverride]) -> list[dict[str, Any]]:

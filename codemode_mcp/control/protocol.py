@@ -70,6 +70,12 @@ def decode_request(line: bytes) -> Request:
         raise BadMessage(f"not a request: {str(error)[:200]}") from None
 
 
+def attach_request(line: bytes) -> dict[str, Any] | None:
+    """Return the message of a relay that attaches a client; None for any other line. Raise `BadMessage`."""
+    message = decode(line)
+    return message if message.get("operation") == "attach" else None
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as a line of ASCII without control characters, even if its texts contain some."""
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"

@@ -3,35 +3,41 @@
 Only processes of the same user are admitted. On a Unix socket, the system names the user of the client. On a loopback
 port, both sides prove that they know the token in the endpoint's file, which only this user can read.
 
-Each connection has one small request and a timeout. The number of connections is limited, and requests are answered one
-after another. So a flood of requests delays only other requests to this socket.
+A connection of a terminal has one small request and a timeout. The number of such connections is limited, and requests
+are answered one after another. So a flood of requests delays only other requests to this socket. A relay attaches an
+MCP client instead: its connection is handed over after its first line, and carries messages of MCP from then on. It has
+no other right: it cannot list runs or decide about calls.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
 import socket
 import sys
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import anyio
 import anyio.to_thread
-from anyio.abc import SocketAttribute, SocketListener
 
 from codemode_mcp.control import endpoints, protocol
-from codemode_mcp.control.lines import LineReader, peer_user
+from codemode_mcp.control.accepted import Accepted
+from codemode_mcp.control.lines import peer_user
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
+    from typing import Any
 
-    from anyio.abc import SocketStream, TaskGroup
+    from anyio.abc import TaskGroup
 
-    from codemode_mcp.control.answers import Control
     from codemode_mcp.control.endpoints import Endpoint
+
+    Attach = Callable[[Accepted, dict[str, Any]], Awaitable[None]]
+    """A function that serves a relay: its connection, and its first message."""
 
 log = logging.getLogger("codemode_mcp.control")
 
@@ -41,19 +47,35 @@ CONNECTION_SECONDS = 10.0
 MAX_CONNECTIONS = 16
 """Maximum number of concurrent connections. Further connections are closed without an answer."""
 
+MAX_WAITING = 64
+"""Maximum number of connections that wait to be accepted."""
+
 PAUSE_SECONDS = 0.2
 """Pause after a connection could not be accepted."""
 
 
+class Answering(Protocol):
+    """The answers to requests; see `answers.Control`."""
+
+    async def answer(self, line: bytes) -> dict[str, Any]:
+        """Return the answer to a request. Raise nothing."""
+        ...
+
+
 @asynccontextmanager
 async def listening(
-    control: Control, *, loopback: bool = sys.platform == "win32", folders: Sequence[Path] | None = None
+    control: Answering,
+    *,
+    attach: Attach | None = None,
+    loopback: bool = sys.platform == "win32",
+    folders: Sequence[Path] | None = None,
 ) -> AsyncIterator[Endpoint | None]:
     """Answer requests for the duration of the context.
 
     If this is impossible, log a warning and yield None: the process serves its clients nevertheless.
 
     Args:
+        attach: serves relays; None to refuse them.
         loopback: listen on a port instead of a Unix socket.
         folders: candidates for the folder of the endpoint; None for the folders of the user.
     """
@@ -65,9 +87,10 @@ async def listening(
         yield None
         return
     try:
-        async with await SocketListener.from_socket(listener_socket) as listener, anyio.create_task_group() as group:
-            group.start_soon(_accept, listener, control, token if loopback else None, group)
-            yield endpoint
+        door = _Door(control, attach, token if loopback else None)
+        async with anyio.create_task_group() as group:
+            async with door.accepting(listener_socket, group):
+                yield endpoint
             group.cancel_scope.cancel()
     finally:
         listener_socket.close()
@@ -98,11 +121,11 @@ def _listen(
             unready = endpoint.path.with_suffix(".new")
             listener.bind(os.fspath(unready))
             os.chmod(unready, 0o600)
-            listener.listen(MAX_CONNECTIONS)
+            listener.listen(MAX_WAITING)
             os.rename(unready, endpoint.path)
             return endpoint, listener, None
         listener.bind(("127.0.0.1", 0))
-        listener.listen(MAX_CONNECTIONS)
+        listener.listen(MAX_WAITING)
         # The file is made last, when clients can connect. It stays open, because an open file cannot be removed on
         # Windows: this is how `remove_stale` knows there that the process is running.
         descriptor = os.open(endpoint.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -142,66 +165,106 @@ def _remove_stale_in(folder: Path) -> None:
                 pass  # the queue of connections is full, so the process is running
 
 
-async def _accept(listener: SocketListener, control: Control, token: str | None, group: TaskGroup) -> None:
-    open_connections: set[SocketStream] = set()
+class _Door:
+    """The connections to one socket.
 
-    async def serve(stream: SocketStream) -> None:
+    Args:
+        token: the secret of a loopback port; None for a Unix socket.
+    """
+
+    def __init__(self, control: Answering, attach: Attach | None, token: str | None) -> None:
+        self._control = control
+        self._attach = attach
+        self._token = token
+        self._connections = 0
+        """Number of open connections of terminals, and of others that have not sent their first line."""
+
+    @asynccontextmanager
+    async def accepting(self, listener: socket.socket, group: TaskGroup) -> AsyncIterator[None]:
+        """Serve connections in tasks of a group. New ones are accepted for the duration of the context."""
+        loop = asyncio.get_running_loop()
+
+        def take(connection: Accepted) -> None:
+            if self._connections >= MAX_CONNECTIONS:
+                connection.abort()
+                return
+            self._connections += 1
+            group.start_soon(self._serve, connection)
+
+        def accept() -> Accepted:
+            return Accepted(protocol.MAX_REQUEST, take)
+
+        if listener.family == socket.AF_INET:
+            server: asyncio.Server = await loop.create_server(accept, sock=listener)
+        else:
+            server = await loop.create_unix_server(accept, sock=listener)
         try:
-            with anyio.move_on_after(CONNECTION_SECONDS):
-                await _answer_request(stream, control, token)
-        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+            yield
+        finally:
+            server.close()
+
+    async def _serve(self, connection: Accepted) -> None:
+        relay: dict[str, Any] | None = None
+        try:
+            with anyio.move_on_after(CONNECTION_SECONDS) as scope:
+                relay = await self._answer_request(connection)
+            if scope.cancelled_caught:
+                connection.abort()
+        except (OSError, anyio.BrokenResourceError):
             pass  # the client closed the connection
         except Exception:
             log.exception("a connection to the control socket failed unexpectedly")
         finally:
-            open_connections.discard(stream)
-            # The stream is closed even if the server is shutting down.
-            with anyio.CancelScope(shield=True), suppress(Exception):
-                await stream.aclose()
+            self._connections -= 1
+            if relay is None:
+                connection.close()
+        if relay is not None and self._attach is not None:
+            try:
+                await self._attach(connection, relay)
+            finally:
+                connection.close()
 
-    while True:
+    async def _answer_request(self, connection: Accepted) -> dict[str, Any] | None:
+        """Answer a terminal. Return the first message of a relay, which is not answered here."""
+        if self._token is None and peer_user(connection.socket) != os.geteuid():
+            log.warning("a process of another user was rejected at the control socket")
+            return None
         try:
-            stream = await listener.accept()
-        except anyio.ClosedResourceError:
-            return
-        except OSError as error:  # for example, there are no free file descriptors
-            log.warning("a connection to the control socket could not be accepted: %s", error)
-            await anyio.sleep(PAUSE_SECONDS)
-            continue
-        if len(open_connections) >= MAX_CONNECTIONS:
-            await stream.aclose()
-            continue
-        open_connections.add(stream)
-        group.start_soon(serve, stream)
+            if self._token is not None and not await _authenticate(connection, self._token):
+                return None
+            line = await _next_line(connection)
+            if self._attach is not None and (message := protocol.attach_request(line)) is not None:
+                return message
+            answer = await self._control.answer(line)
+        except protocol.BadMessage as error:
+            answer = {"ok": False, "error": str(error)}
+        data = protocol.encode(answer)
+        if len(data) > protocol.MAX_ANSWER:
+            too_large = f"the answer would be larger than {protocol.MAX_ANSWER} bytes"
+            data = protocol.encode({"ok": False, "error": too_large})
+        await connection.send(data)
+        return None
 
 
-async def _answer_request(stream: SocketStream, control: Control, token: str | None) -> None:
-    if token is None and peer_user(stream.extra(SocketAttribute.raw_socket)) != os.geteuid():
-        log.warning("a process of another user was rejected at the control socket")
-        return
-    lines = LineReader(stream, protocol.MAX_REQUEST)
-    try:
-        if token is not None and not await _authenticate(stream, lines, token):
-            return
-        answer = await control.answer(await lines.next())
-    except protocol.BadMessage as error:
-        answer = {"ok": False, "error": str(error)}
-    data = protocol.encode(answer)
-    if len(data) > protocol.MAX_ANSWER:
-        data = protocol.encode({"ok": False, "error": f"the answer would be larger than {protocol.MAX_ANSWER} bytes"})
-    await stream.send(data)
+async def _next_line(connection: Accepted) -> bytes:
+    line = await connection.receive()
+    if line is None:
+        if connection.too_long:
+            raise protocol.BadMessage(f"more than {protocol.MAX_REQUEST} bytes in one line")
+        raise protocol.BadMessage("the other side closed the connection in the middle of a line")
+    return line
 
 
-async def _authenticate(stream: SocketStream, lines: LineReader, token: str) -> bool:
+async def _authenticate(connection: Accepted, token: str) -> bool:
     """Return True if the client has proved that it knows the token. This side then sends its own proof.
 
     The client proves first, so that a client without the token gets no proof.
     """
     ours = secrets.token_hex(16)
-    await stream.send(protocol.encode({"nonce": ours}))
-    message = protocol.decode(await lines.next())
+    await connection.send(protocol.encode({"nonce": ours}))
+    message = protocol.decode(await _next_line(connection))
     theirs = message.get("nonce")
     if not isinstance(theirs, str) or not protocol.proves(message.get("proof"), token, "client", (ours, theirs)):
         return False
-    await stream.send(protocol.encode({"proof": protocol.proof(token, "server", (ours, theirs))}))
+    await connection.send(protocol.encode({"proof": protocol.proof(token, "server", (ours, theirs))}))
     return True
