@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
-    from codemode_mcp.server.line_stream import LineStream
+    from codemode_mcp.server.line_stream import Lines
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.tools import JsonObject
 
@@ -112,7 +112,7 @@ class HandshakeSession:
 
     modern: Final = False
 
-    def __init__(self, surface: Surface, lines: LineStream, caller: Caller) -> None:
+    def __init__(self, surface: Surface, lines: Lines, caller: Caller) -> None:
         self._surface = surface
         self._lines = lines
         self._caller = caller

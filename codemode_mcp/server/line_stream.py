@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -34,6 +34,22 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 256 * 1024
 MAX_READ_AHEAD: Final = 100
 """Lines that are read before they are received. At this number, reading pauses until a line is received."""
+
+
+class Lines(Protocol):
+    """The messages of one client as lines of JSON, in both directions."""
+
+    async def receive(self) -> str | None:
+        """Return the next line without surrogates, or None after the client has closed its end."""
+        ...
+
+    def unread(self, lines: Iterable[str]) -> None:
+        """Put lines back. `receive` returns them before all others."""
+        ...
+
+    async def send(self, message: bytes) -> None:
+        """Write a message and a line feed. Raise `anyio.BrokenResourceError` if the client has closed its end."""
+        ...
 
 
 class LineStream:

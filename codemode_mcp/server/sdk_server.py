@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
-    from codemode_mcp.server.line_stream import LineStream
+    from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.list_changed import Announcer
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
@@ -224,7 +224,7 @@ class _Boundary(RequestStateBoundary):
             self._keys = None
 
 
-async def serve_lines(server: Server[Any], lines: LineStream) -> None:
+async def serve_lines(server: Server[Any], lines: Lines) -> None:
     """Serve one client until it closes its end."""
     stream = _MessageStream(lines)
     await server.run(stream, stream, server.create_initialization_options())
@@ -235,7 +235,7 @@ class _MessageStream:
 
     last_context: contextvars.Context | None = None
 
-    def __init__(self, lines: LineStream) -> None:
+    def __init__(self, lines: Lines) -> None:
         self._lines = lines
 
     async def receive(self) -> SessionMessage | Exception:

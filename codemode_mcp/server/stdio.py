@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
+    from codemode_mcp.server.line_stream import Lines
 
 Streams = tuple[int, int]
 """Descriptors to read from and to write to."""
@@ -74,23 +75,28 @@ def _duplicate(stream: int) -> int:
 async def serve_surface(surface: Surface, caller: Caller, streams: Streams) -> None:
     """Answer one client on its streams, in the era of its first request, until it closes its end."""
     async with open_line_stream(*streams) as lines:
-        opening: list[str] = []
-        handshake = not telemetry.is_configured()  # only the SDK makes spans of requests
-        while handshake and (line := await lines.receive()) is not None:
-            message = read_message(line)
-            is_request = message is not None and form_of(message) == "request"
-            if is_request or len(opening) < MAX_OPENING:
-                opening.append(line)
-            if message is not None and is_request:
-                handshake = message["method"] == "initialize" or not has_envelope(message.get("params"))
-                break
-        lines.unread(opening)
-        if handshake:
-            await HandshakeSession(surface, lines, caller).serve()
-        else:
-            from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
+        await serve_surface_lines(surface, caller, lines)
 
-            await serve_lines(code_mode_server(surface, lambda _: caller), lines)
+
+async def serve_surface_lines(surface: Surface, caller: Caller, lines: Lines) -> None:
+    """Answer one client on its lines, in the era of its first request, until it closes its end."""
+    opening: list[str] = []
+    handshake = not telemetry.is_configured()  # only the SDK makes spans of requests
+    while handshake and (line := await lines.receive()) is not None:
+        message = read_message(line)
+        is_request = message is not None and form_of(message) == "request"
+        if is_request or len(opening) < MAX_OPENING:
+            opening.append(line)
+        if message is not None and is_request:
+            handshake = message["method"] == "initialize" or not has_envelope(message.get("params"))
+            break
+    lines.unread(opening)
+    if handshake:
+        await HandshakeSession(surface, lines, caller).serve()
+    else:
+        from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
+
+        await serve_lines(code_mode_server(surface, lambda _: caller), lines)
 
 
 async def serve_server(server: Server[Any], streams: Streams) -> None:
