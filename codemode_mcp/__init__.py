@@ -2,7 +2,7 @@
 
 The packages, in the order in which one `exec` passes them:
 
-- `cli` parses commands, and `app` opens what they need, by `config`.
+- `cli` parses commands, and `app` opens what they need, by `config`. `instance` shares one process between clients.
 - `server` speaks MCP with clients, and `control` with terminals; `stores` keeps what outlives the process.
 - `runs` takes a program from its `exec` to its end, and `calls` takes each of its calls to a tool.
 - `plugins` adds tools and hooks, `catalog` names and declares tools, and `program` knows the program's text.

@@ -6,8 +6,7 @@ thing, the problem and the next step. Exceptions of libraries are mapped to thes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 ErrorCode = Literal[
     "runtime_unavailable",
@@ -32,8 +31,7 @@ ErrorCode = Literal[
 ERROR_CODES: tuple[ErrorCode, ...] = get_args(ErrorCode)
 
 
-@dataclass(frozen=True, slots=True)
-class Exceeded:
+class Exceeded(NamedTuple):
     """A limit that was exceeded.
 
     Attributes:

@@ -20,23 +20,28 @@ General layout, from top to bottom:
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.
 """
 
-from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
-from upstream_clients.pool import UpstreamPool
-from upstream_clients.spec import UpstreamSpec
-from upstream_clients.tools import (
-    Annotations,
-    Asking,
-    JsonObject,
-    Operation,
-    ProgressFn,
-    Question,
-    QuestionMethod,
-    Tool,
-    ToolOutcome,
-    ToolSource,
-    UpstreamState,
-    UpstreamView,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
+    from upstream_clients.pool import UpstreamPool
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import (
+        Annotations,
+        Asking,
+        JsonObject,
+        Operation,
+        ProgressFn,
+        Question,
+        QuestionMethod,
+        Tool,
+        ToolOutcome,
+        ToolSource,
+        UpstreamState,
+        UpstreamView,
+    )
 
 __all__ = [
     "Annotations",
@@ -58,3 +63,18 @@ __all__ = [
     "UpstreamUnavailable",
     "UpstreamView",
 ]
+
+
+_MODULES = ("errors", "pool", "spec", "tools")
+"""The modules of these names."""
+
+
+def __getattr__(name: str) -> Any:
+    # The names are imported when they are used: a relay needs only modules of the standard library.
+    if name in __all__:
+        from importlib import import_module
+
+        for module in map(import_module, (f"{__name__}.{each}" for each in _MODULES)):
+            if hasattr(module, name):
+                return globals().setdefault(name, getattr(module, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

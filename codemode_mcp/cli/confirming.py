@@ -45,8 +45,8 @@ def admit(path: Path) -> None:
     Raises:
         ConfigError: it is not confirmed, or belongs to another user.
     """
-    from codemode_mcp.config.load import check_owner
     from codemode_mcp.config.source import SourceError, parse, read_file
+    from codemode_mcp.config_path import check_owner
 
     try:
         text, about = read_file(path)

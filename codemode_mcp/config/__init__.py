@@ -1,4 +1,4 @@
-"""The one configuration file: finding, loading and validating it. The result is a tree of frozen settings.
+"""The one configuration file: loading and validating it. The result is a tree of frozen settings.
 
 `source` parses the file. `nodes` has the checks of single values and the wording of messages. Each section has its own
 module: `servers` (with `server_entry`), `plugins`, `tools` (with `patterns` and `contexts`), `clients`, `store` and
@@ -11,6 +11,7 @@ secrets that are written into entries. `edit`, `edit_members`, `json_layout` and
 from __future__ import annotations
 
 from codemode_mcp.config.expand import Reading
-from codemode_mcp.config.load import FILE_NAME, PATH_VARIABLE, Config, find_config, load_config, load_store
+from codemode_mcp.config.load import Config, load_config, load_store
+from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE, find_config
 
 __all__ = ["FILE_NAME", "PATH_VARIABLE", "Config", "Reading", "find_config", "load_config", "load_store"]

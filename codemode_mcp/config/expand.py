@@ -6,20 +6,20 @@ An expanded value or a line of an `envFile` may be a secret. Therefore no messag
 from __future__ import annotations
 
 import errno
-import os
 import re
 import subprocess
 import threading
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
+from codemode_mcp.config_path import resolve
 from upstream_clients.environment import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(?::-(.*))?", re.DOTALL)
@@ -151,11 +151,6 @@ class Expander:
         else:
             node.fail("`${...}` does not contain the name of a variable; allowed: ${VAR}, ${VAR:-default}, ${env:VAR}")
         return ""
-
-
-def resolve(name: str, folder: Path) -> Path:
-    """Return a name as an absolute path. `~` is the home directory, and a relative name starts in `folder`."""
-    return Path(os.path.abspath(folder / os.path.expanduser(name)))
 
 
 def read_env_file(node: Node, expander: Expander) -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""The search for the configuration file, and its loading."""
+"""The loading of the configuration file."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit.redaction import Known
 from codemode_mcp.config.clients import read_clients
-from codemode_mcp.config.expand import Expander, Reading, resolve
+from codemode_mcp.config.expand import Expander, Reading
 from codemode_mcp.config.http import HttpSection
 from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, one_of, quote
 from codemode_mcp.config.plugins import read_plugins
@@ -20,6 +19,7 @@ from codemode_mcp.config.servers import ROOT_KEYS, read_servers
 from codemode_mcp.config.source import FileState, SourceError, file_states, parse, read_file
 from codemode_mcp.config.store import StoreSection
 from codemode_mcp.config.tools import read_tools
+from codemode_mcp.config_path import printable
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
     AUDIT_CLAMPS,
@@ -30,7 +30,6 @@ from codemode_mcp.settings import (
     StoreSettings,
     ToolSettings,
 )
-from upstream_clients.private_files import belongs_to_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
 
     Admit = Callable[[Path, Any, os.stat_result], None]
-
-FILE_NAME = "codemode-mcp.json"
-"""Name of the file in the working directory or in the user's configuration folder."""
-
-PATH_VARIABLE = "CODEMODE_MCP_CONFIG"
-"""Environment variable with the path of the file."""
 
 _KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
 
@@ -93,60 +86,6 @@ class Config:
         return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
 
 
-def find_config(
-    explicit: str | None,
-    *,
-    environ: Mapping[str, str],
-    cwd: Path,
-    user_config_dir: Path,
-    admit: Callable[[Path], None],
-) -> Path | None:
-    """Return the path of the configuration file; None if there is no file.
-
-    The first of these files is used: `--config`, `$CODEMODE_MCP_CONFIG`, the file in the working directory, the file in
-    the user's configuration folder.
-
-    Args:
-        explicit: the value of `--config`.
-        admit: called with the path of a file in the working directory, which may have come with a repository; raises
-            `ConfigError` to refuse it. The file may change before it is loaded, so `load_config` has an `admit` too.
-
-    Raises:
-        ConfigError: the file of `--config` or `$CODEMODE_MCP_CONFIG` does not exist, or the file in the working
-            directory belongs to another user or was refused.
-    """
-    for source, name in (("--config", explicit), (f"${PATH_VARIABLE}", environ.get(PATH_VARIABLE))):
-        if name:
-            path = resolve(name, cwd)
-            if not os.path.exists(path):
-                raise ConfigError((f"{source}: the file {_printable(path)} does not exist",))
-            return path
-    for folder in (cwd, user_config_dir):
-        path = folder / FILE_NAME
-        if os.path.exists(path):
-            if folder == cwd and cwd != user_config_dir:
-                for status in (os.lstat(path), os.stat(path)):  # a link, and its target
-                    check_owner(path, status)
-                admit(path)
-            return path
-    return None
-
-
-def check_owner(path: Path, status: os.stat_result) -> None:
-    """Refuse a file of another user in the working directory, because a configuration starts programs.
-
-    Raises:
-        ConfigError: the file belongs to another user.
-    """
-    if belongs_to_another(status):
-        raise ConfigError(
-            (
-                f"{_printable(path)} belongs to another user, and a configuration starts programs as you; "
-                f"read the file, and pass --config {_printable(path)} if you trust it",
-            )
-        )
-
-
 def load_config(
     path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None, admit: Admit | None = None
 ) -> Config:
@@ -167,7 +106,7 @@ def load_config(
     (file_state,) = file_states((path,))
     value = _read(path, admit)
     if not isinstance(value, dict):
-        raise ConfigError((f"{_printable(path)} contains {describe(value, secret=True)}; expected an object",))
+        raise ConfigError((f"{printable(path)} contains {describe(value, secret=True)}; expected an object",))
 
     _check_kind(path, value)
     report, secrets = Report(), SecretValues()
@@ -214,7 +153,7 @@ def _read(path: Path, admit: Admit | None) -> Any:
         text, status = read_file(path)
         value = parse(text)
     except SourceError as error:
-        raise ConfigError((f"{_printable(path)} {error}",)) from None
+        raise ConfigError((f"{printable(path)} {error}",)) from None
     if admit is not None:
         admit(path, value, status)
     return value
@@ -227,8 +166,8 @@ def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
         shown = ", ".join(map(quote, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
         raise ConfigError(
             (
-                f"{_printable(path)} looks like the settings of an MCP client: besides servers, it has {shown}; "
-                f"to import the servers, run: codemode-mcp import --from {shlex.quote(_printable(path))} --write",
+                f"{printable(path)} looks like the settings of an MCP client: besides servers, it has {shown}; "
+                f"to import the servers, run: codemode-mcp import --from {shlex.quote(printable(path))} --write",
             )
         )
 
@@ -273,8 +212,3 @@ def _audit(node: Node, expander: Expander) -> AuditSettings:
             }
         )
     )
-
-
-def _printable(path: Path) -> str:
-    text = str(path)
-    return text if text.isprintable() else json.dumps(text)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import HIDDEN, without_tokens
 from codemode_mcp.config.literals import secret_args
-from codemode_mcp.config.load import check_owner
 from codemode_mcp.config.servers import ROOT_KEYS
+from codemode_mcp.config_path import check_owner
 from codemode_mcp.errors import ConfigError
 from upstream_clients.private_files import make_private_folder, open_private
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +12,8 @@ import anyio.to_thread
 from anyio.abc import SocketAttribute
 
 from codemode_mcp.control import endpoints, protocol
-from codemode_mcp.control.lines import LineReader, peer_user
+from codemode_mcp.control.identity import peer_user, proof, proves
+from codemode_mcp.control.lines import LineReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +28,6 @@ ANSWER_SECONDS = 15.0
 
 MAX_CONCURRENT = 16
 """Maximum number of servers that are asked at the same time."""
-
-MAX_TOKEN_FILE = 4096
-"""Maximum bytes that are read from the file of an endpoint."""
 
 
 class NoAnswer(Exception):
@@ -115,7 +110,10 @@ async def _ask(endpoint: Endpoint, request: bytes) -> dict[str, Any]:
     if endpoint.kind == "sock":
         stream = await anyio.connect_unix(endpoint.path)
     else:
-        port, token = await anyio.to_thread.run_sync(_read_token, endpoint)
+        try:
+            port, token = await anyio.to_thread.run_sync(endpoints.read_token, endpoint.path)
+        except ValueError:
+            raise protocol.BadMessage("the file with its port and token is damaged") from None
         stream = await anyio.connect_tcp("127.0.0.1", port)
     async with stream:
         if token is None and peer_user(stream.extra(SocketAttribute.raw_socket)) != os.geteuid():
@@ -138,19 +136,7 @@ async def _authenticate(stream: SocketStream, lines: LineReader, token: str) -> 
         raise protocol.BadMessage("its first message has no nonce")
     ours = secrets.token_hex(16)
     await stream.send(
-        protocol.encode({"nonce": ours, "proof": protocol.proof(token, "client", (theirs, ours))}),
+        protocol.encode({"nonce": ours, "proof": proof(token, "client", (theirs, ours))}),
     )
-    if not protocol.proves(protocol.decode(await lines.next()).get("proof"), token, "server", (theirs, ours)):
+    if not proves(protocol.decode(await lines.next()).get("proof"), token, "server", (theirs, ours)):
         raise protocol.BadMessage("it does not know its own token")
-
-
-def _read_token(endpoint: Endpoint) -> tuple[int, str]:
-    # A link could lead to a file of another user. Opening a pipe would wait for its writer.
-    flags = os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(os.open(endpoint.path, flags), "rb") as file:
-        text = file.read(MAX_TOKEN_FILE)
-    with suppress(ValueError):
-        match json.loads(text):
-            case {"port": int() as port, "token": str() as token} if 0 < port < 65536 and len(token) >= 32:
-                return port, token
-    raise protocol.BadMessage("the file with its port and token is damaged")

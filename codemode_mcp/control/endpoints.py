@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import secrets
 import socket
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import platformdirs
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_PATH = 103
 """Maximum bytes of the path of a Unix socket. macOS allows 104 bytes and Linux 108, each with a final zero."""
+
+MAX_TOKEN_FILE = 4096
+"""Maximum bytes that are read from the file of an endpoint."""
 
 MAX_ENDPOINTS = 256
 """Maximum number of endpoints that are read from a folder. The newest endpoints are read."""
@@ -34,8 +36,7 @@ class NotPrivate(Exception):
     """Error for a folder that other users can access. The message has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The address of one serving process.
 
     Attributes:
@@ -80,12 +81,12 @@ def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | Non
     """
     problems = []
     for folder in folders() if candidates is None else candidates:
-        path = folder / f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
+        path = folder / f"{_host()}-{os.getpid()}-{os.urandom(4).hex()}.{kind}"
         if kind == "sock" and len(os.fsencode(path)) > MAX_PATH:
             problems.append(f"{folder}: the path of a socket would be longer than {MAX_PATH} bytes")
             continue
         try:
-            _make_folder(folder)
+            make_folder(folder)
             check_private(folder)
         except NotPrivate as error:
             problems.append(str(error))
@@ -153,7 +154,8 @@ def check_private(folder: Path) -> None:
         raise NotPrivate(f"{folder} is open to other users; run chmod 700 on it")
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Create a folder with mode 0700, or close an older folder of this user to others. Raises `OSError`."""
     make_private_folder(folder)
     if sys.platform == "win32":
         return
@@ -167,6 +169,23 @@ def _make_folder(folder: Path) -> None:
             os.fchmod(descriptor, 0o700)
     finally:
         os.close(descriptor)
+
+
+def read_token(path: Path) -> tuple[int, str]:
+    """Return the port and the token in the file of an endpoint.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is damaged.
+    """
+    # A link could lead to a file of another user. Opening a pipe would wait for its writer.
+    flags = os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        found = json.loads(file.read(MAX_TOKEN_FILE))
+    match found:
+        case {"port": int() as port, "token": str() as token} if 0 < port < 65536 and len(token) >= 32:
+            return port, token
+    raise ValueError("no port or no token")
 
 
 def _is_ours(status: os.stat_result) -> bool:

@@ -1,9 +1,7 @@
-"""The lines of a connection, and the user at the other end."""
+"""The lines of a connection."""
 
 from __future__ import annotations
 
-import socket
-import struct
 from typing import TYPE_CHECKING
 
 import anyio
@@ -42,17 +40,3 @@ class LineReader:
                 raise BadMessage("the other side closed the connection in the middle of a line") from None
             self._chunks.append(chunk)
             self._size += len(chunk)
-
-
-def peer_user(connected: socket.socket) -> int | None:
-    """Return the user id of the process at the other end of a Unix socket; None if the system does not know it."""
-    try:
-        if hasattr(socket, "SO_PEERCRED"):
-            found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            uid: int = struct.unpack("3i", found)[1]
-            return uid
-        # Level 0 is `SOL_LOCAL`. `struct xucred` of macOS and FreeBSD begins with a version and the user id.
-        found = connected.getsockopt(0, getattr(socket, "LOCAL_PEERCRED", 1), 128)
-        return int(struct.unpack_from("=II", found)[1])
-    except (OSError, struct.error):
-        return None

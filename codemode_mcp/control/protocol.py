@@ -1,9 +1,8 @@
-"""The messages between a terminal and a serving process, and the proofs of identity of both sides. Pure."""
+"""The messages between a terminal and a serving process. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -100,20 +99,3 @@ def text_of(arguments: Any) -> str:
 def digest_of(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def proof(token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> str:
-    """Return a proof that a side knows the token. The proof does not disclose the token.
-
-    Each proof contains the side and the nonces of both sides, so that it cannot be used by the other side, or again.
-
-    Args:
-        nonces: those of the server and of the client.
-    """
-    return hmac.new(token.encode(), "\n".join((side, *nonces)).encode(), "sha256").hexdigest()
-
-
-def proves(given: object, token: str, side: Literal["client", "server"], nonces: tuple[str, str]) -> bool:
-    """Return True if `given` is the proof of a side."""
-    # The comparison takes the same time for all wrong proofs, so that it gives no hint at the right proof.
-    return isinstance(given, str) and hmac.compare_digest(given.encode(), proof(token, side, nonces).encode())

@@ -25,7 +25,7 @@ import anyio.to_thread
 
 from codemode_mcp.control import endpoints, protocol
 from codemode_mcp.control.accepted import Accepted
-from codemode_mcp.control.lines import peer_user
+from codemode_mcp.control.identity import peer_user, proof, proves
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -264,7 +264,7 @@ async def _authenticate(connection: Accepted, token: str) -> bool:
     await connection.send(protocol.encode({"nonce": ours}))
     message = protocol.decode(await _next_line(connection))
     theirs = message.get("nonce")
-    if not isinstance(theirs, str) or not protocol.proves(message.get("proof"), token, "client", (ours, theirs)):
+    if not isinstance(theirs, str) or not proves(message.get("proof"), token, "client", (ours, theirs)):
         return False
-    await connection.send(protocol.encode({"proof": protocol.proof(token, "server", (ours, theirs))}))
+    await connection.send(protocol.encode({"proof": proof(token, "server", (ours, theirs))}))
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
@@ -44,7 +43,7 @@ def telemetry_json(usage: Usage, limits: CodeModeSettings, now: float) -> dict[s
         "ms": usage.ms,
     }
     if usage.exceeded is not None:
-        telemetry["exceeded"] = asdict(usage.exceeded)
+        telemetry["exceeded"] = usage.exceeded._asdict()
     if (snapshot := usage.snapshot) is not None:
         telemetry["snapshot"] = {
             "bytes": snapshot.size,

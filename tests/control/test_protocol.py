@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from codemode_mcp.control.identity import proof, proves
 from codemode_mcp.control.protocol import (
     MAX_DECIDED,
     BadMessage,
@@ -15,8 +16,6 @@ from codemode_mcp.control.protocol import (
     digest_of,
     encode,
     encode_request,
-    proof,
-    proves,
     text_of,
 )
 

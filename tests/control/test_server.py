@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from codemode_mcp.control import client, lines, server
+from codemode_mcp.control import client, identity, server
 from codemode_mcp.control.answers import Control, ServerFacts
 from codemode_mcp.control.client import NoAnswer, ask, ask_all
 from codemode_mcp.control.endpoints import Endpoint
@@ -316,7 +316,7 @@ async def test_the_system_says_who_is_at_the_other_end(folder: Path) -> None:
         async with process:
             accepted, _ = await anyio.to_thread.run_sync(listening.accept)
             with accepted:
-                assert lines.peer_user(accepted) == 12345
+                assert identity.peer_user(accepted) == 12345
             await process.stdin.aclose()  # type: ignore[union-attr]
 
 

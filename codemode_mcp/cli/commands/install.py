@@ -133,7 +133,7 @@ def _install(location: Location, name: str, config: str | None, machine: Machine
 
 def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Machine) -> NoReturn:
     """Print an entry for an unknown client. End the command with 2, because nothing was installed."""
-    from codemode_mcp.config.load import FILE_NAME
+    from codemode_mcp.config_path import FILE_NAME
 
     try:
         found = _find(config, machine)
@@ -155,8 +155,7 @@ def _configuration(config: str | None, machine: Machine, location: Location, *, 
 
     A configuration from the working directory that was not named may be by others. It is not used for all folders.
     """
-    from codemode_mcp.config import PATH_VARIABLE
-    from codemode_mcp.config.load import FILE_NAME
+    from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE
 
     try:
         found = _find(config, machine)
