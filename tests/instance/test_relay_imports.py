@@ -1,0 +1,55 @@
+"""A client waits for its relay, and each client has one: a relay imports little."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+MODULES = ("codemode_mcp.instance.registry", "codemode_mcp.instance.wire", "codemode_mcp.config_path")
+
+HEAVY = (
+    "anyio",
+    "asyncio",
+    "concurrent.futures",
+    "dataclasses",
+    "inspect",
+    "logging",
+    "mcp",
+    "msgspec",
+    "pydantic",
+    "secrets",
+    "ssl",
+    "subprocess",
+    "typer",
+)
+
+LIGHT = {
+    "codemode_mcp",
+    "codemode_mcp.config_path",
+    "codemode_mcp.control",
+    "codemode_mcp.control.endpoints",
+    "codemode_mcp.control.identity",
+    "codemode_mcp.errors",
+    "codemode_mcp.paths",
+    "upstream_clients",
+    "upstream_clients.file_lock",
+    "upstream_clients.private_files",
+}
+"""Modules outside `instance` that a relay uses."""
+
+
+def imported() -> set[str]:
+    """Return the modules of a process that has imported what a relay needs."""
+    program = f"import json, sys, {', '.join(MODULES)}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_a_relay_imports_nothing_heavy() -> None:
+    found = imported()
+    assert not found & set(HEAVY)
+    ours = {name for name in found if name.partition(".")[0] in ("codemode_mcp", "upstream_clients", "declarations")}
+    assert {name for name in ours if not name.startswith("codemode_mcp.instance")} <= LIGHT
+    others = {name.partition(".")[0] for name in found - ours} - sys.stdlib_module_names
+    assert others <= {"__main__", "_distutils_hack", "platformdirs"}
