@@ -4,9 +4,10 @@ General layout, from top to bottom:
 
 - Values: `tools` (tools, options of calls, the Protocol of every source of tools), `spec` (the definition of a server),
   `errors`. `testing` has fakes.
-- Owners: `pool` has all upstreams. `upstream` is one upstream as its callers see it. It is built on `reported_state`
-  and `call` (its calls in flight). `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that
-  connects an upstream, with `backoff`, `liveness`, `list_changed` and `subscription`.
+- Owners: `pool` has all upstreams of one application. `shared_servers` has the running servers of several pools.
+  `upstream` is one upstream as its callers see it. It is built on `reported_state` and `call` (its calls in flight).
+  `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that connects an upstream, with
+  `backoff`, `liveness`, `list_changed` and `subscription`.
 - Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.

@@ -23,6 +23,7 @@ class Call:
         limit: seconds that the call may take; None for no limit.
         sent: True once the call may have reached the server.
         rejected: the reason why the call was ended early; None if it was not.
+        user: the user of the server who makes the call, as `reject` knows it.
     """
 
     def __init__(self, since: float, limit: float | None, *, sent: bool = False) -> None:
@@ -30,6 +31,7 @@ class Call:
         self.limit = limit
         self.sent = sent
         self.rejected: str | None = None
+        self.user: object = None
 
     def stop(self) -> None:
         """End the call early, without an answer."""
@@ -164,8 +166,9 @@ class CallsInFlight:
         if self.suspects is None:
             self.suspects = self.sent()
 
-    def reject(self, why: str) -> None:
-        """End all calls immediately, each with the reason `why`."""
+    def reject(self, why: str, user: object = None) -> None:
+        """End all calls, or all calls of one user, immediately, each with the reason `why`."""
         for call in tuple(self._calls):  # a direct call removes itself when it is stopped
-            call.rejected = why
-            call.stop()
+            if user is None or call.user is user:
+                call.rejected = why
+                call.stop()

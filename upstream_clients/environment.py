@@ -33,6 +33,9 @@ NAMES: Final = frozenset(
 )
 PREFIXES: Final = ("LC_", "UV_", "npm_config_", "NPM_CONFIG_")
 
+IRRELEVANT: Final = frozenset(("LANG", "PATH", "SHELL", "TERM"))
+"""Variables, besides `LC_*`, that do not decide what a server reaches once its command is found."""
+
 PLAIN: Final = ("HOME", "USER", "PATH", "PWD", "TMPDIR")
 """Variables whose values are never hidden in messages. Paths would be unreadable without them."""
 
@@ -50,6 +53,15 @@ def passed_on(environ: Mapping[str, str], withheld: Collection[str] = ()) -> dic
         name: value
         for name, value in environ.items()
         if is_passed_on(name) and name not in withheld and not value.startswith("()")
+    }
+
+
+def relevant(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the inherited variables that decide what a server reaches: its folders, network and launcher."""
+    return {
+        name: value
+        for name, value in passed_on(environ).items()
+        if name not in IRRELEVANT and not name.startswith("LC_")
     }
 
 

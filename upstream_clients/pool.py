@@ -1,32 +1,35 @@
-"""All upstreams of one process, each connected by its own task, under one task group."""
+"""All upstreams of one application. Each is connected by its own task."""
 
 from __future__ import annotations
 
-import importlib
-import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 import anyio
-import anyio.abc
-import anyio.to_thread
 
-from upstream_clients.process import StartedProcess, start_ahead
-from upstream_clients.upstream import Upstream
+from upstream_clients.errors import UpstreamUnavailable
+from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
     from types import TracebackType
 
-    from upstream_clients.connection import Connection
     from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.shared_servers import ServerUse
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
-
-logger = logging.getLogger(__name__)
-
-CLOSE_TIMEOUT = 2.4
-"""Seconds to close all servers. A server that ignores the end of its input and SIGTERM takes 1.8 of them."""
+    from upstream_clients.tools import (
+        CallEnd,
+        CallOptions,
+        DirectCallOptions,
+        DirectSource,
+        JsonObject,
+        RequestOptions,
+        RootsFn,
+        SentCall,
+        ToolOutcome,
+        UpstreamView,
+    )
+    from upstream_clients.upstream import Upstream
 
 
 class UpstreamPool:
@@ -44,6 +47,7 @@ class UpstreamPool:
         on_change: Callable[[], None] | None = None,
         cache: ListingCache | None = None,
         roots: RootsFn | None = None,
+        shared: SharedServers | None = None,
     ) -> None:
         """Prepare the servers.
 
@@ -51,51 +55,58 @@ class UpstreamPool:
             on_change: called in the event loop after any view has changed.
             cache: listings of earlier processes; without it every server is connected at the start.
             roots: answers servers that ask for roots outside any call.
+            shared: the servers that this pool shares with others. A server that others use stays open when this pool
+                is left. `client_name`, `client_version` and `cache` are those of `shared` then.
 
         Raises:
             ValueError: two specs have the same name.
         """
         _check_names(specs)
+        self._specs = tuple(specs)
         self._on_change = on_change
-        self._client_name = client_name
-        self._client_version = client_version
-        self._cache = cache
         self._roots = roots
-        self._tasks: anyio.abc.TaskGroup | None = None
-        self._importing = anyio.Lock()
+        self._owns_servers = shared is None
+        self._servers = shared or SharedServers(client_name=client_name, client_version=client_version, cache=cache)
         # The mutable state.
-        self._imported = False
-        """True once the module of connections is imported."""
-        self._members = {spec.name: _Member(Upstream(spec, on_change)) for spec in specs}
+        self._sources: dict[str, _PoolSource] = {}
+        self._opened = False
         self._closing = False
 
     async def __aenter__(self) -> Self:
-        if self._tasks is not None:
+        if self._opened:
             raise RuntimeError("an UpstreamPool can be entered once")
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        for member in self._members.values():
-            self._start(member)
+        if self._owns_servers:
+            await self._servers.__aenter__()
+        self._opened = True
+        self._sources = {spec.name: self._acquire(spec) for spec in self._specs}
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        assert self._tasks is not None
         self._closing = True
-        for member in self._members.values():
-            member.stop()
-        # On the group's own scope, since a scope entered here could not enclose the group.
-        self._tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
-        return await self._tasks.__aexit__(exc_type, exc, traceback)
+        uses = [source.use for source in self._sources.values()]
+        for use in uses:
+            self._servers.release(use)
+        if self._owns_servers:
+            return await self._servers.__aexit__(exc_type, exc, traceback)
+        with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
+            for use in uses:
+                if not use.server.uses:
+                    await use.server.main.ended.wait()
+        return None
 
     def views(self) -> tuple[UpstreamView, ...]:
         """Return a view of every server, in the order of the specs."""
-        return tuple(member.upstream.view() for member in self._members.values())
+        return tuple(source.view() for source in self._sources.values())
 
-    def source(self, name: str) -> ToolSource:
+    def source(self, name: str) -> DirectSource:
         """Return one server. Raises `KeyError` for an unknown name."""
-        return self._members[name].upstream
+        return self._sources[name]
+
+    def spec(self, name: str) -> UpstreamSpec:
+        """Return the definition of one server. Raises `KeyError` for an unknown name."""
+        return self._sources[name].use.spec
 
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:
         """Wait at most `timeout` seconds until each named server (all for None) has tools, or has failed once.
@@ -131,42 +142,35 @@ class UpstreamPool:
         The owner of the pool imports its own modules inside: if two threads import modules that import each other, an
         import can fail.
         """
-        async with self._importing:
-            for member in self._members.values():
-                await member.begun.wait()
+        async with self._servers.importing(self._uses()):
             yield
 
     def apply(self, specs: Sequence[UpstreamSpec]) -> None:
         """Replace the servers, and return immediately. Call `on_change` if there was any difference.
 
-        A server with an equal spec is not touched. All others are closed. Their calls end immediately, with an error
-        that says whether the call was sent. A server with a changed spec starts after its old process has ended, since
-        two processes may interfere on the same files.
+        A server with an equal spec is not touched. All others are released, and closed if no other pool uses them.
+        This pool's calls to them end immediately, with an error that says whether the call was sent. A server with a
+        changed spec starts after its old process has ended, since two processes may interfere on the same files. If
+        another pool uses the old process, it starts immediately.
 
         Raises:
             ValueError: two specs have the same name. Nothing has changed then.
             RuntimeError: the pool is not open.
         """
-        if self._tasks is None or self._closing:
+        if not self._opened or self._closing:
             raise RuntimeError("an UpstreamPool can be changed only while it is open")
         _check_names(specs)
-        before, self._members = self._members, {}
-        added: list[tuple[_Member, _Member | None]] = []
-        for spec in specs:
-            old = before.get(spec.name)
-            if old is not None and old.upstream.spec == spec:
-                self._members[spec.name] = old
-            else:
-                self._members[spec.name] = member = _Member(Upstream(spec, self._on_change))
-                added.append((member, old))
+        before, names = self._sources, {spec.name for spec in specs}
+        equal = {
+            spec.name: old for spec in specs if (old := before.get(spec.name)) is not None and old.use.spec == spec
+        }
         for name, old in before.items():
-            if self._members.get(name) is not old:
-                gone = name not in self._members
+            if name not in equal:
+                gone = name not in names
                 fate = "was removed from the configuration" if gone else "is restarted with a new configuration"
-                old.stop(f"server {name!r} {fate}")
-        for member, old in added:
-            self._start(member, after=old)
-        if list(before.items()) != list(self._members.items()) and self._on_change is not None:
+                self._servers.release(old.use, f"server {name!r} {fate}")
+        self._sources = {spec.name: equal.get(spec.name) or self._acquire(spec) for spec in specs}
+        if list(before.items()) != list(self._sources.items()) and self._on_change is not None:
             self._on_change()
 
     def __repr__(self) -> str:
@@ -174,80 +178,58 @@ class UpstreamPool:
         shown = ("ready", "idle", "connecting", "down", "stopped")
         return f"<UpstreamPool: {', '.join(f'{states.count(state)} {state}' for state in shown)}>"
 
+    def _acquire(self, spec: UpstreamSpec) -> _PoolSource:
+        return _PoolSource(self._servers.acquire(spec, self._on_change, self._roots))
+
+    def _uses(self) -> Iterable[ServerUse]:
+        return [source.use for source in self._sources.values()]
+
     def _named(self, names: Collection[str] | None) -> list[Upstream]:
-        return [self._members[name].upstream for name in (self._members if names is None else names)]
-
-    def _start(self, member: _Member, after: _Member | None = None) -> None:
-        assert self._tasks is not None
-        upstream = member.upstream
-        if self._cache is not None and (found := self._cache.load(upstream.spec)) is not None:
-            upstream.report_saved_listing(found.view)
-            if found.fresh and upstream.spec.start == "lazy":
-                upstream.report_idle()
-        self._tasks.start_soon(self._run_member, member, after, name=f"upstream {upstream.name}")
-
-    async def _run_member(self, member: _Member, after: _Member | None) -> None:
-        """Run one server from its start to its end, once its predecessor `after` has ended."""
-        upstream = member.upstream
-        started: StartedProcess | None = None
-        try:
-            with member.scope:
-                if after is not None:
-                    await after.ended.wait()
-                if upstream.view().state == "idle":
-                    member.begun.set()
-                    await upstream.wanted.wait()
-                    upstream.report_connecting()
-                if not self._imported:
-                    # The import takes long, so it runs in a thread. The process of a stdio server starts meanwhile.
-                    started = await start_ahead(upstream.spec)
-                    member.begun.set()
-                    async with self._importing:
-                        await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")
-                        self._imported = True
-                member.begun.set()
-                from upstream_clients.connection import Connection
-
-                member.connection = Connection(
-                    upstream,
-                    client_name=self._client_name,
-                    client_version=self._client_version,
-                    cache=self._cache,
-                    roots=self._roots,
-                    started=started,
-                )
-            if member.connection is not None:
-                await member.connection.run()
-        finally:
-            upstream.report_stopped()
-            if started is not None and member.connection is None:  # otherwise the connection ends the process
-                await started.close()
-            member.begun.set()  # after any failure too, or `importing` would wait forever
-            member.ended.set()
+        return [self._sources[name].upstream for name in (self._sources if names is None else names)]
 
 
-class _Member:
-    """One server of the pool."""
+class _PoolSource:
+    """A server as the callers of one pool see it, as a `tools.DirectSource`."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
-        self.scope = anyio.CancelScope()
-        """Encloses everything before the connection."""
-        self.connection: Connection | None = None
-        self.begun = anyio.Event()
-        """Set once `importing` need not wait for this server: its process has started, or starts later."""
-        self.ended = anyio.Event()
+    __slots__ = ("upstream", "use")
 
-    def stop(self, why: str | None = None) -> None:
-        """End its task soon. With a reason, end its calls immediately."""
-        if why is not None:
-            self.upstream.calls.reject(why)
-            self.upstream.report_stopped(why)
-        if self.connection is None:
-            self.upstream.report_stopped()
-            self.scope.cancel()
-        else:
-            self.connection.stop()
+    def __init__(self, use: ServerUse) -> None:
+        self.use = use
+        self.upstream = use.server.main.upstream
+
+    @property
+    def name(self) -> str:
+        return self.use.spec.name
+
+    def view(self) -> UpstreamView:
+        return self.use.view()
+
+    def __repr__(self) -> str:
+        return repr(self.upstream)
+
+    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+        self._check_open()
+        return await self.upstream.call_tool(tool, arguments, user=self.use, **options)
+
+    def try_call(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        on_end: Callable[[CallEnd], None],
+        **options: Unpack[DirectCallOptions],
+    ) -> SentCall | None:
+        if self.use.over is not None:
+            return None  # `call_tool` gives the reason
+        return self.upstream.try_call(tool, arguments, on_end=on_end, user=self.use, **options)
+
+    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
+        self._check_open()
+        return await self.upstream.request(method, params, user=self.use, **options)
+
+    def _check_open(self) -> None:
+        if self.use.over is not None:
+            raise UpstreamUnavailable(self.name, f"{self.use.over}; nothing was sent")
 
 
 def _check_names(specs: Sequence[UpstreamSpec]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -93,6 +94,11 @@ async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
     return StartedProcess(process, stderr)
 
 
+def inherited(spec: UpstreamSpec) -> dict[str, str]:
+    """Return the variables that the process of a server inherits."""
+    return passed_on(os.environ if spec.environ is None else spec.environ, spec.withheld)
+
+
 async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
     """Start a stdio server in a new process group; on Windows in a Job Object.
 
@@ -101,11 +107,12 @@ async def start(spec: UpstreamSpec, errlog: TextIO) -> ServerProcess:
         ValueError: the command or an argument has a NUL.
     """
     assert spec.command is not None
-    env = passed_on(os.environ, spec.withheld) | dict(spec.env)
+    env = inherited(spec) | dict(spec.env)
     if sys.platform == "win32":  # pragma: no cover
         from mcp.os.win32.utilities import create_windows_process, get_windows_executable_command
 
-        command = await anyio.to_thread.run_sync(get_windows_executable_command, spec.command)
+        command = shutil.which(spec.command, path=env.get("PATH")) or spec.command
+        command = await anyio.to_thread.run_sync(get_windows_executable_command, command)
         return ServerProcess(await create_windows_process(command, list(spec.args), env, errlog, spec.cwd), None)
     # A pipe of our own. Data from a pipe of asyncio's own would pass two more rounds of the event loop.
     source, sink = os.pipe()

@@ -71,7 +71,9 @@ class UpstreamSpec:
         secrets: further values that are never shown, e.g. the value of a `${VAR}` in `args` or `url`.
         plain: values that are never hidden, such as the value of HOME; see `environment.PLAIN`.
         oauth: settings of the login, if the entry requires one. Without them, a stored login is used if there is one.
-        learned: tokens that became known later. This is the only mutable field. Copies of a spec share it.
+        environ: the environment variables from which those of the child are inherited; None for those of this process.
+        learned: tokens that became known later. Copies of a spec share this mutable field.
+        followers: specs of the same server that hide the same tokens. Copies of a spec share this mutable field.
     """
 
     name: str
@@ -92,7 +94,9 @@ class UpstreamSpec:
     secrets: tuple[str, ...] = ()
     plain: tuple[str, ...] = field(default=(), compare=False)
     oauth: OAuthSettings | None = None
+    environ: Mapping[str, str] | None = field(default=None, compare=False)
     learned: list[str] = field(default_factory=list, compare=False)
+    followers: list[UpstreamSpec] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         missing = "command" if self.transport == "stdio" else "url"
@@ -127,12 +131,14 @@ class UpstreamSpec:
         return self.url is not None and not any(name.lower() == "authorization" for name in self.headers)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Hide these values from now on."""
+        """Hide these values from now on, in this spec and its followers."""
         for value in secrets:
             if value in self.learned:
                 self.learned.remove(value)
             self.learned.append(value)
         del self.learned[:-_MAX_LEARNED]
+        for follower in self.followers:
+            follower.learned[:] = self.learned
 
     def redact_learned(self, text: str) -> str:
         """Hide the tokens of a login in a text."""

@@ -69,8 +69,13 @@ class Upstream(ReportedState):
         self.calls = CallsInFlight(clock)
         self._limiter = FairLimiter(spec.max_concurrent_calls)
 
-    async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
+    async def call_tool(
+        self, tool: str, arguments: JsonObject, *, user: object = None, **options: Unpack[CallOptions]
+    ) -> ToolOutcome:
         """Call one tool. Wait for a connection attempt in progress, within the same timeout.
+
+        Args:
+            user: the user of this server, whose calls `CallsInFlight.reject` can end.
 
         Raises:
             UpstreamUnavailable: the server is down or did not start in time; nothing was sent.
@@ -78,7 +83,7 @@ class Upstream(ReportedState):
             Exception: any exception of `begin` and `admit`.
         """
         params = {"name": tool, "arguments": dict(arguments)}
-        return read_outcome(await self._send("tools/call", params, options), self._output_check(tool))
+        return read_outcome(await self._send("tools/call", params, options, user), self._output_check(tool))
 
     def try_call(
         self,
@@ -86,6 +91,7 @@ class Upstream(ReportedState):
         arguments: JsonObject,
         *,
         on_end: Callable[[CallEnd], None],
+        user: object = None,
         **options: Unpack[DirectCallOptions],
     ) -> SentCall | None:
         """Send one call without waiting; return None if anything has to be awaited first. See `tools.DirectSource`."""
@@ -101,7 +107,7 @@ class Upstream(ReportedState):
 
         # Both functions are called only after `call` and `questions` are set below.
         def end(answer: Answer | UpstreamCallError | None) -> None:
-            finish = partial(self._finish, tool, params, options)
+            finish = partial(self._finish, tool, params, options, user)
             on_end(self._end_of(tool, call, questions, answer, finish))
 
         def leave() -> None:
@@ -110,6 +116,7 @@ class Upstream(ReportedState):
             self.calls.discard(call)
 
         call = DirectCall(self.calls.clock(), self._limit(options.get("timeout")), end, leave)
+        call.user = user
         questions = CallQuestions(self.name, _subject("tools/call", params), asking, call, place)
         if not link.try_turn(questions):
             place.end()
@@ -162,33 +169,38 @@ class Upstream(ReportedState):
         tool: str,
         params: Mapping[str, Any],
         options: DirectCallOptions,
+        user: object,
         timeout: float | None,
         first: JsonObject | UrlElicitationRequired,
     ) -> ToolOutcome:
         """Finish a direct call whose first answer is not a result yet, within `timeout` seconds."""
-        raw = await self._send("tools/call", params, {**options, "timeout": timeout, "begin": None}, first)
+        raw = await self._send("tools/call", params, {**options, "timeout": timeout, "begin": None}, user, first)
         return read_outcome(raw, self._output_check(tool))
 
-    async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
+    async def request(
+        self, method: str, params: JsonObject, *, user: object = None, **options: Unpack[RequestOptions]
+    ) -> JsonObject:
         """Send a request with one of the methods in `REQUESTS`, within the default timeout.
 
         Raises as `call_tool`, and `ValueError` for any other method.
         """
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is not one of {', '.join(sorted(REQUESTS))}")
-        return without_client_fields(await self._send(method, params, cast("CallOptions", options)))
+        return without_client_fields(await self._send(method, params, cast("CallOptions", options), user))
 
     async def _send(
         self,
         method: str,
         params: Mapping[str, Any],
         options: CallOptions,
+        user: object,
         first: JsonObject | UrlElicitationRequired | None = None,
     ) -> JsonObject:
         """Send a request until the server gives its result. `first`: the answer to a request that was sent already."""
         asking, admit, begin = options.get("asking"), options.get("admit"), options.get("begin")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
+        call.user = user
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
 
         def report_wait() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.settings import Language, ToolSettings
+    from upstream_clients.shared_servers import SharedServers
     from upstream_clients.tools import RootsFn
 
 LIST_SECONDS = 2.0
@@ -231,6 +232,8 @@ async def open_app(
     *,
     engine: EngineLoader | None = None,
     listen: Listen = listen,
+    environ: Mapping[str, str] | None = None,
+    servers: SharedServers | None = None,
 ) -> AsyncIterator[App]:
     """Open the application for the duration of the context. Leaving aborts what runs and closes all connections.
 
@@ -240,12 +243,13 @@ async def open_app(
             None for a command.
         engine: the engine of several applications, which their owner closes; None for an own one.
         listen: answers the requests of terminals.
+        environ, servers: see `Lifecycle`.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
     owned = EngineLoader(config.tools.code_mode.max_running_runs) if engine is None else nullcontext(engine)
     with owned as loader:
-        app = App(config, operator, loader, transport, listen)
+        app = App(config, operator, loader, transport, listen, environ=environ, servers=servers)
         with recording(config.audit, app.auditor, app.redact):
             async with anyio.create_task_group() as group:
                 group.start_soon(app.run)

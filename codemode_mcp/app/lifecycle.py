@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,7 +30,7 @@ from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.server.connected_clients import ConnectedClients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from codemode_mcp.app.engine_loader import EngineLoader
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
     from upstream_clients.pool import UpstreamPool
+    from upstream_clients.shared_servers import SharedServers
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
 
@@ -86,6 +88,10 @@ class Lifecycle:
     Attributes:
         operator: the user who started this process. This is the caller over stdio and from a terminal.
         code_mode: True for `exec` and `wait`, False for the tools themselves (pass-through). It never changes.
+
+    Args:
+        environ: the environment from which servers inherit; None for that of this process.
+        servers: the servers that this application shares with others; None if it has servers of its own.
     """
 
     def __init__(
@@ -95,6 +101,9 @@ class Lifecycle:
         engine: EngineLoader,
         transport: Literal["stdio", "http"] | None = None,
         listen: Listen = listen,
+        *,
+        environ: Mapping[str, str] | None = None,
+        servers: SharedServers | None = None,
     ) -> None:
         self.operator = operator
         self.code_mode = config.tools.code_mode.enabled
@@ -104,6 +113,8 @@ class Lifecycle:
         self._config = config
         self._transport = transport
         self._listen = listen
+        self._environ = environ
+        self._servers = servers
         self._engine = engine
         self.engine = engine.get
         """Returns the compiled engine. Raises `RuntimeUnavailable`."""
@@ -257,7 +268,7 @@ class Lifecycle:
         self._change = anyio.Event()
 
     def _specs(self) -> tuple[UpstreamSpec, ...]:
-        return tuple(map(with_depth, self._config.upstreams))
+        return tuple(replace(with_depth(spec), environ=self._environ) for spec in self._config.upstreams)
 
     def _views(self) -> Sequence[UpstreamView]:
         """Return views of the servers. Before the servers are started, the views come from cached listings."""
@@ -292,6 +303,7 @@ class Lifecycle:
             on_change=self._on_change,
             cache=ListingCache(listings_dir()),
             roots=self._list_roots,
+            shared=self._servers,
         ) as pool:
             self._pool = pool
             if self._transport is None:

@@ -20,11 +20,13 @@ class DirectSource:
     """A source whose `call_tool` is `try_call`, as dispatchers use it.
 
     Attributes:
+        upstream: the server behind the source.
         sent: names of the tools whose calls were sent immediately.
     """
 
     def __init__(self, source: Any) -> None:
         self._source = source
+        self.upstream = source.use.server.main.upstream
         self.sent: list[str] = []
 
     def __getattr__(self, name: str) -> Any:

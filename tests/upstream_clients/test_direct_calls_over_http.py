@@ -444,7 +444,7 @@ async def how_it_ends(server: Bare, *, directly: bool) -> tuple[Any, ...]:
             end: tuple[Any, ...] = (message, error.dispatched, error.code)
         else:
             end = (outcome.result, outcome.notes)
-        link = source._source._link
+        link = source.upstream._link
         alive = link is not None and link.alive
     assert source.sent == (["work"] if directly else [])
     return (*end, alive, len(server.calls))
@@ -493,7 +493,7 @@ async def test_progress_and_a_new_list_of_tools_are_heard_before_the_answer() ->
 
     async with served(WithSession("legacy", work)) as source:
         await source.call_tool("work", {}, timeout=10, on_progress=on_progress)
-        assert source._source.list_changes == 1
+        assert source.upstream.list_changes == 1
         assert seen == [(1, 2, "half")]
     assert source.sent == ["work"]
 
@@ -625,7 +625,7 @@ async def test_a_late_answer_to_a_call_that_was_given_up_lets_the_next_question_
         await say_done(exchange)
 
     async with served(WithSession("legacy", work)) as source:
-        pending = source._source._link._dispatcher.questions
+        pending = source.upstream._link._dispatcher.questions
         with pytest.raises(UpstreamCallError, match="timed out"):
             await source.call_tool("work", {}, timeout=0.1)
         assert len(pending._abandoned) == 1
@@ -647,7 +647,7 @@ async def test_what_keeps_a_call_from_being_sent_is_raised_and_nothing_is_sent()
                 await source.call_tool("work", {}, timeout=10, **options)
         await source.call_tool("work", {}, timeout=10)
         assert len(server.calls) == 1
-        assert not source._source.calls
+        assert not source.upstream.calls
 
 
 @ERAS

@@ -190,10 +190,8 @@ def is_stored(pool: UpstreamPool, view: UpstreamView) -> bool:
     """
     from codemode_mcp.paths import listings_dir
     from upstream_clients.listing_cache import ListingCache
-    from upstream_clients.upstream import Upstream
 
-    upstream = pool.source(view.name)
-    assert isinstance(upstream, Upstream)
+    spec = pool.spec(view.name)
     cache = ListingCache(listings_dir())
-    cache.save(upstream.spec, view)
-    return cache.load(upstream.spec) is not None
+    cache.save(spec, view)
+    return cache.load(spec) is not None
