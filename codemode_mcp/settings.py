@@ -124,7 +124,7 @@ class PolicyContext:
 
     Attributes:
         callers: `stdio`, `stdio:<login name>`, `principal:<name>`, `group:<name>` or `anonymous`, where a name may be a
-            glob. A caller has to match one of them.
+            glob. A caller has to match one of them. If there are none, only callers that name the context belong to it.
         rules: all rules for these callers, including those of `tools` that the context does not replace.
         own: the lists that the context replaces: `allow`, `deny`, `ask`, `approved`.
     """

@@ -185,9 +185,9 @@ class App(Lifecycle):
         manager = await self.manager()
         return await manager.observe(run_id, owner, **options)
 
-    def late_notes(self, owner: str | None) -> Sequence[str]:
+    def late_notes(self, caller: Caller) -> Sequence[str]:
         """Return notes about calls that failed after their run; see `RunManager.late_notes`."""
-        return () if self._manager is None else self._manager.late_notes(owner)
+        return () if self._manager is None else self._manager.late_notes(caller)
 
     async def connect(self, seconds: float) -> None:
         """Connect to every server, including idle ones. Wait for at most `seconds`."""

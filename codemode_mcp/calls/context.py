@@ -51,6 +51,14 @@ class CallContext:
         """The share of the server's capacity that the run uses."""
         return self.caller.share or self.owner
 
+    @property
+    def quota_share(self) -> str:
+        """The share in whose quotas of stored programs the run counts.
+
+        Clients of one owner count together, because their numbers change with each process.
+        """
+        return self.share if self.caller.client is None else self.owner
+
 
 def entry_by_id(target: str, context: CallContext) -> Entry:
     """Return the entry of an id; see `Catalog.resolve_by_id`. After `MAX_NEAREST` errors, no nearest ids are named."""

@@ -20,6 +20,10 @@ ConfigOption = Annotated[
 ServedConfigOption = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="Only processes that serve this configuration.")
 ]
+ContextOption = Annotated[
+    str | None,
+    typer.Option("--context", metavar="NAME", help="With stdio: use the rules of this context of tools.contexts."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
 LogFileOption = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from codemode_mcp.cli.garbage import collect_seldom_soon
 from codemode_mcp.cli.loading import load, logging_of, with_options
 from codemode_mcp.cli.messages import say, stop
 from codemode_mcp.errors import CodeModeError
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.search.warmup import THREAD_NAME
 from codemode_mcp.settings import LogLevel
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.server.stdio import Streams
+
+log = logging.getLogger("codemode_mcp.cli")
 
 _SAME_SIGNAL_SECONDS = 1.0
 """Time after the first signal in which another one is the same signal, sent to the process and to its group."""
@@ -43,6 +47,8 @@ def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
                 found["config"] = file
             case ["--read-only", *left] if "read_only" not in found:
                 found["read_only"] = True
+            case ["--context", name, *left] if "context" not in found and name and not name.startswith("-"):
+                found["context"] = name
             case ["--log-level", level, *left] if "log_level" not in found and level in get_args(LogLevel):
                 found["log_level"] = level
             case _:
@@ -59,6 +65,7 @@ def run(
     path: str | None = None,
     allow_unauthenticated: bool = False,
     read_only: bool = False,
+    context: str | None = None,
     log_level: LogLevel | None = None,
     log_file: str | None = None,
 ) -> None:
@@ -78,6 +85,8 @@ def run(
         is_http = transport in ("sse", "streamable-http", "https")
         advice = "write --transport http" if is_http else "leave it out for stdio"
         stop(2, f"--transport {transport}: it is stdio or http; {advice}")
+    elif context is not None:
+        stop(2, "--context is for stdio; over HTTP, the token of a caller decides its context (for, in tools.contexts)")
     elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
         stop(2, f"--path {path}: it must begin with / and have no characters that a URL would encode, like /mcp")
     if depth(os.environ) >= MAX_DEPTH:
@@ -88,6 +97,7 @@ def run(
         )
     use_one_arena()  # before other threads start
     loaded = load(config, log_level, log_file, read_only=read_only)
+    check_context(loaded, context)
     if transport == "stdio" and at_terminal:
         say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
         say("  to add it to a client: codemode-mcp install --client NAME; to see what it does: codemode-mcp demo")
@@ -103,18 +113,39 @@ def run(
             find(config, gate.remember)
             changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
             redactor.know(changed.secretive)
+            if context is not None and context not in _names_of_contexts(changed):
+                log.warning(
+                    "tools.contexts no longer has %r, the --context of this client: it may call nothing", context
+                )
             return with_options(changed, log_level, log_file, read_only=read_only)
 
         if transport == "http":
             host = "127.0.0.1" if host is None else host.strip("[]")
             port = 8808 if port is None else port
             path = "/mcp" if path is None else path.rstrip("/") or "/"
-            anyio.run(_serve_http, loaded, reload, host, port, path, allow_unauthenticated)
+            restriction = Caller(None, "http", read_only=read_only)
+            anyio.run(_serve_http, loaded, reload, host, port, path, allow_unauthenticated, restriction)
         else:
-            anyio.run(_serve_stdio, loaded, reload, streams)
+            restriction = Caller(None, read_only=read_only, context=context)
+            anyio.run(_serve_stdio, loaded, reload, streams, restriction)
 
 
-async def _serve_stdio(config: Config, reload: Callable[[Reading], Config], streams: Streams) -> None:
+def check_context(config: Config, name: str | None) -> None:
+    """End the command with status 2 if the configuration has no context of this name."""
+    known = _names_of_contexts(config)
+    if name is not None and name not in known:
+        there = f"there are {', '.join(map(repr, known))}" if known else "the configuration has none"
+        stop(2, f"--context {name}: there is no such context in tools.contexts; {there}")
+
+
+def _names_of_contexts(config: Config) -> list[str]:
+    return [each.name for each in config.tools.contexts]
+
+
+async def _serve_stdio(
+    config: Config, reload: Callable[[Reading], Config], streams: Streams, restriction: Caller
+) -> None:
+    """Serve the client on these streams. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.app.app import open_app
 
@@ -127,7 +158,7 @@ async def _serve_stdio(config: Config, reload: Callable[[Reading], Config], stre
         over.set()
 
     async def talk(opened: App) -> None:
-        await _talk(opened, streams)
+        await _talk(opened, opened.operator.bound_as(restriction), streams)
         over.set()
 
     async with anyio.create_task_group() as group:
@@ -158,9 +189,8 @@ async def _end_on_signal(end: Callable[[], None]) -> None:
                 signal.raise_signal(number)
 
 
-async def _talk(opened: App, streams: Streams) -> None:
+async def _talk(opened: App, caller: Caller, streams: Streams) -> None:
     """Serve the client on these streams, in the mode of the configuration. The other mode is not imported."""
-    caller = opened.operator
     if opened.code_mode:
         from codemode_mcp.server.code_mode import Surface
         from codemode_mcp.server.stdio import serve_surface
@@ -181,13 +211,16 @@ async def _serve_http(
     port: int,
     path: str,
     allow_unauthenticated: bool,
+    restriction: Caller,
 ) -> None:
+    """Serve clients over HTTP. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.app.app import open_app
-    from codemode_mcp.server.http.front import caller_of
+    from codemode_mcp.server.http.front import callers_bound_as
     from codemode_mcp.server.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 
     settings = config.http
+    caller_of = callers_bound_as(restriction)
     refusal = refusal_to_listen(settings, host, allowed=allow_unauthenticated)
     if refusal is not None:
         stop(2, refusal)

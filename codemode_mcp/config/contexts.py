@@ -22,20 +22,13 @@ def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
 def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
     if not name.strip() or not name.isprintable():
         node.fail("the name of a context must not be blank or have control characters")
-    own = node.settings({"for": _callers, **RULES, "readOnly": Node.flag})
+    own = node.settings({"for": array_of(_caller), **RULES, "readOnly": Node.flag})
     if "for" not in own and isinstance(node.value, dict):
-        node.fail(f"needs `for`, the callers that get these rules; {_ALLOWED}")
+        node.fail(f"needs `for`, the callers that get these rules; {_ALLOWED}; [] if only `serve --context` chooses it")
     callers, read_only = own.pop("for", ()), own.pop("read_only", False)
     rules: dict[str, Any] = {key: getattr(base, key) for key in RULES} | own
     rules["deny"] = (*base.deny, *own.get("deny", ()))
     return PolicyContext(name, callers, PolicyRules(**rules, read_only=read_only), frozenset(own))
-
-
-def _callers(node: Node) -> tuple[str, ...]:
-    callers = array_of(_caller)(node)
-    if isinstance(node.value, list) and not callers:
-        node.fail(f"names no caller; {_ALLOWED}")
-    return callers
 
 
 def _caller(node: Node) -> str:

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.policy.effects import NO_EFFECTS, POSSIBLE_EFFECTS, Effects
 from codemode_mcp.policy.rules import Rules, covers, glob_pattern, may_overlap, reaches
+from codemode_mcp.settings import PolicyRules
 
 if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.settings import PolicyContext, PolicyRules, ToolSettings
+    from codemode_mcp.settings import PolicyContext, ToolSettings
     from upstream_clients.tools import Annotations
 
 
@@ -186,25 +187,50 @@ class Policies:
         for context in tools.contexts:
             made.setdefault(context.rules, _compiled(context.rules))
         self._contexts = tuple((context, made[context.rules]) for context in tools.contexts)
+        self._read_only: dict[Policy, Policy] = {}
+        """The policies of read-only callers, made on demand, by the policies that they restrict."""
 
     @property
     def all(self) -> tuple[Policy, ...]:
-        """All different policies, the default first."""
+        """All different policies of the configuration, the default first, without the restrictions of a client."""
         return tuple(dict.fromkeys((self.default, *(policy for _, policy in self._contexts))))
 
     def of(self, caller: Caller) -> Policy:
-        """Return the policy of the first context that the caller belongs to, or else the default."""
-        if not self._contexts:
-            return self.default
-        return next((policy for context, policy in self._contexts if belongs(caller, context)), self.default)
+        """Return the policy of the caller's context, or else the default. For a read-only caller, restrict it.
+
+        A caller that names a context which does not exist may call nothing. The context may have been removed from the
+        configuration, and other rules could allow more than it did.
+        """
+        policy = self.default
+        if caller.context is not None:
+            policy = next((each for context, each in self._contexts if context.name == caller.context), _NOTHING)
+        elif self._contexts:
+            policy = next((each for context, each in self._contexts if belongs(caller, context)), policy)
+        return self._restricted(policy) if caller.read_only else policy
 
     def context_of(self, caller: Caller) -> PolicyContext | None:
-        """Return the first context that the caller belongs to; None if the default policy applies."""
+        """Return the context of the caller: the one that it names, or else the first one that it belongs to.
+
+        Return None if the default policy applies, or if there is no context of this name.
+        """
+        if caller.context is not None:
+            return next((context for context, _ in self._contexts if context.name == caller.context), None)
         return next((context for context, _ in self._contexts if belongs(caller, context)), None)
 
+    def _restricted(self, policy: Policy) -> Policy:
+        if policy.rules.read_only:
+            return policy
+        found = self._read_only.get(policy)
+        if found is None:
+            found = self._read_only[policy] = _compiled(replace(policy.rules, read_only=True))
+        return found
 
-_compiled = lru_cache(maxsize=16)(Policy)
+
+_compiled = lru_cache(maxsize=64)(Policy)
 """The policy for rules. Several parts of the product decide by the same rules, which are indexed only once."""
+
+_NOTHING: Final = Policy(PolicyRules(allow=()))
+"""The policy that allows nothing."""
 
 
 def belongs(caller: Caller, context: PolicyContext) -> bool:

@@ -178,13 +178,13 @@ def out_of_reach(tools: ToolSettings, known: Iterable[Known]) -> list[str]:
 
 
 def empty_contexts(tools: ToolSettings, http: HttpSettings, operator: Caller) -> list[tuple[str, str]]:
-    """Return the names of the contexts that no caller can belong to, each with the reason."""
+    """Return the names of the contexts that no caller can belong to without naming them, each with the reason."""
     policies = Policies(tools)
     callers = list(_possible_callers(tools, http, operator))
     inhabited = {context.name for caller in callers if (context := policies.context_of(caller)) is not None}
     found = []
     for context in tools.contexts:
-        if context.name in inhabited:
+        if context.name in inhabited or not context.callers:
             continue
         if any(belongs(caller, context) for caller in callers):
             why = "all callers in it are in an earlier context"

@@ -89,7 +89,7 @@ class Calls:
         spawn: starts a task that outlives the request.
         on_late: called with the id of a run that another process has, after this process has stored the end of one of
             its calls.
-        on_late_failure: called with the owner and a sentence about a call that failed after its program had ended.
+        on_late_failure: called with the run and a sentence about a call that failed after its program had ended.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Calls:
         settings: Callable[[], CodeModeSettings],
         spawn: Callable[..., object],
         on_late: Callable[[str], None],
-        on_late_failure: Callable[[str, str], None],
+        on_late_failure: Callable[[Run, str], None],
     ) -> None:
         self._storage = CallStorage(services.store, settings, spawn, services.clock, on_late)
         self._notify = services.notify
@@ -424,7 +424,7 @@ class Calls:
         if why is not None and not run.fenced and run.state != "aborted":  # calls of an aborted run fail on purpose
             tool, run_id = escape_line(live.record.tool), run.id[:12]
             note = f"{tool} failed after its program ({run_id}) had ended without awaiting it{why[:300]}"
-            self._on_late_failure(run.owner, note)
+            self._on_late_failure(run, note)
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)
             if completion.error is None:

@@ -109,7 +109,7 @@ class Driver:
         fallback: RunStore,
         spawn: Callable[..., object],
         on_late: Callable[[str], None],
-        on_late_failure: Callable[[str, str], None],
+        on_late_failure: Callable[[Run, str], None],
     ) -> None:
         self.calls = Calls(services, settings, spawn, on_late, on_late_failure)
         self._services = services

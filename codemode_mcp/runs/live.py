@@ -65,7 +65,7 @@ class LiveRuns:
         self.runs: dict[str, Run] = {}
         self.ledger = Ledger()
         self.closing = False
-        self._late: dict[str, list[str]] = {}
+        self._late: dict[tuple[str, str | None], list[str]] = {}
         self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
         self._ended_in_fallback: deque[str] = deque(maxlen=SHOWN_ENDED)
 
@@ -142,18 +142,19 @@ class LiveRuns:
 
     # calls that failed after the end of their program
 
-    def note_late_failure(self, owner: str, note: str) -> None:
-        """Keep a note about a call for the next answer to its owner."""
-        notes = self._late.pop(owner, [])
+    def note_late_failure(self, run: Run, note: str) -> None:
+        """Keep a note about a call of a run for the next answer to its owner, or to its client of the owner."""
+        key = run.owner, run.context.caller.client
+        notes = self._late.pop(key, [])
         if len(notes) < MAX_LATE:
             notes.append(note)
-        self._late[owner] = notes
+        self._late[key] = notes
         if len(self._late) > MAX_LATE_OWNERS:
             del self._late[next(iter(self._late))]
 
-    def take_late_notes(self, owner: str | None) -> tuple[str, ...]:
-        """Return the notes for an owner, and forget them."""
-        return tuple(self._late.pop(owner, ())) if owner is not None else ()
+    def take_late_notes(self, owner: str | None, client: str | None) -> tuple[str, ...]:
+        """Return the notes for an owner, or for one of several clients of an owner, and forget them."""
+        return tuple(self._late.pop((owner, client), ())) if owner is not None else ()
 
 
 def stop(run: Run, observation: Observation) -> None:

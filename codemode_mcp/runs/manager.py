@@ -90,15 +90,15 @@ class RunManager:
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._live.runs)} runs>"
 
-    def _with_late_notes(self, outcome: Outcome) -> Outcome:
+    def _with_late_notes(self, outcome: Outcome, caller: Caller | None) -> Outcome:
         if outcome.questions:
             return outcome  # such an answer shows no notes
-        notes = self.late_notes(outcome.owner)
+        notes = self._live.take_late_notes(outcome.owner, None if caller is None else caller.client)
         return replace(outcome, notes=(*outcome.notes, *notes)) if notes else outcome
 
-    def late_notes(self, owner: str | None) -> tuple[str, ...]:
-        """Return notes about calls that failed after the programs of an owner had ended, and forget them."""
-        return self._live.take_late_notes(owner)
+    def late_notes(self, caller: Caller) -> tuple[str, ...]:
+        """Return notes about calls that failed after the programs of a caller had ended, and forget them."""
+        return self._live.take_late_notes(caller.owner, caller.client)
 
     def settings(self) -> CodeModeSettings:
         """Return the current settings."""
@@ -148,7 +148,7 @@ class RunManager:
         self._live.runs[run.id] = run
         self._group.start_soon(self._drive_cell, run, prepared, hook, observation)
         try:
-            return self._with_late_notes(await observation.outcome())
+            return self._with_late_notes(await observation.outcome(), cell.caller)
         except anyio.get_cancelled_exc_class():
             stop(run, observation)
             raise
@@ -203,7 +203,7 @@ class RunManager:
             from_start: include the output of earlier answers.
             answers: the client's answers to questions that it got as an earlier answer, by key.
             caller: the owner as known now. The owner's groups may have changed since the run began. They decide what
-                the program may call from now on.
+                the program may call from now on, within the restrictions with which the run began.
 
         Raises:
             CodeModeError: there is no such run, it has expired, or it is observed already.
@@ -214,13 +214,13 @@ class RunManager:
             # Another request waits for the run. Both requests get the same outcome.
             observation = live.observation
             stop(live, observation)
-            return self._with_late_notes(await observation.outcome())
+            return self._with_late_notes(await observation.outcome(), caller)
         if self._live.closing:
             raise ProgramError("aborted", "the server is shutting down")
         found = await self._takeover.claim(run_id, owner, caller, cancel=cancel)
         if isinstance(found, EndedRun):
             since, whole = found.outcome
-            return self._with_late_notes(whole if from_start else since)
+            return self._with_late_notes(whole if from_start else since, caller)
         run, suspended = found
         observation = self._observation(client, self._latest())
         observation.aborted = cancel
@@ -229,19 +229,21 @@ class RunManager:
         run.observation = observation
         self._takeover.note_observed()
         if caller is not None:
-            # The run counts in the share in which it began, whichever client waits for it.
-            caller = replace(caller, share=run.context.caller.share)
-            run.context = replace(run.context, caller=caller)
+            # The run keeps its restrictions, whichever client waits for it. It keeps its share until its driver begins;
+            # see `_drive_suspended`.
+            before = run.context.caller
+            run.context = replace(run.context, caller=replace(caller.bound_as(before), share=before.share))
         run.questions.accept_answers(answers or {})
         earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
-        self._group.start_soon(self._drive_suspended, run, suspended, observation)
+        share = None if caller is None else caller.client
+        self._group.start_soon(self._drive_suspended, run, suspended, observation, share)
         try:
             outcome = await observation.outcome()
         except anyio.get_cancelled_exc_class():
             release(run, observation)
             raise
         outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
-        return self._with_late_notes(outcome)
+        return self._with_late_notes(outcome, caller)
 
     async def retire(self) -> None:
         """Accept no more requests, and suspend the programs of open requests. Do nothing without a durable store."""
@@ -318,8 +320,17 @@ class RunManager:
         await self._settle(run, observation, drive)
         run.namespaces.forget_text()
 
-    async def _drive_suspended(self, run: Run, suspended: SuspendedRun, observation: Observation) -> None:
-        await self._settle(run, observation, partial(self._driver.resume, run, suspended, observation))
+    async def _drive_suspended(
+        self, run: Run, suspended: SuspendedRun, observation: Observation, share: str | None
+    ) -> None:
+        async def drive() -> Outcome:
+            if share is not None:
+                # The run counts for the client that waits for it. This must not change before the driver that suspended
+                # the run has given back its room and its turn.
+                run.context = replace(run.context, caller=replace(run.context.caller, share=share))
+            return await self._driver.resume(run, suspended, observation)
+
+        await self._settle(run, observation, drive)
 
     async def _settle(self, run: Run, observation: Observation, drive: Callable[[], Awaitable[Outcome]]) -> None:
         outcome: Outcome | CodeModeError

@@ -181,7 +181,9 @@ class Persisting:
             run.check_fence()
             now = self._clock()
             expires = now + self._settings().snapshot_ttl_seconds
-            suspended = SuspendedRun(run.id, run.owner, data, manifest, reason, now, expires, share=run.share)
+            suspended = SuspendedRun(
+                run.id, run.owner, data, manifest, reason, now, expires, share=run.context.quota_share
+            )
             # Everything from here to the write is of one moment. During the write, calls end and begin: what is written
             # is noted before, and only that is marked as stored afterwards.
             written_calls = list(run.calls.values())

@@ -62,10 +62,18 @@ if TYPE_CHECKING:
 _Grown = tuple[Integer, Integer, Integer]
 
 
-class _Caller(Form):
+class _Caller(Form, omit_defaults=True):
+    """The caller of a run.
+
+    The last two fields were added later. They are written only if they restrict the run: an earlier version, which does
+    not know the restriction, rejects such a record.
+    """
+
     kind: CallerKind
     principal: str | None
     groups: list[str]
+    read_only: bool = False
+    context: str | None = None
 
 
 class _Head(Form):
@@ -152,7 +160,7 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
     notes, noted = run.notes
     head = _Head(
         run=run.id,
-        caller=_Caller(caller.kind, caller.principal, sorted(caller.groups)),
+        caller=_Caller(caller.kind, caller.principal, sorted(caller.groups), caller.read_only, caller.context),
         counts=astuple(run.context.counts),
         namespaces=list(run.namespaces.ids),
         memory_limit=run.memory_limit,
@@ -203,7 +211,14 @@ def caller_in(record: str, owner: str) -> Caller:
         ProgramError: `snapshot_restore_failed`.
     """
     caller = _head(record).caller
-    return Caller(None if is_bearer(owner) else owner, caller.kind, caller.principal, frozenset(caller.groups))
+    return Caller(
+        None if is_bearer(owner) else owner,
+        caller.kind,
+        caller.principal,
+        frozenset(caller.groups),
+        read_only=caller.read_only,
+        context=caller.context,
+    )
 
 
 def counts_in(record: str) -> Counts:

@@ -66,7 +66,8 @@ class Restoring:
         """Return the suspended run of a claim, with its calls in flight.
 
         Args:
-            caller: the owner as known now; None to use the owner as known when the run was stored.
+            caller: the owner as known now; None to use the owner as known when the run was stored. The restrictions of
+                the run are always those that were stored.
             settings: the current limits.
 
         Raises:
@@ -87,8 +88,12 @@ class Restoring:
             max_bytes=settings.max_snapshot_bytes,
         )
         catalog = await self._catalog_of(claimed)
-        known = caller or records.caller_in(suspended.record, suspended.owner)
-        known = replace(known, share=None if suspended.counts_for == suspended.owner else suspended.counts_for)
+        recorded = records.caller_in(suspended.record, suspended.owner)
+        known = recorded if caller is None else caller.bound_as(recorded)
+        if suspended.counts_for != suspended.owner:
+            known = replace(known, share=suspended.counts_for)
+        elif known.client is None:
+            known = replace(known, share=None)
         context = self._dispatcher.context(suspended.id, suspended.owner, known, catalog)
         context = replace(context, counts=records.counts_in(suspended.record))
         run = records.restore(

@@ -69,7 +69,7 @@ class Runs(Protocol):
     async def offload(self, owner: str, text: str) -> str | None:
         """Store a text for an owner; see `rendering.Offload`."""
 
-    def late_notes(self, owner: str | None) -> Sequence[str]:
+    def late_notes(self, caller: Caller) -> Sequence[str]:
         """Return notes about calls that failed after their run had ended."""
 
     async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
@@ -233,7 +233,7 @@ class Surface:
             except CodeModeError as error:
                 refused = Usage(execs=int(name == "exec"), waits=int(name == "wait"))
                 usage = await self._counted(refused, exchange, client)
-                notes = (*notes, *self._runs.late_notes(exchange.caller.owner))
+                notes = (*notes, *self._runs.late_notes(exchange.caller))
                 rendered = render_error(error, self._runs.settings(), profile.max_output_bytes, notes, usage)
             except Exception:
                 log.exception("a request failed in an unexpected way")
@@ -294,11 +294,12 @@ class Surface:
         )
 
     def _describe_list(self) -> tuple[object, ...]:
-        """Return everything on which the two tools and the instructions depend, for all callers."""
+        """Return everything on which the two tools and the instructions depend, for the user or for all callers."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
+        topics = self._runs.all_topics() if self._user is None else self._runs.topics(self._user)
         if self.on_change is not None:
             self.on_change()
-        offered = (names, self._runs.has_nothing(), self._runs.namespaces(), self._runs.all_topics())
+        offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics)
         return offered, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients
 
     def instructions(self) -> str:

@@ -18,6 +18,7 @@ from codemode_mcp.cli.serving import common_options
         ["--config", "a.json"],
         ["--read-only"],
         ["--log-level", "error"],
+        ["--context", "careful", "--read-only"],
         ["--log-level", "debug", "--read-only", "--config", "a b.json"],
     ],
     ids=" ".join,
@@ -29,7 +30,7 @@ def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkey
     found = common_options(arguments)
     assert found is not None
     assert found == {name: parsed[name] for name in found}
-    defaults = {"config": None, "read_only": False, "log_level": None}
+    defaults = {"config": None, "read_only": False, "context": None, "log_level": None}
     assert {name: parsed[name] for name in defaults} == defaults | found
 
 

@@ -90,12 +90,15 @@ def one(**fields: Any) -> dict[str, Any]:
     [
         ([], "tools.contexts: expected an object, got an array"),
         ({"interns": []}, "tools.contexts.interns: expected an object, got an array"),
-        ({"interns": {}}, f"tools.contexts.interns: needs `for`, the callers that get these rules; {ALLOWED}"),
+        (
+            {"interns": {}},
+            f"tools.contexts.interns: needs `for`, the callers that get these rules; {ALLOWED}; "
+            "[] if only `serve --context` chooses it",
+        ),
         (
             {" ": {"for": ["stdio"]}},
             'tools.contexts[" "]: the name of a context must not be blank or have control characters',
         ),
-        (one(**{"for": []}), f"tools.contexts.interns.for: names no caller; {ALLOWED}"),
         (one(**{"for": "stdio"}), 'tools.contexts.interns.for: expected an array of strings, got "stdio"'),
         (one(**{"for": [7]}), "tools.contexts.interns.for[0]: expected a string, got 7"),
         (one(**{"for": [""]}), "tools.contexts.interns.for[0]: must not be empty"),

@@ -310,7 +310,7 @@ class Session:
 
 @asynccontextmanager
 async def serve(
-    config: Path, *, mode: str = "legacy", env: dict[str, str] | None = None, **callbacks: Any
+    config: Path, *flags: str, mode: str = "legacy", env: dict[str, str] | None = None, **callbacks: Any
 ) -> AsyncIterator[Session]:
     """`codemode-mcp serve` and a client of it. Its stderr never holds a traceback.
 
@@ -324,7 +324,7 @@ async def serve(
             command, *arguments = COMMAND
             parameters = StdioServerParameters(
                 command=command,
-                args=[*arguments, "serve", "--config", str(config)],
+                args=[*arguments, "serve", "--config", str(config), *flags],
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import subprocess
+import sys
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from tests.integration.harness import SECONDS, counting, events, serve, until, write_config
+from tests.integration.harness import SECONDS, counting, events, handshaken, serve, until, write_config
 from tests.integration.http_harness import ALICE, BOB, ERAS, issuer, serve_http
 
 if TYPE_CHECKING:
@@ -310,4 +312,55 @@ async def test_read_only_counts_in_every_context_and_after_every_change(tmp_path
                 before = served.stderr.count("new rules for calls")
                 write(tmp_path, {**contexts, "more": {"for": ["principal:carol"], "ask": []}}, http=http)
                 await until(lambda before=before: served.stderr.count("new rules for calls") > before)
+    assert "call x" not in events(tmp_path / "library")
+
+
+NAMED = {"careful": {"for": [], "deny": ["mcp:vault:*"], "readOnly": True}, "free": {"for": ["stdio"], "allow": ["*"]}}
+
+
+async def test_a_client_may_name_its_context(tmp_path: Path) -> None:
+    config = write(tmp_path, NAMED)
+    async with serve(config) as session:
+        assert await session.value(COUNT.format("vault")) == "x"
+    async with serve(config, "--context", "careful") as session:
+        assert "Servers: library." in (session.client.instructions or "")
+        tools = (await session.client.list_tools()).tools
+        assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
+        assert await session.value("return Object.keys(MCP.library)") == ["peek"]
+        waiting = await session.exec("await MCP.library.peek({ name: 'x' }); await yield_control(); return 1")
+        before = session.stderr.count("new rules for calls")
+        write(tmp_path, {"free": NAMED["free"]})
+        await until(lambda: session.stderr.count("new rules for calls") > before)
+        assert "tools.contexts no longer has 'careful'" in session.stderr
+        assert (await session.client.list_tools()).tools == []
+        assert "allows you no tools" in (await session.wait(waiting.run_id)).error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "contexts", "message"),
+    [
+        (["--context", "carful"], NAMED, "there are 'careful', 'free'"),
+        (["--context=careful"], {}, "the configuration has none"),
+        (["--context", "careful", "--transport", "http"], NAMED, "--context is for stdio"),
+    ],
+)
+async def test_a_context_that_cannot_be_used_is_refused(
+    tmp_path: Path, arguments: list[str], contexts: dict[str, Any], message: str
+) -> None:
+    config = write(tmp_path, contexts)
+    command = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config), *arguments]
+    ended = await anyio.run_process(command, check=False, stdin=subprocess.DEVNULL)
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    assert message in ended.stderr.decode()
+
+
+async def test_a_program_of_a_read_only_server_stays_read_only_in_the_next_server(tmp_path: Path) -> None:
+    config, env = write(tmp_path, {}), {"XDG_STATE_HOME": str(tmp_path / "state")}
+    code = "await yield_control(); const all = tools; return await all.call('mcp:library:count', {name: 'x'})"
+    async with handshaken(config, "--read-only", env=env) as first:
+        answer = (await first.call("exec", {"code": code}))["result"]["structuredContent"]
+        assert answer["status"] == "waiting"
+    async with handshaken(config, env=env) as second:
+        ended = (await second.call("wait", {"runId": answer["runId"]}))["result"]["structuredContent"]
+        assert ended["status"] == "failed"
     assert "call x" not in events(tmp_path / "library")

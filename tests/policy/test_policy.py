@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -335,3 +336,49 @@ def test_callers_of_equal_rules_share_what_is_made_of_them() -> None:
     assert made.of(BOB) is made.of(CI)
     assert made.of(ME) is made.default
     assert made.all == (made.default, made.of(BOB))
+
+
+def test_a_context_that_a_caller_names_wins_over_the_context_that_it_belongs_to() -> None:
+    made = policies(ops=("group:ops",), careful=())
+    assert made.of(BOB).rules.deny == ("ops",)
+    named = replace(BOB, context="careful")
+    assert made.of(named).rules.deny == ("careful",)
+    context = made.context_of(named)
+    assert context is not None
+    assert context.name == "careful"
+    assert made.of(ME) is made.default
+
+
+def test_a_caller_that_names_an_unknown_context_may_call_nothing() -> None:
+    for made in (policies(ops=("stdio",)), Policies(ToolSettings())):
+        for read_only in (False, True):
+            gone = replace(ME, context="gone", read_only=read_only)
+            assert made.context_of(gone) is None
+            assert not any(map(made.of(gone).may_admit, SOURCES))
+            assert isinstance(made.of(gone).decide("mcp:s:tool", Effects.of(READS)), Deny)
+
+
+def test_a_read_only_caller_has_the_read_only_version_of_its_policy() -> None:
+    made = policies(ops=("group:ops",), careful=())
+    for caller in (ME, BOB, replace(ME, context="careful")):
+        restricted = replace(caller, read_only=True)
+        policy = made.of(restricted)
+        assert policy is made.of(restricted)
+        assert policy.rules == replace(made.of(caller).rules, read_only=True)
+        assert policy.decide("mcp:s:tool", Effects.of(WRITES)) == Deny("only read-only tools are allowed")
+        assert made.of(caller).decide("mcp:s:tool", Effects.of(WRITES)) == Allow()
+        assert made.context_of(restricted) == made.context_of(caller)
+    # These are the policies of the configuration. Restrictions of clients are not among them.
+    assert made.all == (made.default, made.of(BOB), made.of(replace(ME, context="careful")))
+
+
+def test_restrictions_tell_callers_apart_and_shares_do_not() -> None:
+    assert replace(ME, share="client 1") == replace(ME, share="client 2") == ME
+    assert len({ME, replace(ME, read_only=True), replace(ME, context="careful")}) == 3
+    assert ME.bound_as(ME) is ME
+    bound = replace(ME, share="client 1").bound_as(replace(BOB, read_only=True, context="careful"))
+    assert (bound.principal, bound.share, bound.read_only, bound.context) == ("lena", "client 1", True, "careful")
+
+
+def test_only_shares_of_clients_name_a_client() -> None:
+    assert [replace(ME, share=each).client for each in (None, "peer 192.0.2.1", "client 7")] == [None, None, "client 7"]

@@ -164,3 +164,8 @@ def test_a_deny_rule_about_one_server_that_denies_nothing_is_named_with_the_near
         "'mcp:t:wrte' in tools.contexts.guests.deny denies nothing: server 't' has no such tool; "
         "did you mean 'mcp:t:write'?",
     ]
+
+
+def test_a_context_for_no_caller_is_chosen_by_name_and_is_not_reported() -> None:
+    contexts = (PolicyContext("careful", (), PolicyRules()),)
+    assert empty_contexts(ToolSettings(contexts=contexts), OPEN, ME) == []

@@ -308,12 +308,12 @@ async def test_what_failed_late_is_told_with_an_end_that_is_given_again_and_to_n
         slow.release.set()
         await anyio.wait_all_tasks_blocked()
         assert (await it.execute("return 2", caller=Caller("another"))).notes == ()
-        assert it.manager.late_notes("another") == it.manager.late_notes(None) == ()
+        assert it.manager.late_notes(Caller("another")) == it.manager.late_notes(Caller(None)) == ()
         again = await it.observe(first.run_id)
         assert again.value == "over"
         assert "the disk is full" in again.notes[-1]
         assert (await it.observe(first.run_id)).notes == ended.notes
-        assert it.manager.late_notes(OWNER) == ()
+        assert it.manager.late_notes(Caller(OWNER)) == ()
 
 
 async def test_too_much_output_ends_a_program_before_it_calls_on_where_that_is_to_fail(engine: Engine) -> None:
@@ -556,3 +556,62 @@ async def test_a_program_cannot_leave_the_function_it_is_put_into(engine: Engine
     assert refused.value.code == "invalid_input"
     assert "cell.js:1:" in refused.value.message
     assert source.calls == []
+
+
+WHY = "try { await MCP.slow.change({}); return 'made' } catch (error) { return error.message }"
+
+
+async def test_a_run_of_a_read_only_client_calls_no_more_after_a_wait_of_another_client(engine: Engine) -> None:
+    slow = ScriptedSource("slow", {"change": text_result("2")}, tools=[WRITING])
+    open_, bound = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2", read_only=True)
+    async with bench(engine, slow) as it:
+        waiting = await it.execute(f"await yield_control(); {WHY}", caller=bound)
+        assert waiting.status == "waiting"
+        ended = await it.observe(waiting.run_id, caller=open_)
+        assert ended.value == "MCP.slow.change may not be called: only read-only tools are allowed"
+        assert slow.calls == []
+
+
+async def test_a_read_only_client_may_wait_for_a_run_of_the_same_owner_which_keeps_its_rules(engine: Engine) -> None:
+    slow = ScriptedSource("slow", {"change": text_result("2")}, tools=[WRITING])
+    open_, bound = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2", read_only=True)
+    async with bench(engine, slow) as it:
+        waiting = await it.execute(f"await yield_control(); {WHY}", caller=open_)
+        assert (await it.observe(waiting.run_id, caller=bound)).value == "made"
+        assert (await it.execute(WHY, caller=bound)).value != "made"
+
+
+async def test_notes_about_late_failures_reach_the_client_that_had_the_program(engine: Engine) -> None:
+    slow = SlowSource("slow", {"change": text_result("the disk is full", isError=True)}, tools=[WRITING])
+    mine, other = Caller(OWNER, share="client 1"), Caller(OWNER, share="client 2")
+    async with bench(engine, slow) as it:
+        await it.execute("MCP.slow.change({}); return 'over'", caller=mine)
+        with anyio.fail_after(5):
+            await slow.wait_pending(1)
+        slow.release.set()
+        await anyio.wait_all_tasks_blocked()
+        assert (await it.execute("return 1", caller=other)).notes == ()
+        assert "the disk is full" in (await it.execute("return 1", caller=mine)).notes[-1]
+
+
+async def test_suspended_programs_of_all_clients_count_for_their_owner(engine: Engine) -> None:
+    async with bench(engine, max_suspended_runs_per_owner=2) as it:
+        for number in (1, 2):
+            waiting = await it.execute("await yield_control()", caller=Caller(OWNER, share=f"client {number}"))
+            assert waiting.status == "waiting"
+        refused = await it.execute("await yield_control()", caller=Caller(OWNER, share="client 3"))
+        assert refused.code == "too_many_pending_tool_calls"
+        assert "2 programs of yours" in str(refused.error)
+
+
+async def test_a_run_takes_turns_for_the_client_that_waits_for_it(engine: Engine) -> None:
+    slow = SlowSource("slow", {"look": text_result("1")}, tools=[READ_ONLY])
+    async with bench(engine, slow, max_running_runs=1, timeout_ms=300) as it:
+        waiting = await it.execute("return unwrap(await MCP.slow.look({}))", caller=Caller(OWNER, share="client 1"))
+        assert waiting.status == "waiting"
+        slow.release.set()
+        ended = await it.observe(waiting.run_id, caller=Caller(OWNER, share="client 2"))
+        assert ended.value == 1
+        # Every slot was given back by the share that took it, so that one program after another still gets one.
+        for number in range(1, 6):
+            assert (await it.execute("return 1", caller=Caller(OWNER, share=f"client {number}"))).value == 1

@@ -177,6 +177,17 @@ def test_the_caller_is_read_before_the_run() -> None:
     assert records.caller_in(text, bearer_of("run_1")) == replace(CALLER, owner=None)
 
 
+def test_the_restrictions_of_the_caller_are_read_and_records_without_them_stay_as_they_were() -> None:
+    text = text_of(full_run())
+    assert json.loads(text)[0]["caller"] == {"kind": "http", "principal": "ann", "groups": ["a", "b"]}
+    restricted = replace(CALLER, read_only=True, context="careful")
+    run = full_run()
+    run.context = replace(run.context, caller=restricted)
+    written = text_of(run)
+    assert records.caller_in(written, "owner") == restricted
+    assert json.loads(written)[0]["caller"].keys() == {"kind", "principal", "groups", "readOnly", "context"}
+
+
 def test_what_goes_out_with_the_answer_is_not_told_again() -> None:
     run = again(text_of(full_run(), reports_output=True))
     assert (run.outputs, run.take_notes()) == ([], ())

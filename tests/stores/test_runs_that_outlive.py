@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs import call_records, records
 from codemode_mcp.settings import CodeModeSettings, PolicyRules
 from codemode_mcp.stores.runs import DurableStore
@@ -714,3 +715,51 @@ async def test_a_restored_program_gets_no_more_memory_than_today_allows(engine: 
             outcome = await second.observe(waiting.run_id)
         assert outcome.status == status
         assert not lowered or outcome.code == "memory_limit_exceeded"
+
+
+REFUSED = "MCP.files.write may not be called: only read-only tools are allowed"
+WHY = "try { await MCP.files.write({n: 1}); return 'made' } catch (error) { return error.message }"
+
+
+async def test_the_restrictions_of_a_client_stay_with_its_run_in_another_process(
+    engine: Engine, tmp_path: Path
+) -> None:
+    free = Caller(OWNER, share="client 1")
+    bound = replace(free, read_only=True)
+    async with replica(engine, tmp_path, fast()) as first:
+        runs = [await first.execute(f"await yield_control(); {WHY}", caller=each) for each in (bound, bound, free)]
+        assert {each.status for each in runs} == {"waiting"}
+    source = fast()
+    async with replica(engine, tmp_path, source) as second:
+        # By another client, by the operator, and an unrestricted run by a read-only client.
+        waits = zip(runs, (free, None, replace(bound, share="client 2")), strict=True)
+        values = [(await until_done(second, run.run_id, caller=caller)).value for run, caller in waits]
+        assert values == [REFUSED, REFUSED, "made"]
+    assert source.calls == [("write", {"n": 1})]
+
+
+async def test_a_run_whose_client_has_named_a_context_that_is_gone_may_call_nothing(
+    engine: Engine, tmp_path: Path
+) -> None:
+    source = fast()
+    async with replica(engine, tmp_path, source) as it:
+        waiting = await it.execute(f"await yield_control(); {WHY}", caller=Caller(OWNER, context="careful"))
+        ended = await until_done(it, waiting.run_id, caller=Caller(OWNER))
+    assert ended.value == "MCP.files.write may not be called: not among the allowed tools"
+    assert source.calls == []
+
+
+async def test_stored_programs_of_all_clients_count_for_their_owner_in_every_process(
+    engine: Engine, tmp_path: Path
+) -> None:
+    limit = {"max_suspended_runs_per_owner": 2}
+    async with replica(engine, tmp_path, fast(), **limit) as first:
+        waiting = await first.execute("await yield_control()", caller=Caller(OWNER, share="client 1"))
+    async with replica(engine, tmp_path, fast(), **limit) as second:
+        await second.execute("await yield_control()", caller=Caller(OWNER, share="client 1"))
+        refused = await second.execute("await yield_control()", caller=Caller(OWNER, share="client 2"))
+        assert refused.code == "too_many_pending_tool_calls"
+        # A run that is taken over uses the share of the client that waits for it.
+        client = Caller(OWNER, share="client 3")
+        ended = await second.observe(waiting.run_id, caller=client)
+        assert ended.status == "completed"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption, ReadOnlyOption
+from codemode_mcp.cli.options import ConfigOption, ContextOption, LogFileOption, LogLevelOption, ReadOnlyOption
 
 app = typer.Typer()
 
@@ -31,6 +31,7 @@ def serve(
         ),
     ] = False,
     read_only: ReadOnlyOption = False,
+    context: ContextOption = None,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
 ) -> None:
@@ -45,6 +46,7 @@ def serve(
         path=path,
         allow_unauthenticated=allow_unauthenticated,
         read_only=read_only,
+        context=context,
         log_level=log_level,
         log_file=log_file,
     )

@@ -102,7 +102,7 @@ async def check(app: App, config: Config, known: KnownTools) -> Iterable[Check]:
         why = "matches no tool" if idle.why is None else f"has no effect: {idle.why}"
         checks.append(Check("policy", "warn", f"{idle.rule!r} in {idle.key} {why}", advice))
     for name, why in empty_contexts(config.tools, config.http, app.operator):
-        advice = f"correct tools.contexts.{name}.for, or remove the context"
+        advice = f"correct tools.contexts.{name}.for, or write [] there if only serve --context chooses the context"
         checks.append(Check("policy", "warn", f"no caller can be in tools.contexts.{name}: {why}", advice))
     if not any(check.name == "policy" for check in checks):
         rules = config.tools.policy

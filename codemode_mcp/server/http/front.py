@@ -42,6 +42,8 @@ from codemode_mcp.server.http.responses import (
 from codemode_mcp.server.http.sessions import SHARE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp.server.context import ServerRequestContext
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -68,6 +70,11 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
         return UNKNOWN
     caller: Caller = context.request.scope.get(_CALLER, UNKNOWN)
     return caller
+
+
+def callers_bound_as(restriction: Caller) -> Callable[[ServerRequestContext[Any, Any]], Caller]:
+    """Return a function like `caller_of` whose callers have the restrictions of another one; see `Caller.bound_as`."""
+    return lambda context: caller_of(context).bound_as(restriction)
 
 
 @dataclass
