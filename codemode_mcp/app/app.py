@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.observation import ObserveOptions
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
+    from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.shared_servers import SharedServers
     from upstream_clients.tools import RootsFn
@@ -184,6 +185,13 @@ class App(Lifecycle):
         """Observe a run as `RunManager.observe` does."""
         manager = await self.manager()
         return await manager.observe(run_id, owner, **options)
+
+    async def stored_state(self, run_id: str, owner: str | None) -> RunState | None:
+        """Return the state of a run in the store; see `RunStore.state_of`. Raises `StoreUnavailable`."""
+        await self.manager()
+        from codemode_mcp.runs.store import bearer_of
+
+        return None if self._store is None else await self._store.runs.state_of(run_id, owner or bearer_of(run_id))
 
     def late_notes(self, caller: Caller) -> Sequence[str]:
         """Return notes about calls that failed after their run; see `RunManager.late_notes`."""

@@ -22,7 +22,7 @@ from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.terminal import Screen
-    from codemode_mcp.runs.questions import Way
+    from codemode_mcp.runs.questions import RunNotes, Way
     from upstream_clients import tools
     from upstream_clients.tools import JsonObject, QuestionMethod
 
@@ -33,6 +33,7 @@ class UnattendedClient:
     lasting = True
     supported: frozenset[QuestionMethod] = frozenset()
     decides = False
+    notes: RunNotes | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

@@ -19,6 +19,8 @@ Invariants:
   race: the first one clears `on_cancel`, and the others do nothing.
 - A call that has a slot counts in `Run.executing`. It gives the slot to the next call when it ends, or while it waits
   for a person. Approved calls get a slot before calls that have not begun.
+- If the client has a relay, a note that a call may have been sent is written before the first call (`RunNotes`). If the
+  process is killed, the relay never says that nothing was sent although it was.
 - Nothing is awaited between the last permission and the sending, so no suspension can come in between. `sent` in
   `_execute` checks that.
 - If a durable store has a call, the end of the call is stored before its slot is free and before its program gets it.
@@ -47,7 +49,7 @@ import anyio.lowlevel
 from codemode_mcp.audit.events import call_id
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.errors import InternalError, StoreUnavailable
+from codemode_mcp.errors import InternalError, StoreUnavailable, UpstreamError
 from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
 from codemode_mcp.runs.call_storage import CallStorage
@@ -210,8 +212,17 @@ class Calls:
         permission = may_send(run.custody, "ready", recorded=live.recorded, repeatable=record.repeatable)
         if permission != "send" or live.cancelled or self._storage.is_away(run):
             return False
+        observation = run.last_observation
+        if observation is not None and not observation.can_note:
+            return False
 
         def sent() -> None:
+            if not run.note_sending():
+                raise UpstreamError(
+                    f"{escape_line(record.tool)}: the call was not sent, because the client reads too slowly; "
+                    "repeat the call",
+                    dispatched=False,
+                )
             live.admit()
             live.advance("send")
 
@@ -391,7 +402,7 @@ class Calls:
                     partial(self._ask, run, live),
                     partial(self._approve, run, live),
                     run.note,
-                    partial(self._storage.permit, run, live),
+                    partial(self._permit, run, live),
                     run.can_answer,
                     sent,
                 )
@@ -399,6 +410,13 @@ class Calls:
             self._end(run, live, completion)
             raise
         await self._end_stored(run, live, completion)
+
+    async def _permit(self, run: Run, live: LiveCall) -> None:
+        """Wait until a call may be sent; see `CallStorage.permit`. The relay of the client is told before."""
+        observation = run.last_observation
+        if not run.note_sending() and observation is not None:
+            await observation.sending_noted()
+        await self._storage.permit(run, live)
 
     def _end(self, run: Run, live: LiveCall, completion: Completion | None) -> None:
         """End a call, and give its slot to the next one.

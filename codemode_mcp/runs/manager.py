@@ -144,7 +144,7 @@ class RunManager:
             raise ProgramError("aborted", "the server is shutting down")
         # Set here and not in the task. If this request is cancelled or the manager closes before the task begins, the
         # run must be found.
-        run.observation = observation
+        run.begin_request(observation)
         self._live.runs[run.id] = run
         self._group.start_soon(self._drive_cell, run, prepared, hook, observation)
         try:
@@ -226,7 +226,7 @@ class RunManager:
         observation.aborted = cancel
         # The manager may have begun to close during the claim. The driver then suspends the run immediately.
         observation.released = self._live.closing
-        run.observation = observation
+        run.begin_request(observation)
         self._takeover.note_observed()
         if caller is not None:
             # The run keeps its restrictions, whichever client waits for it. It keeps its share until its driver begins;

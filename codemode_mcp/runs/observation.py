@@ -41,12 +41,16 @@ class Observation:
         queueing: cancels the wait of the program for its turn or for memory.
         released: True if the request has to be answered as soon as possible. The run is then suspended.
         aborted: True if the run has to be aborted.
+        noted: True if the client's relay knows that calls of the run may have been sent, or if there is no relay.
     """
 
     def __init__(self, deadline: float, client: Client | None, *, latest: float | None = None) -> None:
         self.deadline = deadline
         self.latest = deadline if latest is None else latest
         self.client = client
+        self._notes = None if client is None else client.notes
+        self._noting = False  # a note about calls is written, or waits to be written
+        self.noted = self._notes is None
         self.asked_since: float | None = None
         self.queueing: anyio.CancelScope | None = None
         self.released = False
@@ -72,6 +76,32 @@ class Observation:
     def remaining(self, now: float) -> float:
         """Return the seconds that the program may still compute."""
         return max(0.0, self.deadline - (now if self.asked_since is None else self.asked_since))
+
+    # notes to the relay of the client, see `RunNotes`
+
+    def note_run(self, run_id: str, *, dispatched: bool) -> None:
+        """Tell the relay which run the request has. Call this before anything of the run is sent for the request."""
+        if self._notes is not None:
+            written = self._notes.write(run_id, dispatched=dispatched)
+            self._noting, self.noted = dispatched, dispatched and written
+
+    @property
+    def can_note(self) -> bool:
+        """True if `note_sending` most likely returns True."""
+        return self.noted or self._notes is None or self._notes.are_written
+
+    def note_sending(self, run_id: str) -> bool:
+        """Tell the relay that a call is about to be sent. Return False if the note is not written yet."""
+        if self._notes is not None and not self.noted:
+            self.noted = self._notes.are_written if self._noting else self._notes.write(run_id, dispatched=True)
+            self._noting = True
+        return self.noted
+
+    async def sending_noted(self) -> None:
+        """Wait until the note of `note_sending` is written."""
+        if self._notes is not None and not self.noted:
+            await self._notes.written()
+            self.noted = True
 
     def settle(self, outcome: Outcome | CodeModeError) -> None:
         """Set the outcome, and wake the request."""

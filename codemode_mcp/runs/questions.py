@@ -47,8 +47,41 @@ MAX_TURNED_DOWN = 5
 Otherwise a program in a loop could ask until the user gives in."""
 
 
+class RunNotes(Protocol):
+    """Notes to the relay of a client about the run of one request.
+
+    If this process is killed, the relay tells the client which run its request had, and whether calls were sent. So a
+    note about calls has to be written before the first call is sent.
+    """
+
+    @property
+    def are_written(self) -> bool:
+        """True if everything for the relay is written, or the relay has gone."""
+        ...
+
+    def write(self, run_id: str, *, dispatched: bool) -> bool:
+        """Write a note without waiting.
+
+        Args:
+            dispatched: True if a call of the run may have been sent, in this request or an earlier one.
+
+        Returns:
+            False if the note is not written yet. It is written as soon as the relay reads.
+        """
+        ...
+
+    async def written(self) -> None:
+        """Wait until all notes are written, or the relay has gone."""
+        ...
+
+
 class Client(Protocol):
     """The client behind one open `exec` or `wait`."""
+
+    @property
+    def notes(self) -> RunNotes | None:
+        """The notes about the run of the request; None for a client without a relay."""
+        ...
 
     @property
     def lasting(self) -> bool:

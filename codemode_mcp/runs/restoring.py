@@ -108,6 +108,7 @@ class Restoring:
         )
         run.memory_limit = min(run.memory_limit, limit)
         run.store = self._store
+        run.sent = context.counts.call > 0
         run.advance_custody("store")  # so that its calls wait for the store before they are sent
         run.snapshot_size, run.taken_over = len(suspended.snapshot), True
         run.stored_catalog, run.expires = suspended.catalog, suspended.expires

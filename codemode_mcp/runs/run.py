@@ -133,6 +133,8 @@ class Run:
         self.observation: Observation | None = None
         """The open request for the run; None if there is none."""
         self.last_observation: Observation | None = None
+        self.sent = False
+        """True if a call may have been sent."""
         """The latest observation, also after its end."""
         # Calls that have not ended, by number: all of them, then those that wait to begin, and those that were approved
         # and wait for a slot again.
@@ -231,6 +233,17 @@ class Run:
     def observed_by(self, observation: Observation) -> None:
         """Set the request that waits for the run."""
         self.observation = self.last_observation = observation
+
+    def begin_request(self, observation: Observation) -> None:
+        """Set the request that waits for the run, and tell the relay of its client, if there is one."""
+        self.observed_by(observation)
+        observation.note_run(self.id, dispatched=self.sent)
+
+    def note_sending(self) -> bool:
+        """Note that a call is about to be sent. Return False if the relay of the client does not know it yet."""
+        # Of the latest request, because its answer may not be written yet when calls of the last turn are sent.
+        self.sent = True
+        return self.last_observation is None or self.last_observation.note_sending(self.id)
 
     def can_answer(self, question: Question) -> bool:
         """Return True if the client of the open or the latest request is able to answer a question."""

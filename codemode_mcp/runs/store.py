@@ -295,6 +295,10 @@ class RunStore(Protocol):
         """Return the owner of a suspended run, for the operator."""
         return None
 
+    async def state_of(self, run_id: str, owner: str) -> RunState | None:
+        """Return `waiting` for a run that can be claimed, or the state in which a run ended; None for other runs."""
+        return None
+
     async def views(self) -> list[RunView]:
         """Return all runs, the newest first, without their calls."""
         return []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from codemode_mcp.policy.approval import ApprovalQuestion
-    from codemode_mcp.runs.questions import Way
+    from codemode_mcp.runs.questions import RunNotes, Way
     from codemode_mcp.server.exchange import Exchange, Session
     from upstream_clients.tools import JsonObject, Question, QuestionMethod, RootsFn
 
@@ -84,15 +84,25 @@ class McpClient:
         progress: takes progress messages; None if the client wants none.
         rounds: number of times that this request was answered with questions.
         lasting: the client stays connected after the request.
+        notes: see `runs.questions.Client`.
     """
 
-    def __init__(self, exchange: Exchange, progress: LatestProgress | None, *, rounds: int, lasting: bool) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        progress: LatestProgress | None,
+        *,
+        rounds: int,
+        lasting: bool,
+        notes: RunNotes | None = None,
+    ) -> None:
         self._session = exchange.session
         self._request_id = exchange.request_id
         self._progress = progress
         self._rounds = rounds
         self._modern = exchange.session.modern
         self.lasting = lasting and not self._modern
+        self.notes = notes
         self.supported = supported(exchange.session.capabilities)
 
     def progress(self, source: str, message: str) -> None:
@@ -234,11 +244,13 @@ def progress_to(exchange: Exchange) -> LatestProgress | None:
 
 
 @asynccontextmanager
-async def open_client(exchange: Exchange, *, rounds: int, lasting: bool) -> AsyncIterator[McpClient]:
+async def open_client(
+    exchange: Exchange, *, rounds: int, lasting: bool, notes: RunNotes | None = None
+) -> AsyncIterator[McpClient]:
     """Open the client of a request for the duration of the context, and report that the request is running."""
     progress = progress_to(exchange)
     if progress is None:
-        yield McpClient(exchange, None, rounds=rounds, lasting=lasting)
+        yield McpClient(exchange, None, rounds=rounds, lasting=lasting, notes=notes)
         return
     began = time.monotonic()
 
@@ -250,5 +262,5 @@ async def open_client(exchange: Exchange, *, rounds: int, lasting: bool) -> Asyn
     async with anyio.create_task_group() as group:
         group.start_soon(tick)
         group.start_soon(progress.run)
-        yield McpClient(exchange, progress, rounds=rounds, lasting=lasting)
+        yield McpClient(exchange, progress, rounds=rounds, lasting=lasting, notes=notes)
         group.cancel_scope.cancel()

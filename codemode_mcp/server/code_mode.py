@@ -15,12 +15,13 @@ from codemode_mcp import __version__
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
 from codemode_mcp.runs.rendering import Rendered, render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
+from codemode_mcp.server.interrupted import Interrupted, interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.tool_list import tool_list
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from codemode_mcp.audit import Auditor
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.runs.questions import Client
+    from codemode_mcp.runs.questions import Client, RunNotes
+    from codemode_mcp.runs.state import RunState
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.profiles import Profile
     from codemode_mcp.settings import Language, ToolSettings
+    from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
@@ -68,6 +71,9 @@ class Runs(Protocol):
 
     async def offload(self, owner: str, text: str) -> str | None:
         """Store a text for an owner; see `rendering.Offload`."""
+
+    async def stored_state(self, run_id: str, owner: str | None) -> RunState | None:
+        """Return the state of a run in the store; see `RunStore.state_of`. Raises `StoreUnavailable`."""
 
     def late_notes(self, caller: Caller) -> Sequence[str]:
         """Return notes about calls that failed after their run had ended."""
@@ -130,6 +136,7 @@ class Surface:
 
     Attributes:
         on_change: called when `instructions` may have changed.
+        notes_of: returns the notes about the run of a request, for a client with a relay.
     """
 
     name: Final = "codemode-mcp"
@@ -143,6 +150,8 @@ class Surface:
         self.state_keys = runs.state_keys
         self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
         self.on_change: Callable[[], None] | None = None
+        self.notes_of: Callable[[RequestId], RunNotes] | None = None
+        self._interrupted: dict[RequestId, Interrupted] = {}
         self.announcer = Announcer(self._describe_list, runs.change)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
@@ -176,6 +185,15 @@ class Surface:
     def _profile(self, exchange: Exchange) -> Profile:
         return profile_of(exchange.session.client_name, self._runs.settings().clients)
 
+    def note_interrupted(self, request_id: RequestId, run_id: str | None, *, dispatched: bool) -> None:
+        """Answer the next request with this id as a request that an earlier process has left unanswered.
+
+        Args:
+            run_id: the run of the request, if it had one.
+            dispatched: True if a call of the run may have been sent.
+        """
+        self._interrupted[request_id] = Interrupted(run_id, dispatched)
+
     async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
         """Return a `CallToolResult`, or an `InputRequiredResult` for revisions that have it, as JSON."""
         self._offer_roots(exchange)
@@ -194,7 +212,7 @@ class Surface:
         auditor, (name, arguments) = self._runs.auditor, _called(exchange)
         if not auditor.listening or name not in ("exec", "wait"):
             return
-        run = continued.run_id or arguments.get("runId") or arguments.get("run_id")
+        run = continued.run_id or _named_run(arguments)
         source = None if continued.run_id else arguments.get("code") or arguments.get("command")
         auditor.emit(
             "exec" if name == "exec" else "wait",
@@ -216,8 +234,13 @@ class Surface:
         if profile.adds_arguments:
             arguments = _drop_added_arguments(name, arguments, profile)
         notes = () if continued.run_id else ignored_arguments(name, arguments)
-        async with open_client(exchange, rounds=continued.round, lasting=self._lasting) as client:
+        run_notes = None if self.notes_of is None else self.notes_of(exchange.request_id)
+        interrupted = self._interrupted.pop(exchange.request_id, None) if self._interrupted else None
+        async with open_client(exchange, rounds=continued.round, lasting=self._lasting, notes=run_notes) as client:
             try:
+                if interrupted is not None and name in ("exec", "wait"):
+                    waits_for = continued.run_id or (_named_run(arguments) if name == "wait" else None)
+                    raise await self._interruption(interrupted, waits_for, exchange.caller.owner)
                 outcome = await self._answer(exchange, name, arguments, continued, client, request)
                 fields["run"] = outcome.run_id
                 if outcome.questions:
@@ -246,6 +269,22 @@ class Surface:
         if self._runs.auditor.listening:
             fields.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
         return result
+
+    async def _interruption(self, interrupted: Interrupted, waits_for: object, owner: str | None) -> ProgramError:
+        """Return the answer to an `exec` or `wait` that an earlier process has left unanswered, as an error.
+
+        Args:
+            waits_for: the id of the run, if the client has named one.
+        """
+        run_id = waits_for if isinstance(waits_for, str) else interrupted.run_id
+        state: RunState | None = None
+        failure = ""
+        if run_id is not None:
+            try:
+                state = await self._runs.stored_state(run_id, owner)
+            except StoreUnavailable as error:
+                failure = error.message
+        return interruption(interrupted, run_id, state, failure, waited=waits_for is not None)
 
     async def _counted(self, usage: Usage, exchange: Exchange, client: Client) -> Usage:
         """Return the usage of a request whose program did not run, with the catalog it would have seen."""
@@ -312,6 +351,10 @@ class Surface:
 def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the arguments of a call."""
     return exchange.params["name"], exchange.params.get("arguments") or {}
+
+
+def _named_run(arguments: Mapping[str, Any]) -> object:
+    return arguments.get("runId") or arguments.get("run_id")
 
 
 def _drop_added_arguments(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:

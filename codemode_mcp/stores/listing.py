@@ -14,6 +14,7 @@ from codemode_mcp.stores.rows import Blobs, escaped, placeholders, unescaped
 from codemode_mcp.stores.work import Alive, Now, Query
 
 if TYPE_CHECKING:
+    from codemode_mcp.runs.state import RunState
     from codemode_mcp.stores.work import Row, Work
 
 
@@ -28,6 +29,16 @@ def owner_of(run_id: str) -> Work[str | None]:
     """Return the owner of a suspended run; None if there is no such run."""
     rows = yield Query("SELECT owner FROM runs WHERE id = ? AND state = 'waiting'", (escaped(run_id),))
     return unescaped(rows[0][0]) if rows else None
+
+
+def state_of(run_id: str, owner: str) -> Work[RunState | None]:
+    """Return the state of a run of this owner; None if there is no such run, or if it has expired."""
+    now: float = yield Now()
+    rows = yield Query(
+        "SELECT state FROM runs WHERE id = ? AND owner = ? AND (expires > ? OR holder IS NOT NULL)",
+        (escaped(run_id), escaped(owner), now),
+    )
+    return rows[0][0] if rows else None
 
 
 def totals() -> Work[Totals]:

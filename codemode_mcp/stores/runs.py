@@ -19,6 +19,7 @@ from codemode_mcp.stores.rows import BATCH_SIZE, KEPT_MANIFESTS, UTF8, Blobs, ba
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.store import News, Totals
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings, StoreKind
@@ -348,6 +349,9 @@ class DurableStore:
 
     async def owner_of(self, run_id: str) -> str | None:
         return await self._execute(lambda: listing.owner_of(run_id))
+
+    async def state_of(self, run_id: str, owner: str) -> RunState | None:
+        return await self._execute(lambda: listing.state_of(run_id, owner))
 
     async def views(self) -> list[RunView]:
         rows, alive, now = await self._execute(lambda: listing.rows_of_views(self._database.process))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
-    from codemode_mcp.runs.questions import Client, Way
+    from codemode_mcp.runs.questions import Client, RunNotes, Way
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.settings import Via
@@ -76,6 +76,7 @@ class FakeClient:
         self.taken_back = 0
         self.is_asked = anyio.Event()
         self.heard: list[str] = []
+        self.notes: RunNotes | None = None
         self.on_progress: Callable[[], None] = lambda: None
         self._way = way
         self._replies = list(replies)

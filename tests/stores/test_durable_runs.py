@@ -216,6 +216,23 @@ async def test_a_run_of_another_owner_looks_like_an_unknown_one(shared: SharedDa
     assert await process.store.owner_of("run_b") is None
 
 
+async def test_the_state_of_a_run_is_told_to_its_owner(shared: SharedDatabase) -> None:
+    process, other = await shared.process(), await shared.process()
+    assert await process.store.state_of("run_a", ME) is None
+    await process.store.suspend(suspended(process, lives=100))
+    for each in (process, other):
+        assert await each.store.state_of("run_a", ME) == "waiting"
+        assert await each.store.state_of("run_a", "http:you") is None
+    await claimed(other)
+    await shared.advance(200)
+    assert await process.store.state_of("run_a", ME) == "waiting"  # expired, but another process has it
+    await other.store.end(ended(other))
+    assert await process.store.state_of("run_a", ME) == "completed"
+    await process.store.suspend(suspended(process, "run_b", lives=100))
+    await shared.advance(200)
+    assert await process.store.state_of("run_b", ME) is None
+
+
 async def test_owners_and_tools_may_be_called_anything(shared: SharedDatabase) -> None:
     process = await shared.process()
     odd = "http:\x00\ud800'\\u0041"
