@@ -16,7 +16,7 @@ carry the lines of MCP. A line that begins with `MARK` is no line of MCP but a n
 | from | note | meaning |
 |---|---|---|
 | relay | `{"interrupted": MESSAGE, "run": ID or null, "dispatched": BOOL}` | a request that an earlier instance left |
-| instance | `{"progress": REQUEST_ID, "run": ID, "dispatched": BOOL}` | the run of a request; whether calls were sent |
+| instance | `{"progress": REQUEST_ID, "run": ID or null, "dispatched": BOOL}` | its run; whether calls were sent |
 | instance | `{"log": TEXT}` | a line for the standard error of the relay |
 | instance | `{"leaving": REASON}` | the relay sends nothing more, and attaches again when the connection ends |
 
@@ -98,7 +98,7 @@ def encode_note(note: Mapping[str, Any]) -> bytes:
 def decode_note(line: bytes) -> dict[str, Any]:
     """Return the note in a line that begins with `MARK`; empty if the note is not valid."""
     try:
-        note = json.loads(line[len(MARK) :])
+        note = json.loads(line[len(MARK) :].decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-MODULES = ("codemode_mcp.instance.registry", "codemode_mcp.instance.wire", "codemode_mcp.config_path")
+MODULES = ("codemode_mcp.instance.relay", "codemode_mcp.config_path")
 
 HEAVY = (
     "anyio",
