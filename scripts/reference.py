@@ -171,6 +171,12 @@ _SERVER = (
     ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
     ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at the start."),
     (
+        "share",
+        '`"user"`, `"client"`',
+        f'`"{_UPSTREAM.share}"`',
+        "One process for all clients of the user, or one for each client.",
+    ),
+    (
         "idleSeconds",
         "whole number, 0 or more",
         f"{spec.IDLE_SECONDS:.0f} for programs, 0 over HTTP",

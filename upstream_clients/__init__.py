@@ -4,7 +4,8 @@ General layout, from top to bottom:
 
 - Values: `tools` (tools, options of calls, the Protocol of every source of tools), `spec` (the definition of a server),
   `errors`. `testing` has fakes.
-- Owners: `pool` has all upstreams of one application. `shared_servers` has the running servers of several pools.
+- Owners: `pool` has all upstreams of one application. `shared_servers` has the running servers of several pools,
+  `client_processes` the processes of one server and the clients that they serve, `client_roots` the roots of clients.
   `upstream` is one upstream as its callers see it. It is built on `reported_state` and `call` (its calls in flight).
   `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that connects an upstream, with
   `backoff`, `liveness`, `list_changed` and `subscription`.

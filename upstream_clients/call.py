@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from upstream_clients.errors import UpstreamCallError
 
 
+class CallUser(NamedTuple):
+    """The user of a server who makes a call.
+
+    Attributes:
+        pool: identifies the pool.
+        client: the key of the client; None if it is unknown, or the only client.
+    """
+
+    pool: object
+    client: str | None
+
+
 class Call:
     """One call that waits or is in flight.
 
@@ -23,7 +35,7 @@ class Call:
         limit: seconds that the call may take; None for no limit.
         sent: True once the call may have reached the server.
         rejected: the reason why the call was ended early; None if it was not.
-        user: the user of the server who makes the call, as `reject` knows it.
+        user: the user who makes the call; None if the server has one user.
     """
 
     def __init__(self, since: float, limit: float | None, *, sent: bool = False) -> None:
@@ -31,7 +43,7 @@ class Call:
         self.limit = limit
         self.sent = sent
         self.rejected: str | None = None
-        self.user: object = None
+        self.user: CallUser | None = None
 
     def stop(self) -> None:
         """End the call early, without an answer."""
@@ -124,6 +136,7 @@ class CallsInFlight:
         last_used: time at which a call last began or ended.
         suspects: the calls that were at the server when one of them timed out; None while no call has timed out since
             the liveness monitor last looked.
+        on_empty: called when the last call has ended; None if nothing waits for this.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -132,6 +145,7 @@ class CallsInFlight:
         self.changed = anyio.Event()
         self.last_used = clock()
         self.suspects: set[Call] | None = None
+        self.on_empty: Callable[[], None] | None = None
         self._calls: set[Call] = set()
 
     def __iter__(self) -> Iterator[Call]:
@@ -156,6 +170,8 @@ class CallsInFlight:
         self._calls.discard(call)
         self.last_used = self.clock()
         self.changed.set()
+        if self.on_empty is not None and not self._calls:
+            self.on_empty()
 
     def sent(self) -> set[Call]:
         """Return the calls that may be at the server."""
@@ -166,9 +182,9 @@ class CallsInFlight:
         if self.suspects is None:
             self.suspects = self.sent()
 
-    def reject(self, why: str, user: object = None) -> None:
-        """End all calls, or all calls of one user, immediately, each with the reason `why`."""
+    def reject(self, why: str, pool: object = None) -> None:
+        """End all calls, or all calls of one pool, immediately, each with the reason `why`."""
         for call in tuple(self._calls):  # a direct call removes itself when it is stopped
-            if user is None or call.user is user:
+            if pool is None or (call.user is not None and call.user.pool is pool):
                 call.rejected = why
                 call.stop()

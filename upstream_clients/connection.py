@@ -348,10 +348,12 @@ class Connection:
                 prompts=agreement.capabilities.prompts is not None,
                 completions=agreement.capabilities.completions is not None,
                 problems=listing.problems,
+                asks_for_roots=self._upstream.view().asks_for_roots,
             )
             self._upstream.report_ready(link, view)
             serving.start_soon(changes.relist, link)
             serving.start_soon(self._save_listing)
+            serving.start_soon(self._save_first_question, view)
             serving.start_soon(self._close_when_idle)
             serving.start_soon(self._close_when_hung, link)
             await self._over.wait()
@@ -368,6 +370,12 @@ class Connection:
             with anyio.CancelScope(shield=True):
                 async with self._saving:  # otherwise an older list could overwrite a newer one
                     await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
+
+    async def _save_first_question(self, view: UpstreamView) -> None:
+        """Save the listing again once the server asks for roots, which the next process has to know."""
+        if not view.asks_for_roots:
+            await self._upstream.roots_asked.wait()
+            await self._save_listing()
 
     async def _close_when_hung(self, link: LiveConnection) -> None:
         silent = await LivenessMonitor(self._upstream.calls, link).until_hung()

@@ -184,6 +184,7 @@ class _SavedView(msgspec.Struct):
     format: int
     tools: list[Any]
     problems: tuple[str, ...]
+    asks_for_roots: bool = False
 
     @staticmethod
     def of(view: UpstreamView) -> _SavedView:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self, Unpack
 
 import anyio
 
+from upstream_clients.call import CallUser
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers
+from upstream_clients.upstream import Misdirected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
     from types import TracebackType
 
+    from upstream_clients.client_processes import ServerUse
     from upstream_clients.listing_cache import ListingCache
-    from upstream_clients.shared_servers import ServerUse
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
         CallEnd,
@@ -46,7 +48,6 @@ class UpstreamPool:
         client_version: str = "0",
         on_change: Callable[[], None] | None = None,
         cache: ListingCache | None = None,
-        roots: RootsFn | None = None,
         shared: SharedServers | None = None,
     ) -> None:
         """Prepare the servers.
@@ -54,7 +55,6 @@ class UpstreamPool:
         Args:
             on_change: called in the event loop after any view has changed.
             cache: listings of earlier processes; without it every server is connected at the start.
-            roots: answers servers that ask for roots outside any call.
             shared: the servers that this pool shares with others. A server that others use stays open when this pool
                 is left. `client_name`, `client_version` and `cache` are those of `shared` then.
 
@@ -64,7 +64,6 @@ class UpstreamPool:
         _check_names(specs)
         self._specs = tuple(specs)
         self._on_change = on_change
-        self._roots = roots
         self._owns_servers = shared is None
         self._servers = shared or SharedServers(client_name=client_name, client_version=client_version, cache=cache)
         # The mutable state.
@@ -85,28 +84,42 @@ class UpstreamPool:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         self._closing = True
-        uses = [source.use for source in self._sources.values()]
-        for use in uses:
-            self._servers.release(use)
+        ending = [process for use in self._uses() for process in self._servers.release(use)]
         if self._owns_servers:
             return await self._servers.__aexit__(exc_type, exc, traceback)
         with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
-            for use in uses:
-                if not use.server.uses:
-                    await use.server.main.ended.wait()
+            for process in ending:
+                await process.ended.wait()
         return None
 
     def views(self) -> tuple[UpstreamView, ...]:
         """Return a view of every server, in the order of the specs."""
         return tuple(source.view() for source in self._sources.values())
 
-    def source(self, name: str) -> DirectSource:
-        """Return one server. Raises `KeyError` for an unknown name."""
-        return self._sources[name]
+    def source(self, name: str, client: str | None = None) -> DirectSource:
+        """Return one server, for calls of a client; see `offer_roots`. Raises `KeyError` for an unknown name."""
+        source = self._sources[name]
+        return source if client is None else _PoolSource(source.use, client)
 
     def spec(self, name: str) -> UpstreamSpec:
         """Return the definition of one server. Raises `KeyError` for an unknown name."""
         return self._sources[name].use.spec
+
+    # Clients.
+
+    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
+        """Note a connected client, before its first call; see `SharedServers.offer_roots`."""
+        self._servers.offer_roots(client, list_roots)
+
+    def roots_changed(self, client: str | None) -> None:
+        """Note that a client has reported other roots (`notifications/roots/list_changed`)."""
+        self._servers.roots_changed(client)
+
+    def forget_client(self, client: str | None) -> None:
+        """Note that a client has left; see `SharedServers.forget_client`."""
+        self._servers.forget_client(client)
+
+    # The states of servers.
 
     async def wait_settled(self, names: Collection[str] | None, timeout: float) -> None:
         """Wait at most `timeout` seconds until each named server (all for None) has tools, or has failed once.
@@ -179,23 +192,23 @@ class UpstreamPool:
         return f"<UpstreamPool: {', '.join(f'{states.count(state)} {state}' for state in shown)}>"
 
     def _acquire(self, spec: UpstreamSpec) -> _PoolSource:
-        return _PoolSource(self._servers.acquire(spec, self._on_change, self._roots))
+        return _PoolSource(self._servers.acquire(spec, self._on_change))
 
     def _uses(self) -> Iterable[ServerUse]:
         return [source.use for source in self._sources.values()]
 
     def _named(self, names: Collection[str] | None) -> list[Upstream]:
-        return [self._sources[name].upstream for name in (self._sources if names is None else names)]
+        return [self._sources[name].use.server.main.upstream for name in (self._sources if names is None else names)]
 
 
 class _PoolSource:
-    """A server as the callers of one pool see it, as a `tools.DirectSource`."""
+    """A server as one client of a pool sees it, as a `tools.DirectSource`."""
 
-    __slots__ = ("upstream", "use")
+    __slots__ = ("_user", "use")
 
-    def __init__(self, use: ServerUse) -> None:
+    def __init__(self, use: ServerUse, client: str | None = None) -> None:
         self.use = use
-        self.upstream = use.server.main.upstream
+        self._user = CallUser(use, client)
 
     @property
     def name(self) -> str:
@@ -205,11 +218,13 @@ class _PoolSource:
         return self.use.view()
 
     def __repr__(self) -> str:
-        return repr(self.upstream)
+        return repr(self.use.server.main.upstream)
 
     async def call_tool(self, tool: str, arguments: JsonObject, **options: Unpack[CallOptions]) -> ToolOutcome:
-        self._check_open()
-        return await self.upstream.call_tool(tool, arguments, user=self.use, **options)
+        while True:
+            upstream = await self._upstream()
+            with suppress(Misdirected):
+                return await upstream.call_tool(tool, arguments, user=self._user, **options)
 
     def try_call(
         self,
@@ -219,17 +234,26 @@ class _PoolSource:
         on_end: Callable[[CallEnd], None],
         **options: Unpack[DirectCallOptions],
     ) -> SentCall | None:
-        if self.use.over is not None:
-            return None  # `call_tool` gives the reason
-        return self.upstream.try_call(tool, arguments, on_end=on_end, user=self.use, **options)
+        process = None if self.use.over is not None else self.use.server.process_of(self._user.client)
+        if process is None:
+            return None  # `call_tool` waits, or gives the reason
+        return process.upstream.try_call(tool, arguments, on_end=on_end, user=self._user, **options)
 
     async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
-        self._check_open()
-        return await self.upstream.request(method, params, user=self.use, **options)
+        while True:
+            upstream = await self._upstream()
+            with suppress(Misdirected):
+                return await upstream.request(method, params, user=self._user, **options)
 
-    def _check_open(self) -> None:
-        if self.use.over is not None:
+    async def _upstream(self) -> Upstream:
+        """Return the process for calls of the client. Raises `UpstreamUnavailable` after the end of the use."""
+        server, client = self.use.server, self._user.client
+        process = server.process_of(client) if self.use.over is None else None
+        if process is None and self.use.over is None:
+            process = await server.find_process_of(client)
+        if process is None or self.use.over is not None:
             raise UpstreamUnavailable(self.name, f"{self.use.over}; nothing was sent")
+        return process.upstream
 
 
 def _check_names(specs: Sequence[UpstreamSpec]) -> None:

@@ -74,6 +74,7 @@ class CallQuestions:
         sent_at: time at which the call was sent, in seconds on the clock of the event loop; infinity before that.
         request_id: id of the request, while a legacy server has not answered it.
         place: the call's place among `max_concurrent_calls`; given back while a question is open.
+        on_roots: called with None when the client is asked for its roots, and with its answer; None if no one listens.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class CallQuestions:
         self.sent_at = math.inf
         self.request_id: int | None = None
         self.place = place
+        self.on_roots: Callable[[JsonObject | None], None] | None = None
         self._limit = limit
         self._count = 0
         self._open = 0
@@ -128,6 +130,9 @@ class CallQuestions:
         if self.asking is None:
             raise QuestionRefused("no person can be asked on behalf of this call")
         question = Question(self.server, method, params)  # type: ignore[arg-type]  # checked
+        on_roots = self.on_roots if method == "roots/list" else None
+        if on_roots is not None:
+            on_roots(None)
         try:
             with self.clock_stopped():
                 answer = await self.asking.ask(question)
@@ -136,6 +141,8 @@ class CallQuestions:
         except Exception as error:
             logger.exception("asking on behalf of server %r failed", self.server)
             raise QuestionRefused("the client could not ask, because of an internal error") from error
+        if on_roots is not None:
+            on_roots(answer)
         return answer
 
     @contextmanager

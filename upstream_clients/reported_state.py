@@ -34,6 +34,7 @@ class ReportedState:
         settled: set once there are tools to show, or the first attempt has failed.
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
         list_changes: number of announcements of changed tools so far.
+        roots_asked: set once the server has asked for roots.
         relist_wanted: set when a call waits for a listing. The owner replaces it with a new event before it lists.
     """
 
@@ -41,6 +42,7 @@ class ReportedState:
         self.spec = spec
         self.settled = anyio.Event()
         self.wanted = anyio.Event()
+        self.roots_asked = anyio.Event()
         self.list_changes = 0
         self.relist_wanted = anyio.Event()
         self._on_change = on_change
@@ -91,6 +93,12 @@ class ReportedState:
         """Note that the server's tools have changed."""
         self._set_tools(tools)
         self._show(replace(self._view, tools=tools, problems=problems))
+
+    def report_asks_for_roots(self) -> None:
+        """Note that the server has asked for the roots of a client."""
+        self.roots_asked.set()
+        if not self._view.asks_for_roots:
+            self._show(replace(self._view, asks_for_roots=True))
 
     def report_relisted(self, list_changes: int) -> None:
         """Note the end of a listing, even a failed one, that began after `list_changes` announcements."""

@@ -4,13 +4,13 @@ A server runs once for each definition, however many pools have it. Two definiti
 reach the same: the same name, resolved command, arguments, given variables, working directory, address, headers and
 limits, and the same inherited variables, except those of `environment.IRRELEVANT`. The first pool starts a server, and
 the last one to release it ends it. A server starts only after earlier ones with its name, which are being ended, have
-ended: two processes may interfere on the same files.
+ended: two processes may interfere on the same files. `client_processes` has the rules for servers that need several
+processes.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import shutil
 from contextlib import asynccontextmanager
@@ -21,20 +21,18 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from upstream_clients.client_processes import RunningServer, ServerUse, SharedServer
+from upstream_clients.client_roots import ClientRoots
 from upstream_clients.environment import relevant
 from upstream_clients.process import StartedProcess, inherited, start_ahead
-from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
     from types import TracebackType
 
-    from upstream_clients.connection import Connection
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject, RootsFn, UpstreamView
-
-logger = logging.getLogger(__name__)
+    from upstream_clients.tools import RootsFn
 
 CLOSE_TIMEOUT = 2.4
 """Seconds to close all servers. A server that ignores the end of its input and SIGTERM takes 1.8 of them."""
@@ -58,6 +56,9 @@ class SharedServers:
         # The mutable state.
         self._imported = False
         """True once the module of connections is imported."""
+        self._clients = ClientRoots()
+        self._learning: set[str] = set()
+        """The clients that are being asked for changed roots."""
         self._servers: dict[str, list[SharedServer]] = {}
         """The servers that some pool uses, by name."""
         self._ending: dict[str, list[RunningServer]] = {}
@@ -76,41 +77,83 @@ class SharedServers:
         assert self._tasks is not None
         for servers in self._servers.values():
             for server in servers:
-                server.main.stop()
+                for process in tuple(server.running):
+                    process.stop()
         # On the group's own scope, since a scope entered here could not enclose the group.
         self._tasks.cancel_scope.deadline = anyio.current_time() + CLOSE_TIMEOUT
         return await self._tasks.__aexit__(exc_type, exc, traceback)
 
-    def acquire(self, spec: UpstreamSpec, on_change: Callable[[], None] | None, roots: RootsFn | None) -> ServerUse:
+    def acquire(self, spec: UpstreamSpec, on_change: Callable[[], None] | None) -> ServerUse:
         """Return a use of the server of this definition. Start the server if no pool uses it.
 
         Args:
             on_change: called in the event loop after the view has changed.
-            roots: answers the server when it asks for roots outside any call.
         """
         servers = self._servers.setdefault(spec.name, [])
-        server = next((each for each in servers if each.has_definition(spec)), None)
+        # Most names belong to one server. Its definition is computed only if there is something to compare it with.
+        definition = _definition(spec) if servers else None
+        server = next((each for each in servers if _definition(each.spec) == definition), None)
         if server is None:
-            server = SharedServer(spec)
+            server = SharedServer(spec, self._clients, self._start)
             servers.append(server)
-            self._start(server)
-        return ServerUse(server, spec, on_change, roots)
+            self._start_main(server.main)
+        return ServerUse(server, spec, on_change)
 
-    def release(self, use: ServerUse, why: str | None = None) -> None:
-        """End a use. End the server too if it has no other use.
+    def release(self, use: ServerUse, why: str | None = None) -> list[RunningServer]:
+        """End a use. End the server too if it has no other use. Return the processes that are being ended.
 
         Calls of this use end soon; with a reason, immediately. Calls of other uses are not affected.
         """
         server, name = use.server, use.spec.name
         use.end(why)
         if server.uses:
-            return
+            return []
         self._servers[name].remove(server)
         if not self._servers[name]:
             del self._servers[name]
-        if not server.main.ended.is_set():
-            self._ending.setdefault(name, []).append(server.main)
-        server.main.stop(why)
+        ending = list(server.running)
+        self._ending.setdefault(name, []).extend(ending)
+        for process in ending:
+            process.stop(why)
+        return ending
+
+    # Clients.
+
+    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
+        """Note a connected client.
+
+        Args:
+            client: the key of the client; None for the only client of this process, which needs no processes of its
+                own.
+            list_roots: asks the client for its roots; None if it cannot be asked outside its requests.
+        """
+        self._clients.offer(client, list_roots)
+
+    def roots_changed(self, client: str | None) -> None:
+        """Note that a client has reported other roots. Its later calls wait until it was asked for them."""
+        known = self._clients.changed(client)
+        if known and client is not None and client not in self._learning and self._tasks is not None:
+            self._learning.add(client)
+            self._tasks.start_soon(self._learn_roots, client)
+
+    async def _learn_roots(self, client: str) -> None:
+        # A client may report changes faster than it answers. It has one such task.
+        while client in self._clients and self._clients.uris(client) is None:
+            await self._clients.learn(client)
+        self._learning.discard(client)
+        self._end_unneeded()
+
+    def forget_client(self, client: str | None) -> None:
+        """Note that a client has left. Processes for this client alone end when their last call has ended."""
+        self._clients.forget(client)
+        self._end_unneeded()
+
+    def _end_unneeded(self) -> None:
+        for servers in tuple(self._servers.values()):
+            for server in tuple(servers):
+                server.end_unneeded()
+
+    # The tasks of servers.
 
     @asynccontextmanager
     async def importing(self, uses: Iterable[ServerUse]) -> AsyncIterator[None]:
@@ -120,23 +163,27 @@ class SharedServers:
                 await use.server.main.begun.wait()
             yield
 
-    def _start(self, server: SharedServer) -> None:
-        if self._tasks is None:
-            raise RuntimeError("a server can be started only while its SharedServers is open")
-        upstream = server.main.upstream
+    def _start_main(self, main: RunningServer) -> None:
+        upstream = main.upstream
         if self._cache is not None and (found := self._cache.load(upstream.spec)) is not None:
             upstream.report_saved_listing(found.view)
             if found.fresh and upstream.spec.start == "lazy":
                 upstream.report_idle()
-        self._tasks.start_soon(self._run, server.main, server.list_roots, name=f"upstream {upstream.name}")
+        self._start(main, after=tuple(self._ending.get(upstream.name, ())))
 
-    async def _run(self, running: RunningServer, roots: RootsFn) -> None:
-        """Run one server from its start to its end."""
+    def _start(self, running: RunningServer, after: tuple[RunningServer, ...] = ()) -> None:
+        """Start the task of a process, whose server starts once the processes `after` have ended."""
+        if self._tasks is None:
+            raise RuntimeError("a server can be started only while its SharedServers is open")
+        self._tasks.start_soon(self._run, running, after, name=f"upstream {running.upstream.name}")
+
+    async def _run(self, running: RunningServer, after: tuple[RunningServer, ...]) -> None:
+        """Run one process from its start to its end."""
         upstream = running.upstream
         started: StartedProcess | None = None
         try:
             with running.scope:
-                for earlier in tuple(self._ending.get(upstream.name, ())):
+                for earlier in after:
                     await earlier.ended.wait()
                 if upstream.view().state == "idle":
                     running.begun.set()
@@ -156,8 +203,8 @@ class SharedServers:
                     upstream,
                     client_name=self._client_name,
                     client_version=self._client_version,
-                    cache=self._cache,
-                    roots=roots,
+                    cache=self._cache if running.is_main else None,
+                    roots=running.list_roots,
                     started=started,
                 )
             if running.connection is not None:
@@ -168,112 +215,10 @@ class SharedServers:
                 await started.close()
             running.begun.set()  # after any failure too, or `importing` would wait forever
             running.ended.set()
-            self._forget(running)
-
-    def _forget(self, running: RunningServer) -> None:
-        ending = self._ending.get(running.upstream.name, [])
-        if running in ending:
-            ending.remove(running)
-        if not ending:
-            self._ending.pop(running.upstream.name, None)
-
-
-class SharedServer:
-    """One server that runs, for all pools that have its definition.
-
-    Attributes:
-        spec: the definition of the first pool.
-        uses: the uses by pools; the server ends with the last one.
-    """
-
-    def __init__(self, spec: UpstreamSpec) -> None:
-        self.spec = spec
-        self.uses: list[ServerUse] = []
-        self.main = RunningServer(Upstream(spec, self._report_change))
-        self._definition: UpstreamSpec | None = None
-
-    def has_definition(self, spec: UpstreamSpec) -> bool:
-        """Return True if a server of this spec would be equal to this one."""
-        if self._definition is None:  # not earlier, since most servers have one pool
-            self._definition = _definition(self.spec)
-        return _definition(spec) == self._definition
-
-    async def list_roots(self) -> JsonObject:
-        """Answer the server when it asks for roots outside any call."""
-        roots = next((use.roots for use in self.uses if use.roots is not None), None)
-        return {"roots": []} if roots is None else await roots()
-
-    def _report_change(self) -> None:
-        for use in tuple(self.uses):
-            use.report_change()
-
-
-class ServerUse:
-    """The use of a server by one pool.
-
-    Attributes:
-        spec: the pool's own definition. It is equal to the definition of the server.
-        roots: answers the server when it asks for roots outside any call.
-        over: the reason why the use has ended; None before that.
-    """
-
-    def __init__(
-        self, server: SharedServer, spec: UpstreamSpec, on_change: Callable[[], None] | None, roots: RootsFn | None
-    ) -> None:
-        self.server = server
-        self.spec = spec
-        self.roots = roots
-        self.over: str | None = None
-        self._on_change = on_change
-        server.uses.append(self)
-        if spec is not server.spec:
-            server.spec.followers.append(spec)
-
-    def view(self) -> UpstreamView:
-        """Return the view of the server, or a view of a stopped server after the end of the use."""
-        view = self.server.main.upstream.view()
-        return view if self.over is None else replace(view, state="stopped", error=self.over)
-
-    def report_change(self) -> None:
-        """Report to the pool that the view has changed."""
-        if self._on_change is not None:
-            try:
-                self._on_change()
-            except Exception:
-                logger.exception("the observer of server %r failed", self.spec.name)
-
-    def end(self, why: str | None) -> None:
-        """End this use, and its calls if the server has other uses."""
-        self.over = why or f"server {self.spec.name!r} is closed"
-        server = self.server
-        server.uses.remove(self)
-        server.spec.followers[:] = [spec for spec in server.spec.followers if spec is not self.spec]
-        if server.uses:
-            server.main.upstream.calls.reject(self.over, self)
-
-
-class RunningServer:
-    """One server with its task."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
-        self.scope = anyio.CancelScope()
-        """Encloses everything before the connection."""
-        self.connection: Connection | None = None
-        self.begun = anyio.Event()
-        """Set once `importing` need not wait for this server: its process has started, or starts later."""
-        self.ended = anyio.Event()
-
-    def stop(self, why: str | None = None) -> None:
-        """End its task soon. With a reason, end its calls immediately."""
-        if why is not None:
-            self.upstream.calls.reject(why)
-            self.upstream.report_stopped(why)
-        if self.connection is None:
-            self.upstream.report_stopped()
-            self.scope.cancel()
-        else:
-            self.connection.stop()
+            running.leave()
+            ending = [each for each in self._ending.pop(upstream.name, ()) if each is not running]
+            if ending:
+                self._ending[upstream.name] = ending
 
 
 def _definition(spec: UpstreamSpec) -> UpstreamSpec:

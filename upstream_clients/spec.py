@@ -66,6 +66,8 @@ class UpstreamSpec:
             process.
         idle_seconds: seconds without calls after which the connection is closed until the next call; 0 for never, None
             for 600 with `stdio` and never with other transports.
+        share: `user` for one process that serves all clients, as long as the server does not ask for roots; `client`
+            for one process for each client. See `client_processes`.
         max_concurrent_calls: limit for all owners together; further calls wait. None for `DEFAULT_LIMIT` of
             `fair_limiter` for each owner.
         secrets: further values that are never shown, e.g. the value of a `${VAR}` in `args` or `url`.
@@ -90,6 +92,7 @@ class UpstreamSpec:
     connect_timeout: float = 30.0
     start: Literal["lazy", "eager"] = "lazy"
     idle_seconds: float | None = None
+    share: Literal["user", "client"] = "user"
     max_concurrent_calls: int | None = None
     secrets: tuple[str, ...] = ()
     plain: tuple[str, ...] = field(default=(), compare=False)

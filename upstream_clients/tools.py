@@ -174,6 +174,7 @@ class UpstreamView:
         resources, prompts, completions: True if the server has this capability.
         era: `"modern"` or `"legacy"` protocol, once connected.
         problems: repairs of the server's tool list, one sentence each.
+        asks_for_roots: True if the server has asked for the roots of a client, now or in an earlier process.
     """
 
     name: str
@@ -190,6 +191,7 @@ class UpstreamView:
     prompts: bool = False
     completions: bool = False
     problems: tuple[str, ...] = ()
+    asks_for_roots: bool = False
 
 
 class RequestOptions(TypedDict, total=False):

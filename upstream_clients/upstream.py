@@ -14,7 +14,7 @@ import asyncio
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import anyio
 
@@ -31,7 +31,7 @@ from upstream_clients.tools import Admission, SentCall, ToolOutcome, Unfinished
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from upstream_clients.call import Call
+    from upstream_clients.call import Call, CallUser
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
         CallEnd,
@@ -54,6 +54,22 @@ REQUESTS = frozenset(
 """Methods that `request` may send besides tool calls."""
 
 
+class Misdirected(Exception):
+    """A call waited for a process that serves other clients by now. Nothing was sent."""
+
+
+class Clients(Protocol):
+    """The clients of a process."""
+
+    def serves(self, client: str | None) -> bool:
+        """Return True if a call of this client may be sent to the process."""
+        ...
+
+    def note_roots(self, client: str, answer: JsonObject | None) -> None:
+        """Note that the process asks for the roots of a client, or has got this answer."""
+        ...
+
+
 class Upstream(ReportedState):
     """An upstream as a `tools.DirectSource`."""
 
@@ -63,21 +79,31 @@ class Upstream(ReportedState):
         on_change: Callable[[], None] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
+        limiter: FairLimiter | None = None,
+        clients: Clients | None = None,
     ) -> None:
-        """`clock`, in seconds, measures the ages of calls."""
+        """Prepare the upstream.
+
+        Args:
+            clock: measures the ages of calls, in seconds.
+            limiter: the limit that several processes have together; None for an own one.
+            clients: the clients that this process serves; None if it serves all.
+        """
         super().__init__(spec, on_change)
         self.calls = CallsInFlight(clock)
-        self._limiter = FairLimiter(spec.max_concurrent_calls)
+        self._limiter = limiter or FairLimiter(spec.max_concurrent_calls)
+        self._clients = clients
 
     async def call_tool(
-        self, tool: str, arguments: JsonObject, *, user: object = None, **options: Unpack[CallOptions]
+        self, tool: str, arguments: JsonObject, *, user: CallUser | None = None, **options: Unpack[CallOptions]
     ) -> ToolOutcome:
         """Call one tool. Wait for a connection attempt in progress, within the same timeout.
 
         Args:
-            user: the user of this server, whose calls `CallsInFlight.reject` can end.
+            user: the user who makes the call; None if this server has one user.
 
         Raises:
+            Misdirected: another process serves the client of `user` by now; nothing was sent.
             UpstreamUnavailable: the server is down or did not start in time; nothing was sent.
             UpstreamCallError: the tool did not answer.
             Exception: any exception of `begin` and `admit`.
@@ -91,7 +117,7 @@ class Upstream(ReportedState):
         arguments: JsonObject,
         *,
         on_end: Callable[[CallEnd], None],
-        user: object = None,
+        user: CallUser | None = None,
         **options: Unpack[DirectCallOptions],
     ) -> SentCall | None:
         """Send one call without waiting; return None if anything has to be awaited first. See `tools.DirectSource`."""
@@ -118,6 +144,7 @@ class Upstream(ReportedState):
         call = DirectCall(self.calls.clock(), self._limit(options.get("timeout")), end, leave)
         call.user = user
         questions = CallQuestions(self.name, _subject("tools/call", params), asking, call, place)
+        self._observe_roots(questions, user)
         if not link.try_turn(questions):
             place.end()
             return None
@@ -169,7 +196,7 @@ class Upstream(ReportedState):
         tool: str,
         params: Mapping[str, Any],
         options: DirectCallOptions,
-        user: object,
+        user: CallUser | None,
         timeout: float | None,
         first: JsonObject | UrlElicitationRequired,
     ) -> ToolOutcome:
@@ -178,7 +205,7 @@ class Upstream(ReportedState):
         return read_outcome(raw, self._output_check(tool))
 
     async def request(
-        self, method: str, params: JsonObject, *, user: object = None, **options: Unpack[RequestOptions]
+        self, method: str, params: JsonObject, *, user: CallUser | None = None, **options: Unpack[RequestOptions]
     ) -> JsonObject:
         """Send a request with one of the methods in `REQUESTS`, within the default timeout.
 
@@ -193,7 +220,7 @@ class Upstream(ReportedState):
         method: str,
         params: Mapping[str, Any],
         options: CallOptions,
-        user: object,
+        user: CallUser | None,
         first: JsonObject | UrlElicitationRequired | None = None,
     ) -> JsonObject:
         """Send a request until the server gives its result. `first`: the answer to a request that was sent already."""
@@ -202,6 +229,7 @@ class Upstream(ReportedState):
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
         call.user = user
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
+        self._observe_roots(questions, user)
 
         def report_wait() -> None:
             questions.queued(f"waits for server {self.name!r}, which has {self._limiter.limit} other calls in flight")
@@ -222,6 +250,9 @@ class Upstream(ReportedState):
                 link = await self._connected()  # the connection may be a new one after the wait for a place
                 async with link.turn(questions):
                     questions.place = place
+                    # The process may have been bound to other clients during the wait.
+                    if not (call.sent or user is None or self._clients is None or self._clients.serves(user.client)):
+                        raise Misdirected
                     if begin is not None:  # only before the first round of a call with questions
                         once, begin = begin, None
                         await once()
@@ -245,6 +276,11 @@ class Upstream(ReportedState):
         finally:
             self.calls.discard(call)
         raise self._why_ended(call, questions)
+
+    def _observe_roots(self, questions: CallQuestions, user: CallUser | None) -> None:
+        """Have questions for the roots of the client noted."""
+        if self._clients is not None and user is not None and user.client is not None:
+            questions.on_roots = partial(self._clients.note_roots, user.client)
 
     def _limit(self, timeout: float | None) -> float | None:
         return self.spec.timeout if timeout is None else timeout

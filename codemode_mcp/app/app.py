@@ -62,9 +62,27 @@ class App(Lifecycle):
         """Count a request of a client, for `codemode-mcp clients` and `doctor`."""
         self._clients.record(name, version, protocol)
 
-    def offer_roots(self, roots: RootsFn | None) -> None:
-        """Set the roots of the only client, for servers that ask outside any call; None if it has no roots."""
-        self._roots = roots
+    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
+        """Note a connected client, and a function that asks it for its roots; see `SharedServers.offer_roots`.
+
+        Args:
+            client: the `Caller.share` of the client's requests.
+        """
+        if self._pool is None:
+            self._roots[client] = list_roots
+        else:
+            self._pool.offer_roots(client, list_roots)
+
+    def roots_changed(self, client: str | None) -> None:
+        """Note that a client has reported other roots. Its later calls use servers for these roots."""
+        if self._pool is not None:
+            self._pool.roots_changed(client)
+
+    def forget_client(self, client: str | None) -> None:
+        """Note that a client has left. Processes of servers for this client alone end when they have no calls."""
+        self._roots.pop(client, None)
+        if self._pool is not None:
+            self._pool.forget_client(client)
 
     # the view of a caller
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.shared_servers import SharedServers
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import JsonObject, RootsFn, ToolSource, UpstreamView
+    from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
 
     Listen = Callable[[Control], AbstractAsyncContextManager[object]]
     """Answers the requests of terminals for the duration of a context."""
@@ -64,9 +64,6 @@ TOUCH_SECONDS = 0.02
 
 TRANSFORM_SECONDS = 30.0
 """Timeout for the compilation of one TypeScript program."""
-
-ROOTS_SECONDS = 5.0
-"""Timeout for a client to name its folders to a server that is starting."""
 
 _IMPORTED_WHEN_OPENED = (
     "codemode_mcp.catalog.per_caller",
@@ -121,7 +118,8 @@ class Lifecycle:
         self._clients = ConnectedClients(time.monotonic)
         self._visible = VisibleServers(config)
         self._topics = CallerTopics(self._views)
-        self._roots: RootsFn | None = None
+        self._roots: dict[str | None, RootsFn | None] = {}
+        """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
         self._esbuild: Path | None = None
         self._touched = anyio.Event()
@@ -219,7 +217,7 @@ class Lifecycle:
         match entry.source:
             case "mcp":
                 assert self._pool is not None
-                return self._pool.source(entry.source_name)
+                return self._pool.source(entry.source_name, context.caller.share)
             case "client":
                 from codemode_mcp.catalog.client_tools import ClientTools
 
@@ -297,14 +295,16 @@ class Lifecycle:
             # imports.
             importlib.import_module("codemode_mcp.sandbox.engine")
             self._engine.start()
-        async with UpstreamPool(
+        pool = UpstreamPool(
             self._specs(),
             client_version=__version__,
             on_change=self._on_change,
             cache=ListingCache(listings_dir()),
-            roots=self._list_roots,
             shared=self._servers,
-        ) as pool:
+        )
+        for client, list_roots in self._roots.items():
+            pool.offer_roots(client, list_roots)
+        async with pool:
             self._pool = pool
             if self._transport is None:
                 # Servers start while the rest is imported.
@@ -410,12 +410,6 @@ class Lifecycle:
 
     def _measure_store(self, kind: StoreKind, seconds: float, failed: bool) -> None:
         self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)
-
-    async def _list_roots(self) -> JsonObject:
-        if self._roots is not None:
-            with anyio.move_on_after(ROOTS_SECONDS):
-                return await self._roots()
-        return {"roots": []}
 
 
 def _cached_views(specs: Sequence[UpstreamSpec]) -> tuple[UpstreamView, ...]:

@@ -25,7 +25,7 @@ KEYS = (
     *("command", "args", "env", "cwd", "envFile"),
     *("url", "serverUrl", "headers", "auth", "type", "transport"),
     *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations"),
-    *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
+    *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
 """Keys of an entry."""
 
@@ -49,6 +49,7 @@ _LIMITS: Readers = {
     "timeoutMs": _positive,
     "description": Node.text,
     "start": one_of("lazy", "eager"),
+    "share": one_of("user", "client"),
     "idleSeconds": lambda node: min(node.integer("an integer of 0 or more", lowest=0), _MAX_TIME),
     "maxConcurrentCalls": _positive,
 }

@@ -26,7 +26,7 @@ ROOT_KEYS = ("mcpServers", "servers")
 
 _QUOTED_KEYS = (
     *("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations"),
-    *("start", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
+    *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
 """Keys whose values cannot be secret, so that messages may quote them."""
 

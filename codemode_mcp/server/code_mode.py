@@ -117,8 +117,11 @@ class Runs(Protocol):
     def change(self) -> anyio.Event:
         """Return an event for the next change of the settings, servers, topics or namespaces."""
 
-    def offer_roots(self, roots: RootsFn | None) -> None:
-        """Take the folders of the only client, for servers that ask for them outside a call."""
+    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
+        """Note a connected client by its `Caller.share`, and how to ask it for its roots; None if it has none."""
+
+    def roots_changed(self, client: str | None) -> None:
+        """Note that a client has other roots than before."""
 
     def touch(self) -> None:
         """Begin the work that is delayed until the first request of a client."""
@@ -293,9 +296,14 @@ class Surface:
         size, sources = await self._runs.catalog_counts(exchange.caller, client)
         return replace(usage, catalog_size=size, sources=sources)
 
+    def roots_changed(self, caller: Caller) -> None:
+        """Take `notifications/roots/list_changed`."""
+        if self._lasting:
+            self._runs.roots_changed(caller.share)
+
     def _offer_roots(self, exchange: Exchange) -> None:
         if self._lasting:
-            self._runs.offer_roots(roots_of(exchange.session))
+            self._runs.offer_roots(exchange.caller.share, roots_of(exchange.session))
 
     async def _answer(
         self,

@@ -243,6 +243,8 @@ class HandshakeSession:
                 if is_id(request_id) and (exchange := self._exchanges.get(key_of(request_id))) is not None:
                     exchange.cancelled = True
                     exchange.scope.cancel()
+            case "notifications/roots/list_changed":
+                self._surface.roots_changed(self._caller)
             case "notifications/initialized" if self._stop_announcing is None:
                 self._stop_announcing = self._surface.announcer.add(self)
 

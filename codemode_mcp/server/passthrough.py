@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 class Upstreams(Tools, Protocol):
     """The part of the composition root that the surface needs."""
 
-    def offer_roots(self, roots: RootsFn | None) -> None: ...
+    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None: ...
+
+    def roots_changed(self, client: str | None) -> None: ...
 
     def touch(self) -> None: ...
 
@@ -101,6 +103,9 @@ class Passthrough:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
+        self.server.add_notification_handler(
+            "notifications/roots/list_changed", types.NotificationParams, self._note_changed_roots
+        )
         self._set_instructions()
         guard_state(self.server, upstreams.settings().code_mode.snapshot_ttl_seconds)
 
@@ -119,8 +124,14 @@ class Passthrough:
 
     def _note_client(self, context: ServerRequestContext[Any]) -> None:
         if self._lasting:
-            self._upstreams.offer_roots(roots_of(SdkSession(context.session)))
+            self._upstreams.offer_roots(self._caller_of(context).share, roots_of(SdkSession(context.session)))
         self._upstreams.touch()
+
+    async def _note_changed_roots(
+        self, context: ServerRequestContext[Any], params: types.NotificationParams | None
+    ) -> None:
+        if self._lasting:
+            self._upstreams.roots_changed(self._caller_of(context).share)
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None

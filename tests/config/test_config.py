@@ -318,6 +318,10 @@ def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
         ({"command": "x", "timeoutMs": 0}, "s.timeoutMs: expected a positive integer, got 0"),
         ({"command": "x", "timeoutMs": "5s"}, 's.timeoutMs: expected a positive integer, got "5s"'),
         ({"command": "x", "start": "lasy"}, 's.start: expected "lazy" or "eager", got "lasy" (did you mean "lazy"?)'),
+        (
+            {"command": "x", "share": "clients"},
+            's.share: expected "user" or "client", got "clients"',
+        ),
         ({"command": "x", "idleSeconds": -1}, "s.idleSeconds: expected an integer of 0 or more, got -1"),
         ({"command": "x", "idleSeconds": True}, "s.idleSeconds: expected an integer of 0 or more, got true"),
         ({"command": "x", "maxConcurrentCalls": 0}, "s.maxConcurrentCalls: expected a positive integer, got 0"),
@@ -989,10 +993,12 @@ def test_a_reading_that_was_stopped_starts_no_programs(folder: Folder) -> None:
 
 
 def test_the_life_of_a_server_is_configured(folder: Folder) -> None:
-    entry = {"start": "eager", "idleSeconds": 0, "maxConcurrentCalls": 3, "connectTimeoutMs": 1500}
+    entry = {"start": "eager", "share": "client", "idleSeconds": 0, "maxConcurrentCalls": 3, "connectTimeoutMs": 1500}
     specs = folder.load({"mcpServers": {"a": {"command": "x", **entry}, "b": {"command": "x"}}}).upstreams
-    lives = [(spec.start, spec.idle_after, spec.max_concurrent_calls, spec.connect_timeout) for spec in specs]
-    assert lives == [("eager", float("inf"), 3, 1.5), ("lazy", 600, None, 30)]
+    lives = [
+        (spec.start, spec.share, spec.idle_after, spec.max_concurrent_calls, spec.connect_timeout) for spec in specs
+    ]
+    assert lives == [("eager", "client", float("inf"), 3, 1.5), ("lazy", "user", 600, None, 30)]
 
 
 def test_how_a_person_is_asked_is_read(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from counted_processes import Processes
 
 from tests.sdk_servers import SdkServer
 from upstream_clients import UpstreamPool, UpstreamSpec
@@ -41,6 +42,12 @@ def raw_server() -> Callable[..., UpstreamSpec]:
 def sdk_server() -> Callable[..., UpstreamSpec]:
     """Return a well-behaved server made with the SDK, which speaks both eras."""
     return lambda *flags, **more: python_server("sdk_server.py", *flags, **more)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Processes:
+    """Return the processes of a server that counts its starts."""
+    return Processes(tmp_path / "pids")
 
 
 @asynccontextmanager

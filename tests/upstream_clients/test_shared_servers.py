@@ -9,10 +9,11 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from counted_processes import Processes, said
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,55 +26,8 @@ from upstream_clients.shared_servers import SharedServers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from upstream_clients import ToolSource
 
 pytestmark = pytest.mark.anyio
-
-SERVER = Path(__file__).parent / "servers" / "counted_server.py"
-
-
-class Processes:
-    """The processes of `counted_server.py` that were started in one test."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def spec(self, *flags: str, **more: Any) -> UpstreamSpec:
-        return UpstreamSpec(
-            **{
-                "name": "srv",
-                "command": sys.executable,
-                "args": (str(SERVER), str(self._path), *flags),
-                "environ": {**os.environ},
-                **more,
-            }
-        )
-
-    @property
-    def pids(self) -> list[int]:
-        return [int(line) for line in self._path.read_text().split()] if self._path.exists() else []
-
-    @property
-    def alive(self) -> list[int]:
-        return [pid for pid in self.pids if _lives(pid)]
-
-    async def until_alive(self, count: int) -> None:
-        with anyio.fail_after(20):
-            while len(self.alive) != count:  # noqa: ASYNC110 - these are other processes
-                await anyio.sleep(0.01)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Processes:
-    return Processes(tmp_path / "pids")
 
 
 @asynccontextmanager
@@ -86,11 +40,6 @@ async def two_pools(first: UpstreamSpec, second: UpstreamSpec) -> AsyncIterator[
         for pool in (one, two):
             await pool.wait_settled(None, 20)
         yield one, two
-
-
-async def said(source: ToolSource, tool: str = "pid", **arguments: str) -> Any:
-    outcome = await source.call_tool(tool, arguments, timeout=20)
-    return json.loads(outcome.result["content"][0]["text"])
 
 
 async def test_two_pools_with_equal_servers_have_one_process(processes: Processes) -> None:

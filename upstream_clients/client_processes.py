@@ -1,0 +1,313 @@
+"""The processes of one server, and the clients that each of them serves.
+
+Usually one process serves all clients. Two kinds of servers need several:
+
+- A server with `share: "client"` has state that belongs to one client, such as a browser. Each client has a process.
+- A server that asks for roots works on the folders of a client. Clients with the same set of roots have one process.
+
+The rules:
+
+- The main process exists from the beginning, and its listing is the one that is shown. It is unbound at first. It is
+  bound to the first client that needs a process of its own kind; other clients get further processes.
+- As long as a server never asks for roots, its main process serves all clients. The first question binds the process
+  that asks: during a call to the client of the call, otherwise to the client whose call waits for the process, or to
+  the first connected client that can be asked. Until that client has answered, the process is claimed for it, and takes
+  no calls of others. The question is remembered with the listing of the server.
+- A call is checked again right before it is sent, since its process may have been bound to another client meanwhile.
+- A process that no connected client needs any longer ends when its last call has ended. If it is the main process, an
+  idle one replaces it, which starts at the next call.
+- An idle process is bound to the next client that needs one.
+- Calls without a known client are made by the main process. With `share: "client"`, they have a process of their own.
+
+A "process" is a connection if the server is remote.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from upstream_clients.fair_limiter import FairLimiter
+from upstream_clients.upstream import Upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from upstream_clients.client_roots import ClientRoots
+    from upstream_clients.connection import Connection
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import JsonObject, UpstreamView
+
+logger = logging.getLogger(__name__)
+
+Key = str | frozenset[str]
+"""The clients of a process: one client, or all clients with these roots."""
+
+_UNKNOWN_CLIENTS: Final = ""
+"""Key for calls without a known client, with `share: "client"`."""
+
+
+class RunningServer:
+    """One process of a server, with its task. Implements `upstream.Clients`.
+
+    Attributes:
+        key: the clients that this process serves; None while it serves all.
+        claimed: the client that is being asked for its roots, before they become the key.
+    """
+
+    def __init__(self, server: SharedServer, on_change: Callable[[], None] | None, key: Key | None = None) -> None:
+        self.upstream = Upstream(server.spec, on_change, limiter=server.limiter, clients=self)
+        self.key = key
+        self.claimed: str | None = None
+        self.scope = anyio.CancelScope()
+        """Encloses everything before the connection."""
+        self.connection: Connection | None = None
+        self.begun = anyio.Event()
+        """Set once `importing` need not wait for this server: its process has started, or starts later."""
+        self.ended = anyio.Event()
+        self._server = server
+
+    @property
+    def is_main(self) -> bool:
+        """True for the process whose listing is shown."""
+        return self._server.main is self
+
+    def stop(self, why: str | None = None) -> None:
+        """End its task soon. With a reason, end its calls immediately."""
+        if why is not None:
+            self.upstream.calls.reject(why)
+            self.upstream.report_stopped(why)
+        if self.connection is None:
+            self.upstream.report_stopped()
+            self.scope.cancel()
+        else:
+            self.connection.stop()
+
+    def stop_when_unused(self) -> None:
+        """End its task once it has no calls."""
+        calls = self.upstream.calls
+        if calls:
+            calls.on_empty = self.stop
+        else:
+            self.stop()
+
+    def leave(self) -> None:
+        """Note that its task has ended."""
+        self._server.running.remove(self)
+
+    def serves(self, client: str | None) -> bool:
+        return self._server.serves(self, client)
+
+    def note_roots(self, client: str, answer: JsonObject | None) -> None:
+        self._server.note_roots(self, client, answer)
+
+    async def list_roots(self) -> JsonObject:
+        """Answer the server when it asks for roots outside any call."""
+        return await self._server.list_roots(self)
+
+
+class SharedServer:
+    """One server that runs, for all pools that have its definition.
+
+    Attributes:
+        spec: the definition of the first pool.
+        uses: the uses by pools; the server ends with the last one.
+        running: the processes that have not ended, including those that serve no further calls.
+        limiter: the limit of calls in flight at all processes together.
+    """
+
+    def __init__(self, spec: UpstreamSpec, clients: ClientRoots, start: Callable[[RunningServer], None]) -> None:
+        """`start` starts the task of a process. It is called for all processes but the first main process."""
+        self.spec = spec
+        self.uses: list[ServerUse] = []
+        self.limiter = FairLimiter(spec.max_concurrent_calls)
+        self._clients = clients
+        self._start = start
+        self._others: list[RunningServer] = []
+        self.main = RunningServer(self, self._report_change)
+        self.running = [self.main]
+
+    # The process of a client.
+
+    def process_of(self, client: str | None) -> RunningServer | None:
+        """Return the process for calls of a client; None while it depends on roots that are not known."""
+        main = self.main
+        per_client = self.spec.share == "client"
+        if not per_client and not main.upstream.view().asks_for_roots:
+            return main
+        known = client is not None and client in self._clients
+        key: Key | None
+        if per_client:
+            key = client if known and client is not None else _UNKNOWN_CLIENTS
+        elif not known:
+            return main
+        else:
+            key = self._clients.uris(client)
+            if key is None:
+                return None
+        for each in (main, *self._others):
+            if each.key == key:
+                return each
+        if (main.key is None and main.claimed in (None, client)) or (
+            main.upstream.view().state == "idle" and not main.upstream.calls
+        ):
+            main.key, main.claimed = key, None
+            return main
+        other = RunningServer(self, None, key)
+        self._others.append(other)
+        self.running.append(other)
+        self._start(other)
+        return other
+
+    async def find_process_of(self, client: str | None) -> RunningServer:
+        """Return the process for calls of a client, after the client was asked for its roots."""
+        await self._clients.learn(client)
+        return self.process_of(client) or self.main
+
+    def serves(self, process: RunningServer, client: str | None) -> bool:
+        """Return True if a process is the right one for a call of a client, which is sent now."""
+        if self.spec.share == "client" or client is None or client not in self._clients:
+            return True
+        if process.key is None:
+            return process.claimed in (None, client)
+        return self._clients.uris(client) == process.key
+
+    # Questions for roots.
+
+    def note_roots(self, process: RunningServer, client: str, answer: JsonObject | None) -> None:
+        """Note that a process asks for the roots of a client during a call, or has got them."""
+        self.main.upstream.report_asks_for_roots()
+        if client not in self._clients:
+            return
+        if answer is None:
+            self._claim(process, client)
+        else:
+            self._clients.note(client, answer)
+            self._bind(process, client)
+
+    async def list_roots(self, process: RunningServer) -> JsonObject:
+        """Answer a process that asks for roots outside any call."""
+        self.main.upstream.report_asks_for_roots()
+        client = self._first_client(process)
+        if client not in self._clients:
+            return {"roots": []}
+        if client is None:
+            return await self._clients.ask(client)
+        self._claim(process, client)
+        answer = await self._clients.ask(client)
+        if client in self._clients:
+            self._bind(process, client)
+        return answer
+
+    def _first_client(self, process: RunningServer) -> str | None:
+        """Return the client whose roots a process gets outside any call; None for the only client, or for no client."""
+        clients = self._clients
+        if isinstance(process.key, str):
+            return process.key
+        if process.key is not None:
+            return next((each for each in clients if each is not None and clients.last_uris(each) == process.key), None)
+        calls = sorted(process.upstream.calls, key=lambda call: call.since)
+        waiting = (call.user.client for call in calls if call.user is not None and call.user.client in clients)
+        return next(waiting, None) or next(filter(clients.can_list, clients), None)
+
+    def _claim(self, process: RunningServer, client: str) -> None:
+        if process.key is None and process.claimed is None:
+            process.claimed = client
+
+    def _bind(self, process: RunningServer, client: str) -> None:
+        """Bind a process to the known roots of a client, unless other clients need it."""
+        if self.spec.share == "client":
+            return
+        key = process.key
+        if key is None or not any(self._needs(each, key) for each in self._clients if each != client):
+            process.key, process.claimed = self._clients.uris(client), None
+        self.end_unneeded()
+
+    # The ends of processes.
+
+    def end_unneeded(self) -> None:
+        """End the processes that no connected client needs, as soon as they have no calls."""
+        served: set[Key] = set()
+        for process in (self.main, *self._others):
+            key = process.key
+            if process.claimed not in self._clients:
+                process.claimed = None
+            if key is None:
+                continue
+            if key not in served and (key == _UNKNOWN_CLIENTS or any(self._needs(each, key) for each in self._clients)):
+                served.add(key)
+            elif process is not self.main:
+                self._others.remove(process)
+                process.stop_when_unused()
+            elif process.upstream.view().state in ("ready", "connecting"):
+                self._replace_main()
+            else:
+                process.key = None
+
+    def _needs(self, client: str | None, key: Key) -> bool:
+        """Return True if a client needs a process with this key, as far as its roots are known."""
+        if self.spec.share == "client":
+            return client == key
+        return client is not None and self._clients.last_uris(client) == key
+
+    def _replace_main(self) -> None:
+        """Put an idle process in the place of the main one, which ends as soon as it has no calls."""
+        old, self.main = self.main, RunningServer(self, self._report_change)
+        self.running.append(self.main)
+        view = old.upstream.view()
+        if view.era is not None:  # its tools are known
+            self.main.upstream.report_saved_listing(view)
+        if view.state == "ready":
+            self.main.upstream.report_idle()
+        if view.asks_for_roots:
+            self.main.upstream.report_asks_for_roots()
+        self._start(self.main)
+        old.stop_when_unused()
+
+    def _report_change(self) -> None:
+        for use in tuple(self.uses):
+            use.report_change()
+
+
+class ServerUse:
+    """The use of a server by one pool.
+
+    Attributes:
+        spec: the pool's own definition. It is equal to the definition of the server.
+        over: the reason why the use has ended; None before that.
+    """
+
+    def __init__(self, server: SharedServer, spec: UpstreamSpec, on_change: Callable[[], None] | None) -> None:
+        self.server = server
+        self.spec = spec
+        self.over: str | None = None
+        self._on_change = on_change
+        server.uses.append(self)
+        if spec is not server.spec:
+            server.spec.followers.append(spec)
+
+    def view(self) -> UpstreamView:
+        """Return the view of the server, or a view of a stopped server after the end of the use."""
+        view = self.server.main.upstream.view()
+        return view if self.over is None else replace(view, state="stopped", error=self.over)
+
+    def report_change(self) -> None:
+        """Report to the pool that the view has changed."""
+        if self._on_change is not None:
+            try:
+                self._on_change()
+            except Exception:
+                logger.exception("the observer of server %r failed", self.spec.name)
+
+    def end(self, why: str | None) -> None:
+        """End this use, and its calls if the server has other uses."""
+        self.over = why or f"server {self.spec.name!r} is closed"
+        server = self.server
+        server.uses.remove(self)
+        server.spec.followers[:] = [spec for spec in server.spec.followers if spec is not self.spec]
+        if server.uses:
+            for process in tuple(server.running):
+                process.upstream.calls.reject(self.over, self)
