@@ -39,7 +39,9 @@ class RedactingFormatter(logging.Formatter):
         return escape_hidden(self._redact(super().formatMessage(record)))
 
 
-class _Stream(logging.StreamHandler[TextIO]):
+class QuietStream(logging.StreamHandler[TextIO]):
+    """A handler that never prints a record when it fails."""
+
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
@@ -56,7 +58,7 @@ class _Stream(logging.StreamHandler[TextIO]):
             print(f"codemode-mcp: a record of {record.name} cannot be logged ({why})", file=sys.stderr)  # noqa: T201
 
 
-class _File(_Stream, logging.FileHandler):
+class _File(QuietStream, logging.FileHandler):
     pass
 
 
@@ -77,6 +79,68 @@ def _without_text(record: logging.LogRecord) -> logging.LogRecord:
     return bare
 
 
+class Destination:
+    """One of the destinations of records, with a level of its own. The loggers have the lowest level of all of them.
+
+    Args:
+        level: the lowest level of its records; None for that of the log of this process.
+    """
+
+    def __init__(self, level: LogLevel | None) -> None:
+        self._level = level
+
+    @property
+    def level(self) -> LogLevel:
+        """The lowest level of its records now."""
+        return _process_level() if self._level is None else self._level
+
+    def set_level(self, level: LogLevel) -> None:
+        """Set the level from now on."""
+        self._level = level
+        _apply_levels()
+
+    def wants(self, record: logging.LogRecord) -> bool:
+        """Return True if a record belongs into this destination."""
+        return record.levelno >= _threshold(self.level, record.name.partition(".")[0])
+
+
+def _threshold(name: LogLevel, logger: str) -> int:
+    """Return the lowest level of records of a logger. Libraries log warnings and errors only."""
+    level: int = getattr(logging, name.upper())
+    if logger in _OWN_LOGGERS:
+        return level
+    if logger in _SDK_LOGGERS:
+        return logging.CRITICAL if level > logging.DEBUG else logging.DEBUG
+    return max(level, logging.WARNING)
+
+
+_destinations: list[Destination] = []
+_process: list[Destination] = []
+"""The destinations of all records of this process, whose level is that of the configuration."""
+_levels_before: dict[logging.Logger, int] = {}
+
+
+@contextmanager
+def open_destination(destination: Destination) -> Iterator[None]:
+    """Let the loggers make the records of a destination, for the duration of the context."""
+    if not _destinations:
+        loggers = map(logging.getLogger, (None, *_OWN_LOGGERS, *_SDK_LOGGERS))
+        _levels_before.update({logger: logger.level for logger in loggers})
+    _destinations.append(destination)
+    _apply_levels()
+    try:
+        yield
+    finally:
+        _destinations.remove(destination)
+        _apply_levels()
+
+
+def _apply_levels() -> None:
+    for logger, before in _levels_before.items():
+        thresholds = [_threshold(each.level, logger.name) for each in _destinations]
+        logger.setLevel(min(thresholds, default=before))
+
+
 @contextmanager
 def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[None]:
     """Send logs to stderr or to the configured file, for the duration of the context. Stdout belongs to MCP.
@@ -84,32 +148,42 @@ def logging_to(settings: LogSettings, redact: Callable[[str], str]) -> Iterator[
     Raises:
         OSError: the file cannot be opened.
     """
-    handler: logging.Handler
-    if settings.file is None:
-        handler = _Stream(sys.stderr)
-    else:
-        handler = _File(settings.file, encoding="utf-8", errors="backslashreplace")
-    handler.setFormatter(RedactingFormatter(redact))
-    root = logging.getLogger()
-    before = {logger: logger.level for logger in map(logging.getLogger, (None, *_OWN_LOGGERS, *_SDK_LOGGERS))}
-    root.addHandler(handler)
-    set_level(settings.level)
-    try:
+    with logging_by(open_handler(settings.file), settings.level, redact):
         yield
+
+
+def open_handler(file: str | None) -> logging.Handler:
+    """Return the handler for a file; None for stderr. Raises `OSError`."""
+    if file is None:
+        return QuietStream(sys.stderr)
+    return _File(file, encoding="utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def logging_by(handler: logging.Handler, level: LogLevel, redact: Callable[[str], str]) -> Iterator[None]:
+    """Send the records of this process to a handler, for the duration of the context. The handler is closed then."""
+    destination = Destination(level)
+    handler.setFormatter(RedactingFormatter(redact))
+    handler.addFilter(destination.wants)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    _process.append(destination)
+    try:
+        with open_destination(destination):
+            yield
     finally:
+        _process.remove(destination)
         root.removeHandler(handler)
-        for logger, level in before.items():
-            logger.setLevel(level)
         with suppress(OSError):  # the disk may be full
             handler.close()
 
 
+def _process_level() -> LogLevel:
+    return _process[-1].level if _process else "info"
+
+
 def set_level(name: LogLevel) -> None:
-    """Set the level of the log."""
-    level = getattr(logging, name.upper())
-    # Our own loggers get this level. Libraries log warnings and errors only.
-    logging.getLogger().setLevel(max(level, logging.WARNING))
-    for logger in _OWN_LOGGERS:
-        logging.getLogger(logger).setLevel(level)
-    for library in _SDK_LOGGERS:
-        logging.getLogger(library).setLevel(logging.CRITICAL if level > logging.DEBUG else logging.DEBUG)
+    """Set the level of the log of this process. Logs of single clients keep their own level."""
+    for each in _process:
+        each.set_level(name)
+    _apply_levels()
