@@ -42,7 +42,7 @@ def main() -> None:
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
     # The common `serve` is started without typer, whose import takes long. Clients wait for it at every start.
     if arguments[:1] == ["serve"] and "_CODEMODE_MCP_COMPLETE" not in environ:
-        from codemode_mcp.cli.garbage import collect_rarely
+        from codemode_mcp.app.garbage import collect_rarely
 
         collect_rarely()
         from codemode_mcp.cli.serving import common_options, run

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.shared_servers import SharedServers
-    from upstream_clients.tools import RootsFn
+    from upstream_clients.tools import RootsFn, UpstreamView
 
 LIST_SECONDS = 2.0
 """Seconds that the first `tools/list` waits for cached listings, and for plugins to load. Later ones do not wait."""
@@ -83,6 +83,21 @@ class App(Lifecycle):
         self._roots.pop(client, None)
         if self._pool is not None:
             self._pool.forget_client(client)
+
+    # the shared instance
+
+    @property
+    def config(self) -> Config:
+        """The configuration in use. A changed file replaces it."""
+        return self._config
+
+    def has_calls_in_flight(self) -> bool:
+        """Return True if a program computes, or a call of a program is in flight."""
+        return self._manager is not None and self._manager.is_busy()
+
+    def server_views(self) -> Sequence[UpstreamView]:
+        """Return views of all configured servers, as far as they are known."""
+        return self._views()
 
     # the view of a caller
 

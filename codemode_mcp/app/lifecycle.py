@@ -112,6 +112,7 @@ class Lifecycle:
         self._listen = listen
         self._environ = environ
         self._servers = servers
+        self._serves_http = transport == "http"
         self._engine = engine
         self.engine = engine.get
         """Returns the compiled engine. Raises `RuntimeUnavailable`."""
@@ -406,7 +407,13 @@ class Lifecycle:
         It may for runs of the same user and configuration, or of callers over HTTP. Other runs were started with other
         servers and rules.
         """
-        return owner == self.operator.owner if self._transport == "stdio" else not owner.startswith("stdio:")
+        if owner == self.operator.owner:
+            return self._transport == "stdio"
+        return self._serves_http and not owner.startswith("stdio:")
+
+    def serve_http_callers(self) -> None:
+        """Note that callers over HTTP are served, too."""
+        self._serves_http = True
 
     def _measure_store(self, kind: StoreKind, seconds: float, failed: bool) -> None:
         self.auditor.measure("store_used", kind, seconds=seconds, failed=failed)

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "types": "tools",
     "runs": "runs",
     "clients": "clients",
+    "instance": "instance",
     "trace": "trace",
     "savings": "savings",
     "login": "login",

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 
+from codemode_mcp.app.garbage import collect_seldom_soon
 from codemode_mcp.app.heap import use_one_arena
-from codemode_mcp.cli.garbage import collect_seldom_soon
 from codemode_mcp.cli.loading import load, logging_of, with_options
 from codemode_mcp.cli.messages import say, stop
-from codemode_mcp.errors import CodeModeError
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.search.warmup import THREAD_NAME
 from codemode_mcp.settings import LogLevel
@@ -216,11 +215,10 @@ async def _serve_http(
     """Serve clients over HTTP. `restriction`: see `Caller.bound_as`."""
     collect_seldom_soon(asyncio.get_running_loop())
     from codemode_mcp.app.app import open_app
-    from codemode_mcp.server.http.front import callers_bound_as
+    from codemode_mcp.app.http_service import become_ready, begin_serving
     from codemode_mcp.server.http.listener import CannotListen, listening, notes_for, refusal_to_listen
 
     settings = config.http
-    caller_of = callers_bound_as(restriction)
     refusal = refusal_to_listen(settings, host, allowed=allow_unauthenticated)
     if refusal is not None:
         stop(2, refusal)
@@ -232,30 +230,11 @@ async def _serve_http(
         try:
             async with listening(settings, host, port, path) as listener, anyio.create_task_group() as group:
                 async with open_app(config, reload, "http") as opened:
-                    if opened.code_mode:
-                        from codemode_mcp.server.code_mode import Surface
-                        from codemode_mcp.server.sdk_server import code_mode_server
-
-                        server = code_mode_server(Surface(opened), caller_of)
-                    else:
-                        from codemode_mcp.server.passthrough import Passthrough
-
-                        server = Passthrough(opened, caller_of, opened.auditor).server
-                    await listener.serve(server)
+                    await begin_serving(listener, opened, restriction)
                     say(f"codemode-mcp serves MCP at {listener.url}")
                     for note in notes_for(settings, host):
                         say(note)
-
-                    async def become_ready() -> None:
-                        try:
-                            if opened.code_mode:
-                                await opened.engine()
-                        except CodeModeError:
-                            return  # logged; without the engine the server never becomes ready
-                        await opened.wait_settled(None, config.tools.code_mode.connect_wait_ms / 1000)
-                        listener.set_ready()
-
-                    group.start_soon(become_ready)
+                    group.start_soon(become_ready, listener, opened)
                     await over.wait()
                     async with anyio.create_task_group() as ending:
                         # With a durable store, running programs are suspended and answered, for the next process.

@@ -141,6 +141,10 @@ class Control:
         self._began = clock()
         self._lock = anyio.Lock()
 
+    def has(self, run_id: str) -> bool:
+        """Return True if this process has a run."""
+        return self._runs.view(run_id) is not None
+
     async def answer(self, line: bytes) -> dict[str, Any]:
         """Return the answer to a request. An invalid request is answered too, and no exception is raised."""
         try:
@@ -175,6 +179,8 @@ class Control:
                 return {"cancelled": await self._runs.cancel(request.run, self._may_take_over)}
             case "clients":
                 return {"server": self._server(), "clients": self._clients()}
+            case "instance" | "stop":
+                raise protocol.BadMessage("this process is not a shared instance; it serves the client that started it")
 
     async def _list(self) -> dict[str, Any]:
         found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]

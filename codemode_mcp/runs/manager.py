@@ -245,6 +245,10 @@ class RunManager:
         outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
         return self._with_late_notes(outcome, caller)
 
+    def is_busy(self) -> bool:
+        """Return True if a request is open for a run, or a call of a run is in flight."""
+        return any(run.observation is not None or run.calls for run in self._live.runs.values())
+
     async def retire(self) -> None:
         """Accept no more requests, and suspend the programs of open requests. Do nothing without a durable store."""
         if not self._store.durable:

@@ -1,0 +1,45 @@
+"""The application as a server over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.errors import CodeModeError
+
+if TYPE_CHECKING:
+    from codemode_mcp.app.app import App
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.http.listener import Listener
+
+
+async def begin_serving(listener: Listener, opened: App, restriction: Caller) -> None:
+    """Serve the clients of a listener from now on, in the mode of the configuration.
+
+    Args:
+        restriction: see `Caller.bound_as`.
+    """
+    from codemode_mcp.server.http.front import callers_bound_as
+
+    caller_of = callers_bound_as(restriction)
+    opened.serve_http_callers()
+    if opened.code_mode:
+        from codemode_mcp.server.code_mode import Surface
+        from codemode_mcp.server.sdk_server import code_mode_server
+
+        server = code_mode_server(Surface(opened), caller_of)
+    else:
+        from codemode_mcp.server.passthrough import Passthrough
+
+        server = Passthrough(opened, caller_of, opened.auditor).server
+    await listener.serve(server)
+
+
+async def become_ready(listener: Listener, opened: App) -> None:
+    """Report readiness as soon as the engine is loaded and the servers are connected, or have had time to be."""
+    try:
+        if opened.code_mode:
+            await opened.engine()
+    except CodeModeError:
+        return  # logged; without the engine the server never becomes ready
+    await opened.wait_settled(None, opened.settings().code_mode.connect_wait_ms / 1000)
+    listener.set_ready()

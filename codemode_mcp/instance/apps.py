@@ -1,0 +1,158 @@
+"""The applications of the instance: one for each different configuration that its clients resolve.
+
+Clients with the same configuration file share one application, unless variables of their environments give the file
+another meaning, such as another token. Applications share the JavaScript engine and the processes of equal servers.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from codemode_mcp.app.app import open_app
+from codemode_mcp.app.engine_loader import EngineLoader
+from codemode_mcp.settings import LogSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from codemode_mcp.app.app import App
+    from codemode_mcp.app.lifecycle import Listen
+    from codemode_mcp.config import Config, Reading
+
+log = logging.getLogger("codemode_mcp.instance")
+
+IDLE_POLL_SECONDS = 5.0
+"""Maximum seconds between two looks whether an application without clients can be closed."""
+
+
+class Apps:
+    """The open applications. A context manager; leaving it closes all of them.
+
+    Args:
+        listen: answers terminals for one application.
+        on_closed: called after an application is closed.
+    """
+
+    def __init__(self, listen: Listen, on_closed: Callable[[], None]) -> None:
+        self._listen = listen
+        self._on_closed = on_closed
+        self._entries: list[_Entry] = []
+        self._engine: EngineLoader | None = None
+        self._group = anyio.create_task_group()
+
+    async def __aenter__(self) -> Apps:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> bool | None:
+        self.close()
+        try:
+            return await self._group.__aexit__(*exc)  # type: ignore[arg-type]  # the arguments of a context manager
+        finally:
+            if self._engine is not None:
+                self._engine.__exit__()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def open(self) -> list[App]:
+        """The applications that are open."""
+        return [entry.app for entry in self._entries if entry.app is not None]
+
+    def close(self) -> None:
+        """Close all applications soon. Their runs are suspended."""
+        for entry in self._entries:
+            entry.over.set()
+
+    @asynccontextmanager
+    async def app_for(self, config: Config, load: Callable[[Reading], Config]) -> AsyncIterator[App]:
+        """Use the application of a configuration for the duration of the context.
+
+        Args:
+            load: reads the configuration again; see `open_app`.
+        """
+        entry = next((each for each in self._entries if each.serves(config)), None)
+        if entry is None:
+            entry = _Entry(config, load)
+            self._entries.append(entry)
+            self._group.start_soon(self._run, entry)
+        entry.users += 1
+        try:
+            await entry.opened.wait()
+            if entry.app is None:
+                raise RuntimeError("the application could not be opened")
+            yield entry.app
+        finally:
+            entry.users -= 1
+            entry.left_at = anyio.current_time()
+
+    async def _run(self, entry: _Entry) -> None:
+        if self._engine is None:
+            self._engine = EngineLoader(entry.config.tools.code_mode.max_running_runs)
+        try:
+            async with (
+                open_app(entry.config, entry.load, "stdio", engine=self._engine, listen=self._listen) as entry.app,
+                anyio.create_task_group() as group,
+            ):
+                entry.opened.set()
+                group.start_soon(self._close_idle, entry)
+                await entry.over.wait()
+                group.cancel_scope.cancel()
+        except Exception:
+            log.exception("an application has ended in an unexpected way")
+        finally:
+            self._entries.remove(entry)
+            entry.app = None
+            entry.opened.set()
+            self._on_closed()
+
+    async def _close_idle(self, entry: _Entry) -> None:
+        """Close an application after the idle time without clients and without calls in flight."""
+        while True:
+            assert entry.app is not None
+            idle_seconds = 600
+            if not idle_seconds or entry.users or entry.app.has_calls_in_flight():
+                await anyio.sleep(IDLE_POLL_SECONDS)
+                continue
+            rest = entry.left_at + idle_seconds - anyio.current_time()
+            if rest <= 0:
+                entry.over.set()
+                return
+            await anyio.sleep(min(rest, IDLE_POLL_SECONDS))
+
+
+class _Entry:
+    """One application.
+
+    Attributes:
+        app: None while it is not open.
+        opened: set when `app` is open, and when it could not be opened.
+        over: set to close it.
+        users: number of its clients.
+        left_at: time at which the latest client left.
+    """
+
+    def __init__(self, config: Config, load: Callable[[Reading], Config]) -> None:
+        self.config = config
+        self.load = load
+        self.app: App | None = None
+        self.opened = anyio.Event()
+        self.over = anyio.Event()
+        self.users = 0
+        self.left_at = anyio.current_time()
+
+    def serves(self, config: Config) -> bool:
+        """Return True if a client with this configuration can use the application."""
+        current = self.config if self.app is None else self.app.config
+        return not self.over.is_set() and _shared_part(current) == _shared_part(config)
+
+
+def _shared_part(config: Config) -> Config:
+    """Return the parts of a configuration that clients of one application have in common."""
+    return replace(config, log=LogSettings(), notes=(), files=(), file_state=None)

@@ -1,0 +1,106 @@
+"""The clients of the instance, each with its relay, its caller and its session."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from codemode_mcp.instance import wire
+from codemode_mcp.instance.relayed_lines import RelayedLines
+from codemode_mcp.server.code_mode import Surface
+from codemode_mcp.server.stdio import serve_surface_lines
+from upstream_clients.jsonrpc import key_of
+
+if TYPE_CHECKING:
+    from codemode_mcp.app.app import App
+    from codemode_mcp.config import Config
+    from codemode_mcp.control.accepted import Accepted
+    from codemode_mcp.instance.hello import Hello
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.exchange import Exchange
+    from upstream_clients.jsonrpc import RequestId
+
+log = logging.getLogger("codemode_mcp.instance")
+
+END_SECONDS: Final = 2.0
+"""Seconds for the last messages to a client, before its connection is closed."""
+
+
+class Client:
+    """A client whose relay is attached.
+
+    Attributes:
+        number: the number of the client in this instance, from 1.
+    """
+
+    def __init__(self, number: int, connection: Accepted, hello: Hello, now: float) -> None:
+        self.number = number
+        self._connection = connection
+        self._hello = hello
+        self._began = now
+        self._scope = anyio.CancelScope()
+        self._lines: RelayedLines | None = None
+
+    def prepare_end(self, reason: str) -> None:
+        """Take no more messages from the client, and tell its relay that the instance ends."""
+        if self._lines is not None:
+            self._lines.hold()
+        self._connection.write(wire.encode({"leaving": reason}))
+
+    def end(self) -> None:
+        """End the session now. Its relay brings unanswered requests to the next instance."""
+        if self._lines is not None:
+            self._lines.close()
+        self._scope.cancel()
+
+    def facts(self, now: float) -> dict[str, Any]:
+        """Return facts about the client, as JSON."""
+        options = self._hello.options
+        return {
+            "number": self.number,
+            "pid": self._hello.pid,
+            "version": self._hello.product,
+            "folder": self._hello.folder,
+            "readOnly": options.read_only,
+            "context": options.context,
+            "sinceSeconds": round(now - self._began),
+        }
+
+    async def serve(self, app: App) -> None:
+        """Answer the client until it leaves, or the session is ended."""
+        caller = replace(app.operator, share=f"{CLIENT}{self.number}")
+        with self._scope:
+            if app.code_mode:
+                surface = RelayedSurface(app, caller, lasting=True)
+                self._lines = RelayedLines(self._connection, surface.take_interrupted)
+                await serve_surface_lines(surface, caller, self._lines)
+            else:
+                from codemode_mcp.instance.passthrough import serve_passthrough
+
+                self._lines = RelayedLines(self._connection, self._refuse_interrupted)
+                await serve_passthrough(app, caller, self._lines)
+
+
+class RelayedSurface(Surface):
+    """The surface of one client, whose relay may bring requests that an earlier instance left unanswered."""
+
+    def __init__(self, app: App, caller: Caller, *, lasting: bool) -> None:
+        super().__init__(app, caller, lasting=lasting)
+        self._interrupted: dict[RequestId, tuple[str | None, bool]] = {}
+
+    def take_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> str | None:
+        """Take a request that an earlier instance left unanswered. Return the line of the request."""
+        import json
+
+        self._interrupted[key_of(request["id"])] = run, dispatched
+        return json.dumps(request)
+
+    async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
+        """Return the result of a call; see `Surface.call_tool`."""
+        left = self._interrupted.pop(key_of(exchange.request_id), None)
+        if left is not None:
+            return await self.interrupted(exchange, *left)
+        return await super().call_tool(exchange)

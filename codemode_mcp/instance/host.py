@@ -1,0 +1,274 @@
+"""The shared instance: it serves the relays of all clients of a user and a configuration file, until none is left.
+
+The process holds the lock of its key for its whole life, so there is at most one instance for each key. It ends when its
+last application is closed, at SIGTERM and SIGINT, when a terminal stops it, when a relay of a newer version comes, and
+when its record or its socket is removed. In each case, it suspends the runs, answers the open requests, and closes the
+connections. Each relay then finds or starts another instance. After a kill -9 the relays do the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp import __version__
+from codemode_mcp.control import protocol
+from codemode_mcp.control.server import listening
+from codemode_mcp.instance import registry, wire
+from codemode_mcp.instance.hello import Hello, Refusal, is_newer, read_environment
+from codemode_mcp.instance.reports import Reports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from codemode_mcp.config import Config
+    from codemode_mcp.control.accepted import Accepted
+    from codemode_mcp.instance.apps import Apps
+    from codemode_mcp.instance.client_config import ClientConfig
+    from codemode_mcp.instance.clients import Client
+    from codemode_mcp.instance.hello import HttpOptions
+
+log = logging.getLogger("codemode_mcp.instance")
+
+HANDSHAKE_SECONDS: Final = 30.0
+"""Timeout for a relay to attach. A configuration may run programs that print values."""
+
+MAX_ENVIRONMENT: Final = 16 * 1024 * 1024
+"""Maximum bytes of the line with the environment variables of a relay."""
+
+MAX_LINE: Final = 256 * 1024 * 1024
+"""Maximum bytes of one message of a client."""
+
+MAX_CLIENTS: Final = 256
+"""Maximum number of attached relays."""
+
+FIRST_CLIENT_SECONDS: Final = 60.0
+"""Seconds after which an instance ends that no relay has ever attached to."""
+
+WATCH_SECONDS: Final = 2.0
+"""Seconds between two looks at the record and the socket."""
+
+CLOSE_SECONDS: Final = 6.0
+"""Seconds for everything to close, after the instance has begun to leave. The process ends after that in any case."""
+
+
+class Host:
+    """The instance of one key.
+
+    Args:
+        config_path: the configuration file of all its clients; None for the defaults.
+    """
+
+    def __init__(self, key: str, config_path: Path | None) -> None:
+        self._key = key
+        self._config_path = config_path
+        self._began = time.monotonic()
+        self._clients: dict[int, Client] = {}
+        self._last_client = 0
+        self._leaving: str | None = None
+        self._over = anyio.Event()
+        self._reports = Reports(self._facts, self.leave)
+        self._apps: Apps | None = None
+        self._group: TaskGroup | None = None
+        self._http: str | None = None
+        """The URL of the HTTP server, if there is one."""
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until the instance ends.
+
+        Args:
+            ready: called when relays can connect.
+        """
+        from codemode_mcp.instance.apps import Apps
+
+        async with anyio.create_task_group() as group:
+            self._group = group
+            if sys.platform != "win32":
+                group.start_soon(self._leave_on_signal)
+            async with listening(self._reports, attach=self._attach) as endpoint:
+                if endpoint is None:
+                    group.cancel_scope.cancel()
+                    return  # logged
+                registry.write(self._key, registry.Record(os.getpid(), __version__, str(endpoint.path)))
+                try:
+                    ready()
+                    log.info("the shared instance serves at %s", endpoint.path)
+                    group.start_soon(self._watch, endpoint.path)
+                    async with Apps(self._reports.listen, self._on_app_closed) as self._apps:
+                        await self._over.wait()
+                        await self._close()
+                finally:
+                    registry.remove(self._key, os.getpid())
+            group.cancel_scope.cancel()
+
+    def leave(self, reason: str) -> None:
+        """End the instance soon. Only the first reason counts."""
+        if self._leaving is None:
+            self._leaving = reason
+            log.info("the shared instance ends: %s", reason)
+            self._over.set()
+
+    async def _close(self) -> None:
+        """Suspend the runs, answer the open requests, and end the connections."""
+        assert self._apps is not None
+        for client in [*self._clients.values()]:
+            client.prepare_end(self._leaving or "")
+        with anyio.move_on_after(CLOSE_SECONDS):
+            async with anyio.create_task_group() as group:
+                for app in self._apps.open:
+                    group.start_soon(app.retire)
+        for client in [*self._clients.values()]:
+            client.end()
+        self._apps.close()
+
+    async def _leave_on_signal(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                self.leave(f"signal {signal.Signals(number).name}")
+
+    async def _watch(self, endpoint: Path) -> None:
+        """Leave when no relay can find this instance any more, or none has ever come."""
+        while True:
+            await anyio.sleep(WATCH_SECONDS)
+            record = await anyio.to_thread.run_sync(registry.read, self._key)
+            if record is None or record.pid != os.getpid() or not os.path.lexists(endpoint):
+                self.leave("its record or its socket was removed")
+            unused = not self._last_client and time.monotonic() - self._began > FIRST_CLIENT_SECONDS
+            if unused:
+                self.leave("no client has come")
+
+    def _on_app_closed(self) -> None:
+        assert self._apps is not None
+        if not len(self._apps) and not self._clients:
+            self.leave("no client is left")
+
+    # clients
+
+    async def _attach(self, connection: Accepted, request: dict[str, Any]) -> None:
+        """Serve one relay until it leaves."""
+        from codemode_mcp.instance.client_config import ClientConfig
+        from codemode_mcp.instance.clients import Client
+
+        client: Client | None = None
+        try:
+            with anyio.move_on_after(HANDSHAKE_SECONDS):
+                hello = Hello.of(request)
+                self._admit(hello)
+                await _answer(connection, {"product": __version__, "pid": os.getpid()})
+                connection.limit = MAX_ENVIRONMENT
+                environ = read_environment(await connection.receive())
+                source = ClientConfig(self._config_path, hello, environ)
+                config = await anyio.to_thread.run_sync(source.load)
+                if not config.instance.shared:
+                    raise Refusal("private", "the configuration has instance.shared: false")
+                if hello.options.http is not None:
+                    await self._start_http(connection, config, source, hello.options.http)
+                    return
+                connection.limit = MAX_LINE
+                self._last_client += 1
+                client = Client(self._last_client, connection, hello, time.monotonic())
+            if client is None:
+                return
+            assert self._apps is not None
+            self._clients[client.number] = client
+            try:
+                async with self._apps.app_for(config, source.load) as app:
+                    await _answer(connection, {"key": self._key})
+                    await client.serve(app)
+            finally:
+                del self._clients[client.number]
+        except Refusal as refusal:
+            await _refuse(connection, refusal)
+        except (anyio.BrokenResourceError, OSError):
+            log.debug("a relay has gone while it attached")
+        except Exception:
+            log.exception("a client could not be served")
+
+    async def _start_http(
+        self, connection: Accepted, config: Config, source: ClientConfig, options: HttpOptions
+    ) -> None:
+        """Serve over HTTP until the instance ends, and tell a relay the URL. Raise `Refusal` if this is impossible."""
+        if self._http is not None:
+            raise Refusal("failed", f"the shared instance serves over HTTP already, at {self._http}")
+        assert self._group is not None
+        started: Exception | str | None = await self._group.start(self._serve_http, config, source, options)
+        if isinstance(started, Exception):
+            raise started
+        await _answer(connection, {"key": self._key, "url": started})
+
+    async def _serve_http(
+        self,
+        config: Config,
+        source: ClientConfig,
+        options: HttpOptions,
+        *,
+        task_status: TaskStatus[Exception | str],
+    ) -> None:
+        from codemode_mcp.instance.http import serving_http
+
+        assert self._apps is not None
+        try:
+            async with self._apps.app_for(config, source.load) as app, serving_http(app, options) as self._http:
+                task_status.started(self._http)
+                log.info("the shared instance serves MCP at %s", self._http)
+                await self._over.wait()
+        except Refusal as refusal:
+            task_status.started(refusal)
+        finally:
+            self._http = None
+
+    def _admit(self, hello: Hello) -> None:
+        if is_newer(hello.product, __version__):
+            self.leave(f"version {hello.product} is installed now")
+        if self._leaving is not None:
+            raise Refusal("leaving", self._leaving)
+        if wire.minor(hello.product) != wire.minor(__version__):
+            raise Refusal(
+                "version", f"the shared instance has version {__version__}, and this client has {hello.product}"
+            )
+        if len(self._clients) >= MAX_CLIENTS:
+            raise Refusal("failed", f"the shared instance has {MAX_CLIENTS} clients, and takes no more")
+        mine = None if self._config_path is None else os.path.realpath(self._config_path)
+        theirs = None if hello.config is None else os.path.realpath(hello.config)
+        if mine != theirs:
+            raise Refusal("failed", f"the shared instance serves {mine}, and this client asks for {theirs}")
+
+    # for terminals
+
+    def _facts(self) -> dict[str, Any]:
+        """Return facts about the instance and its clients, as JSON."""
+        now = time.monotonic()
+        assert self._apps is not None
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "key": self._key,
+            "config": None if self._config_path is None else str(self._config_path),
+            "uptimeSeconds": round(now - self._began),
+            "leaving": self._leaving,
+            "http": self._http,
+            "clients": [client.facts(now) for client in self._clients.values()],
+            "servers": [
+                {"name": view.name, "state": view.state} for app in self._apps.open for view in app.server_views()
+            ],
+        }
+
+
+async def _answer(connection: Accepted, facts: dict[str, Any]) -> None:
+    await connection.send(protocol.encode({"ok": True, **facts}))
+
+
+async def _refuse(connection: Accepted, refusal: Refusal) -> None:
+    with suppress(anyio.BrokenResourceError):
+        await connection.send(protocol.encode({"ok": False, "code": refusal.code, "lines": refusal.lines}))

@@ -1,0 +1,45 @@
+"""The process of the shared instance."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from codemode_mcp.app.heap import use_one_arena
+from codemode_mcp.instance import registry
+from codemode_mcp.instance.host import Host
+
+
+def run(key: str, config: str | None) -> int:
+    """Serve the relays of one key until the instance ends. Return the exit code.
+
+    The standard streams are those that a relay gives: the output takes one line when relays can connect, and standard
+    error is the log of the instance.
+    """
+    use_one_arena()  # before other threads start
+    os.umask(0o077)
+    try:
+        with registry.life_lock(key):
+            anyio.run(_serve, key, None if config is None else Path(config))
+    except registry.Busy:
+        _print_ready()  # another process has become the instance
+        return 0
+    sys.stderr.flush()
+    # A thread may still load a sentence model, or wait for a program that prints a value. Nothing can interrupt it.
+    os._exit(0)
+
+
+async def _serve(key: str, config: Path | None) -> None:
+    await Host(key, config).run(_print_ready)
+
+
+def _print_ready() -> None:
+    """Tell the relay that has started this process that relays can connect, and write nothing more to it."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.close(null)

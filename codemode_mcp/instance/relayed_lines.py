@@ -1,0 +1,86 @@
+"""The lines of a client whose relay is attached to the instance."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from codemode_mcp.instance import wire
+from codemode_mcp.server.line_stream import repair_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from codemode_mcp.control.accepted import Accepted
+
+log = logging.getLogger("codemode_mcp.instance")
+
+_MARK: Final = wire.MARK[0]
+
+
+class RelayedLines:
+    """The messages of one client, as `line_stream.Lines`, and the messages of its relay.
+
+    Args:
+        connection: the connection to the relay, which is attached.
+        on_interrupted: takes a request that an earlier instance left unanswered: the request, the id of its run, and
+            True if some calls of the run may have been sent. It returns the line to receive instead; None for no line.
+    """
+
+    def __init__(
+        self, connection: Accepted, on_interrupted: Callable[[dict[str, Any], str | None, bool], str | None]
+    ) -> None:
+        self._connection = connection
+        self._on_interrupted = on_interrupted
+        self._unread: deque[str] = deque()
+        self._held = False
+        self._closed = False
+
+    def hold(self) -> None:
+        """Let no further line be received. The relay brings unanswered requests to the next instance."""
+        self._held = True
+
+    def close(self) -> None:
+        """Drop everything that is sent from now on."""
+        self._closed = True
+
+    async def receive(self) -> str | None:
+        """Return the next line of the client, or None after the client has left."""
+        if self._unread:
+            return self._unread.popleft()
+        while (line := await self._connection.receive()) is not None:
+            if self._held:
+                await anyio.sleep_forever()
+            if not line or line[0] != _MARK:
+                return repair_surrogates(line.decode("utf-8", "replace"))
+            match wire.decode(line):
+                case {"interrupted": dict() as request, "run": run, "dispatched": bool() as dispatched}:
+                    text = self._on_interrupted(request, run if isinstance(run, str) else None, dispatched)
+                    if text is not None:
+                        return text
+                case _:
+                    log.warning("a relay has sent an unknown message")
+        if self._connection.too_long:
+            log.warning("a client was disconnected: it sent a line of more than %d bytes", self._connection.limit)
+        return None
+
+    def unread(self, lines: Iterable[str]) -> None:
+        """Put lines back. `receive` returns them before all others."""
+        self._unread.extendleft(reversed([*lines]))
+
+    async def send(self, message: bytes) -> None:
+        """Write a message for the client. Raise `anyio.BrokenResourceError` if the relay has gone."""
+        if self._closed:
+            raise anyio.BrokenResourceError
+        await self._connection.send(message + b"\n")
+
+    def note_run(self, request: str | int, run: str | None, *, dispatched: bool) -> None:
+        """Tell the relay about the run of a request, before anything else is done for it."""
+        self._connection.write(wire.encode({"progress": request, "run": run, "dispatched": dispatched}))
+
+    def log(self, line: str) -> None:
+        """Print a line on the standard error of the relay."""
+        self._connection.write(wire.encode({"log": line}))
