@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ import anyio
 
 from codemode_mcp.instance import wire
 from codemode_mcp.instance.relayed_lines import RelayedLines
+from codemode_mcp.json_text import compact_json
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.stdio import serve_surface_lines
 from upstream_clients.jsonrpc import key_of
@@ -80,8 +82,18 @@ class Client:
             else:
                 from codemode_mcp.instance.passthrough import serve_passthrough
 
-                self._lines = RelayedLines(self._connection, self._refuse_interrupted)
+                self._lines = RelayedLines(self._connection, self._answer_interrupted, notes_calls=True)
                 await serve_passthrough(app, caller, self._lines)
+
+    def _answer_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> None:
+        """Answer a call of pass-through mode that an earlier instance left unanswered."""
+        text = (
+            "outcome_unknown: the server process ended while this call was open. The tool may have run. Look at what it "
+            "has done before you call it again."
+        )
+        result = {"content": [{"type": "text", "text": text}], "isError": True}
+        answer = {"jsonrpc": "2.0", "id": request.get("id"), "result": result}
+        self._connection.write(compact_json(answer).encode("utf-8", "replace") + b"\n")
 
 
 class RelayedSurface(Surface):
@@ -93,8 +105,6 @@ class RelayedSurface(Surface):
 
     def take_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> str | None:
         """Take a request that an earlier instance left unanswered. Return the line of the request."""
-        import json
-
         self._interrupted[key_of(request["id"])] = run, dispatched
         return json.dumps(request)
 

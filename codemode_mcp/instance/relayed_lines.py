@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.instance import wire
+from codemode_mcp.server.handshake import read_message
 from codemode_mcp.server.line_stream import repair_surrogates
+from upstream_clients.jsonrpc import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,11 +30,17 @@ class RelayedLines:
         connection: the connection to the relay, which is attached.
         on_interrupted: takes a request that an earlier instance left unanswered: the request, the id of its run, and
             True if some calls of the run may have been sent. It returns the line to receive instead; None for no line.
+        notes_calls: tell the relay about every `tools/call` that it may have been sent on, before it is received.
     """
 
     def __init__(
-        self, connection: Accepted, on_interrupted: Callable[[dict[str, Any], str | None, bool], str | None]
+        self,
+        connection: Accepted,
+        on_interrupted: Callable[[dict[str, Any], str | None, bool], str | None],
+        *,
+        notes_calls: bool = False,
     ) -> None:
+        self._notes_calls = notes_calls
         self._connection = connection
         self._on_interrupted = on_interrupted
         self._unread: deque[str] = deque()
@@ -55,17 +63,25 @@ class RelayedLines:
             if self._held:
                 await anyio.sleep_forever()
             if not line or line[0] != _MARK:
-                return repair_surrogates(line.decode("utf-8", "replace"))
+                text = repair_surrogates(line.decode("utf-8", "replace"))
+                if self._notes_calls:
+                    self._note_call(text)
+                return text
             match wire.decode(line):
                 case {"interrupted": dict() as request, "run": run, "dispatched": bool() as dispatched}:
-                    text = self._on_interrupted(request, run if isinstance(run, str) else None, dispatched)
-                    if text is not None:
-                        return text
+                    instead = self._on_interrupted(request, run if isinstance(run, str) else None, dispatched)
+                    if instead is not None:
+                        return instead
                 case _:
                     log.warning("a relay has sent an unknown message")
         if self._connection.too_long:
             log.warning("a client was disconnected: it sent a line of more than %d bytes", self._connection.limit)
         return None
+
+    def _note_call(self, text: str) -> None:
+        message = read_message(text)
+        if message is not None and message.get("method") == "tools/call" and is_id(message.get("id")):
+            self.note_run(message["id"], None, dispatched=True)
 
     def unread(self, lines: Iterable[str]) -> None:
         """Put lines back. `receive` returns them before all others."""

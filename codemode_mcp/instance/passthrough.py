@@ -1,0 +1,18 @@
+"""A client of the instance in pass-through mode: its tools are those of all servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.server.passthrough import Passthrough
+from codemode_mcp.server.sdk_server import serve_lines
+
+if TYPE_CHECKING:
+    from codemode_mcp.app.app import App
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.line_stream import Lines
+
+
+async def serve_passthrough(app: App, caller: Caller, lines: Lines) -> None:
+    """Answer one client on its lines until it closes its end."""
+    await serve_lines(Passthrough(app, lambda _: caller, app.auditor, caller, lasting=True).server, lines)
