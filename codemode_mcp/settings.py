@@ -196,6 +196,16 @@ class AuditSettings:
     """Renamed files to keep; the oldest is deleted."""
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceSettings:
+    """`instance`: the process that serves all clients of this file and user over stdio."""
+
+    shared: bool = True
+    """Serve all clients by one process. False: each client has a process of its own, as with `serve --private`."""
+    idle_seconds: int = 600
+    """Seconds after which the process ends, once its last client has left and no call is in flight; 0: never."""
+
+
 StoreKind = Literal["memory", "sqlite", "postgres"]
 
 
@@ -288,6 +298,9 @@ AUDIT_CLAMPS: dict[str, Clamp] = {
     "files": Clamp(1, 1000),
 }
 """Ranges of the numbers in `audit`, by key."""
+
+INSTANCE_CLAMPS: dict[str, Clamp] = {"idleSeconds": Clamp(0, 10**9)}
+"""Ranges of the numbers in `instance`, by key."""
 
 HTTP_CLAMPS: dict[str, Clamp] = {
     "maxRequestBytes": Clamp(1 * KIB, 256 * MIB),

@@ -23,8 +23,10 @@ from codemode_mcp.config_path import printable
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
     AUDIT_CLAMPS,
+    INSTANCE_CLAMPS,
     AuditSettings,
     HttpSettings,
+    InstanceSettings,
     LogSettings,
     PluginSettings,
     StoreSettings,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     Admit = Callable[[Path, Any, os.stat_result], None]
 
-_KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "audit", "log")
+_KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "instance", "audit", "log")
 
 FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 """Keys of other clients; see `foreign` of `Node.fields`."""
@@ -68,6 +70,7 @@ class Config:
     http: HttpSettings = field(default_factory=HttpSettings)
     plugins: tuple[PluginSettings, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
+    instance: InstanceSettings = field(default_factory=InstanceSettings)
     store: StoreSettings | None = None
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -117,6 +120,7 @@ def load_config(
     if "clients" in fields:
         tools = replace(tools, clients=read_clients(fields["clients"]))
     log = _log(fields["log"], expander) if "log" in fields else LogSettings()
+    instance = _instance(fields["instance"]) if "instance" in fields else InstanceSettings()
     audit = _audit(fields["audit"], expander) if "audit" in fields else AuditSettings()
     http, store = HttpSection(), StoreSection()
     if "http" in fields:
@@ -139,6 +143,7 @@ def load_config(
         http=http.settings,
         plugins=plugins,
         audit=audit,
+        instance=instance,
         store=store.settings,
         secrets=tuple(store.secrets),
         notes=tuple(report.notes),
@@ -198,6 +203,12 @@ def load_store(path: Path | None, *, environ: Mapping[str, str], admit: Admit | 
 def _log(node: Node, expander: Expander) -> LogSettings:
     levels = one_of("debug", "info", "warning", "error")
     return LogSettings(**node.settings({"level": levels, "file": expander.unexpanded_path}))
+
+
+def _instance(node: Node) -> InstanceSettings:
+    if node.value is None:
+        return InstanceSettings()
+    return InstanceSettings(**node.settings({"shared": Node.flag, **clamps(INSTANCE_CLAMPS)}))
 
 
 def _audit(node: Node, expander: Expander) -> AuditSettings:

@@ -97,6 +97,11 @@ def new_endpoint(kind: Literal["sock", "json"], candidates: Sequence[Path] | Non
     raise NoPrivateFolder("; ".join(problems))
 
 
+def endpoint_at(path: Path, pid: int) -> Endpoint:
+    """Return the endpoint of a process on this machine from its path."""
+    return Endpoint(path, pid, "json" if path.suffix == ".json" else "sock", local=True)
+
+
 def endpoints_in(folder: Path) -> list[Endpoint]:
     """Return the endpoints in a folder, including those of processes that have ended; empty if there is no folder.
 

@@ -116,7 +116,7 @@ class Apps:
         """Close an application after the idle time without clients and without calls in flight."""
         while True:
             assert entry.app is not None
-            idle_seconds = 600
+            idle_seconds = entry.app.config.instance.idle_seconds
             if not idle_seconds or entry.users or entry.app.has_calls_in_flight():
                 await anyio.sleep(IDLE_POLL_SECONDS)
                 continue

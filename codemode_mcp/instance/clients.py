@@ -18,7 +18,6 @@ from upstream_clients.jsonrpc import key_of
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
-    from codemode_mcp.config import Config
     from codemode_mcp.control.accepted import Accepted
     from codemode_mcp.instance.hello import Hello
     from codemode_mcp.policy.callers import Caller
@@ -50,7 +49,7 @@ class Client:
         """Take no more messages from the client, and tell its relay that the instance ends."""
         if self._lines is not None:
             self._lines.hold()
-        self._connection.write(wire.encode({"leaving": reason}))
+        self._connection.write(wire.encode_note({"leaving": reason}))
 
     def end(self) -> None:
         """End the session now. Its relay brings unanswered requests to the next instance."""
@@ -88,8 +87,8 @@ class Client:
     def _answer_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> None:
         """Answer a call of pass-through mode that an earlier instance left unanswered."""
         text = (
-            "outcome_unknown: the server process ended while this call was open. The tool may have run. Look at what it "
-            "has done before you call it again."
+            "outcome_unknown: the server process ended while this call was open. The tool may have run. Look at what "
+            "it has done before you call it again."
         )
         result = {"content": [{"type": "text", "text": text}], "isError": True}
         answer = {"jsonrpc": "2.0", "id": request.get("id"), "result": result}

@@ -1,9 +1,9 @@
 """The shared instance: it serves the relays of all clients of a user and a configuration file, until none is left.
 
-The process holds the lock of its key for its whole life, so there is at most one instance for each key. It ends when its
-last application is closed, at SIGTERM and SIGINT, when a terminal stops it, when a relay of a newer version comes, and
-when its record or its socket is removed. In each case, it suspends the runs, answers the open requests, and closes the
-connections. Each relay then finds or starts another instance. After a kill -9 the relays do the same.
+The process holds the lock of its key for its whole life, so each key has at most one instance. It ends when its last
+application is closed, at SIGTERM and SIGINT, when a terminal stops it, when a relay of a newer version comes, and when
+its record or its socket is removed. In each case, it suspends the runs, answers the open requests, and closes the
+connections. Each relay then finds or starts another instance. After a kill -9, the relays do the same.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Host:
                 if endpoint is None:
                     group.cancel_scope.cancel()
                     return  # logged
-                registry.write(self._key, registry.Record(os.getpid(), __version__, str(endpoint.path)))
+                registry.write_record(self._key, registry.Record(os.getpid(), __version__, str(endpoint.path)))
                 try:
                     ready()
                     log.info("the shared instance serves at %s", endpoint.path)
@@ -109,7 +109,7 @@ class Host:
                         await self._over.wait()
                         await self._close()
                 finally:
-                    registry.remove(self._key, os.getpid())
+                    registry.remove_record(self._key, os.getpid())
             group.cancel_scope.cancel()
 
     def leave(self, reason: str) -> None:
@@ -141,8 +141,9 @@ class Host:
         """Leave when no relay can find this instance any more, or none has ever come."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
-            record = await anyio.to_thread.run_sync(registry.read, self._key)
-            if record is None or record.pid != os.getpid() or not os.path.lexists(endpoint):
+            record = await anyio.to_thread.run_sync(registry.read_record, self._key)
+            exists = await anyio.to_thread.run_sync(os.path.lexists, endpoint)
+            if record is None or record.pid != os.getpid() or not exists:
                 self.leave("its record or its socket was removed")
             unused = not self._last_client and time.monotonic() - self._began > FIRST_CLIENT_SECONDS
             if unused:
@@ -233,7 +234,7 @@ class Host:
             self.leave(f"version {hello.product} is installed now")
         if self._leaving is not None:
             raise Refusal("leaving", self._leaving)
-        if wire.minor(hello.product) != wire.minor(__version__):
+        if wire.minor_version(hello.product) != wire.minor_version(__version__):
             raise Refusal(
                 "version", f"the shared instance has version {__version__}, and this client has {hello.product}"
             )

@@ -59,7 +59,7 @@ def key_of(config: Path | None) -> str:
     """Return the key of the instance of a configuration file; None for the defaults."""
     user = os.geteuid() if sys.platform != "win32" else os.environ.get("USERNAME", "")
     path = "" if config is None else os.path.realpath(config)
-    parts = (socket.gethostname(), user, path, cache_dir(), state_dir(), data_dir(), sys.prefix)
+    parts = (socket.gethostname(), user, path, cache_dir(), state_dir(), data_dir())
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
@@ -163,6 +163,33 @@ def start_lock(key: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def life_lock(key: str) -> Iterator[None]:
+    """Hold the lock of the instance of a key for the duration of the context, which is the life of a process.
+
+    Raises:
+        Busy: another process is the instance.
+        OSError: the file of the lock cannot be opened.
+        Unusable: the file is a link, or others can change it.
+    """
+    descriptor = _open_own(folder() / f"{key}.life", os.O_RDWR)
+    try:
+        if not try_lock(descriptor):
+            raise Busy
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_running(key: str) -> bool:
+    """Return True if a process is the instance of a key. Raises `OSError` or `Unusable`."""
+    try:
+        with life_lock(key):
+            return False
+    except Busy:
+        return True
 
 
 def _open_own(path: Path, flags: int) -> int:

@@ -67,7 +67,7 @@ class RelayedLines:
                 if self._notes_calls:
                     self._note_call(text)
                 return text
-            match wire.decode(line):
+            match wire.decode_note(line):
                 case {"interrupted": dict() as request, "run": run, "dispatched": bool() as dispatched}:
                     instead = self._on_interrupted(request, run if isinstance(run, str) else None, dispatched)
                     if instead is not None:
@@ -95,8 +95,8 @@ class RelayedLines:
 
     def note_run(self, request: str | int, run: str | None, *, dispatched: bool) -> None:
         """Tell the relay about the run of a request, before anything else is done for it."""
-        self._connection.write(wire.encode({"progress": request, "run": run, "dispatched": dispatched}))
+        self._connection.write(wire.encode_note({"progress": request, "run": run, "dispatched": dispatched}))
 
     def log(self, line: str) -> None:
         """Print a line on the standard error of the relay."""
-        self._connection.write(wire.encode({"log": line}))
+        self._connection.write(wire.encode_note({"log": line}))

@@ -111,7 +111,7 @@ def _record(config: str | None) -> tuple[Record | None, str]:
     from codemode_mcp.instance import registry
 
     key = registry.key_of(_path(config))
-    record = registry.read(key)
+    record = registry.read_record(key)
     return (record if record is not None and registry.is_running(key) else None), key
 
 
