@@ -91,8 +91,8 @@ class SharedServers:
         """
         servers = self._servers.setdefault(spec.name, [])
         # Most names belong to one server. Its definition is computed only if there is something to compare it with.
-        definition = _definition(spec) if servers else None
-        server = next((each for each in servers if _definition(each.spec) == definition), None)
+        definition = definition_of(spec) if servers else None
+        server = next((each for each in servers if definition_of(each.spec) == definition), None)
         if server is None:
             server = SharedServer(spec, self._clients, self._start)
             servers.append(server)
@@ -221,7 +221,7 @@ class SharedServers:
                 self._ending[upstream.name] = ending
 
 
-def _definition(spec: UpstreamSpec) -> UpstreamSpec:
+def definition_of(spec: UpstreamSpec) -> UpstreamSpec:
     """Return a spec that is equal for equal servers: with a resolved command, and with inherited variables in `env`."""
     if spec.command is None:
         return replace(spec, env={**relevant(os.environ if spec.environ is None else spec.environ), **spec.env})

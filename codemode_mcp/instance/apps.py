@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from codemode_mcp import __version__
 from codemode_mcp.app.app import open_app
 from codemode_mcp.app.engine_loader import EngineLoader
+from codemode_mcp.paths import listings_dir
 from codemode_mcp.settings import LogSettings
+from upstream_clients.listing_cache import ListingCache
+from upstream_clients.shared_servers import SharedServers, definition_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from anyio.abc import TaskGroup
 
     from codemode_mcp.app.app import App
     from codemode_mcp.app.lifecycle import Listen
@@ -31,7 +37,7 @@ IDLE_POLL_SECONDS = 5.0
 
 
 class Apps:
-    """The open applications. A context manager; leaving it closes all of them.
+    """The open applications.
 
     Args:
         listen: answers terminals for one application.
@@ -43,19 +49,22 @@ class Apps:
         self._on_closed = on_closed
         self._entries: list[_Entry] = []
         self._engine: EngineLoader | None = None
-        self._group = anyio.create_task_group()
+        self._servers = SharedServers(client_version=__version__, cache=ListingCache(listings_dir()))
+        self._group: TaskGroup | None = None
 
-    async def __aenter__(self) -> Apps:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: object) -> bool | None:
-        self.close()
-        try:
-            return await self._group.__aexit__(*exc)  # type: ignore[arg-type]  # the arguments of a context manager
-        finally:
-            if self._engine is not None:
-                self._engine.__exit__()
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open applications for clients for the duration of the context. Leaving closes all of them."""
+        async with self._servers:
+            try:
+                async with anyio.create_task_group() as self._group:
+                    try:
+                        yield
+                    finally:
+                        self.close()
+            finally:
+                if self._engine is not None:
+                    self._engine.__exit__()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -71,16 +80,20 @@ class Apps:
             entry.over.set()
 
     @asynccontextmanager
-    async def app_for(self, config: Config, load: Callable[[Reading], Config]) -> AsyncIterator[App]:
-        """Use the application of a configuration for the duration of the context.
+    async def app_for(
+        self, config: Config, environ: Mapping[str, str], load: Callable[[Reading], Config]
+    ) -> AsyncIterator[App]:
+        """Use the application of a client's configuration for the duration of the context.
 
         Args:
+            environ: the environment variables of the client.
             load: reads the configuration again; see `open_app`.
         """
-        entry = next((each for each in self._entries if each.serves(config)), None)
+        entry = next((each for each in self._entries if each.serves(config, environ)), None)
         if entry is None:
-            entry = _Entry(config, load)
+            entry = _Entry(config, environ, load)
             self._entries.append(entry)
+            assert self._group is not None
             self._group.start_soon(self._run, entry)
         entry.users += 1
         try:
@@ -138,8 +151,9 @@ class _Entry:
         left_at: time at which the latest client left.
     """
 
-    def __init__(self, config: Config, load: Callable[[Reading], Config]) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], load: Callable[[Reading], Config]) -> None:
         self.config = config
+        self.environ = environ
         self.load = load
         self.app: App | None = None
         self.opened = anyio.Event()
@@ -147,12 +161,13 @@ class _Entry:
         self.users = 0
         self.left_at = anyio.current_time()
 
-    def serves(self, config: Config) -> bool:
-        """Return True if a client with this configuration can use the application."""
+    def serves(self, config: Config, environ: Mapping[str, str]) -> bool:
+        """Return True if a client with this configuration and these variables can use the application."""
         current = self.config if self.app is None else self.app.config
-        return not self.over.is_set() and _shared_part(current) == _shared_part(config)
+        return not self.over.is_set() and _shared_part(current, self.environ) == _shared_part(config, environ)
 
 
-def _shared_part(config: Config) -> Config:
-    """Return the parts of a configuration that clients of one application have in common."""
-    return replace(config, log=LogSettings(), notes=(), files=(), file_state=None)
+def _shared_part(config: Config, environ: Mapping[str, str]) -> Config:
+    """Return the parts of a configuration that clients of one application have in common, with resolved servers."""
+    upstreams = tuple(definition_of(replace(spec, environ=environ)) for spec in config.upstreams)
+    return replace(config, upstreams=upstreams, log=LogSettings(), notes=(), files=(), file_state=None)

@@ -29,7 +29,7 @@ class ClientConfig:
     def __init__(self, path: Path | None, hello: Hello, environ: Mapping[str, str]) -> None:
         self._path = path
         self._hello = hello
-        self._environ = environ
+        self.environ = environ
 
     def load(self, reading: Reading | None = None) -> Config:
         """Return the configuration.
@@ -42,7 +42,7 @@ class ClientConfig:
         if self._hello.found and self._path is not None:
             gate.remember(self._path)
         try:
-            return load_config(self._path, environ=self._environ, reading=reading, admit=gate.admit)
+            return load_config(self._path, environ=self.environ, reading=reading, admit=gate.admit)
         except NotConfirmedError as error:
             if reading is not None:
                 raise

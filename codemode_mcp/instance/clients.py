@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,15 +13,11 @@ from codemode_mcp.instance.relayed_lines import RelayedLines
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.stdio import serve_surface_lines
-from upstream_clients.jsonrpc import key_of
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.control.accepted import Accepted
     from codemode_mcp.instance.hello import Hello
-    from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.server.exchange import Exchange
-    from upstream_clients.jsonrpc import RequestId
 
 log = logging.getLogger("codemode_mcp.instance")
 
@@ -72,11 +67,11 @@ class Client:
 
     async def serve(self, app: App) -> None:
         """Answer the client until it leaves, or the session is ended."""
-        caller = replace(app.operator, share=f"{CLIENT}{self.number}")
+        caller = replace(app.operator, share=f"client {self.number}")
         with self._scope:
             if app.code_mode:
-                surface = RelayedSurface(app, caller, lasting=True)
-                self._lines = RelayedLines(self._connection, surface.take_interrupted)
+                surface = Surface(app, caller, lasting=True)
+                self._lines = RelayedLines(self._connection, self._answer_interrupted)
                 await serve_surface_lines(surface, caller, self._lines)
             else:
                 from codemode_mcp.instance.passthrough import serve_passthrough
@@ -85,7 +80,7 @@ class Client:
                 await serve_passthrough(app, caller, self._lines)
 
     def _answer_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> None:
-        """Answer a call of pass-through mode that an earlier instance left unanswered."""
+        """Answer a call that an earlier instance left unanswered."""
         text = (
             "outcome_unknown: the server process ended while this call was open. The tool may have run. Look at what "
             "it has done before you call it again."
@@ -93,23 +88,3 @@ class Client:
         result = {"content": [{"type": "text", "text": text}], "isError": True}
         answer = {"jsonrpc": "2.0", "id": request.get("id"), "result": result}
         self._connection.write(compact_json(answer).encode("utf-8", "replace") + b"\n")
-
-
-class RelayedSurface(Surface):
-    """The surface of one client, whose relay may bring requests that an earlier instance left unanswered."""
-
-    def __init__(self, app: App, caller: Caller, *, lasting: bool) -> None:
-        super().__init__(app, caller, lasting=lasting)
-        self._interrupted: dict[RequestId, tuple[str | None, bool]] = {}
-
-    def take_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> str | None:
-        """Take a request that an earlier instance left unanswered. Return the line of the request."""
-        self._interrupted[key_of(request["id"])] = run, dispatched
-        return json.dumps(request)
-
-    async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
-        """Return the result of a call; see `Surface.call_tool`."""
-        left = self._interrupted.pop(key_of(exchange.request_id), None)
-        if left is not None:
-            return await self.interrupted(exchange, *left)
-        return await super().call_tool(exchange)

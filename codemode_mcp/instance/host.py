@@ -105,7 +105,8 @@ class Host:
                     ready()
                     log.info("the shared instance serves at %s", endpoint.path)
                     group.start_soon(self._watch, endpoint.path)
-                    async with Apps(self._reports.listen, self._on_app_closed) as self._apps:
+                    self._apps = Apps(self._reports.listen, self._on_app_closed)
+                    async with self._apps.running():
                         await self._over.wait()
                         await self._close()
                 finally:
@@ -184,7 +185,7 @@ class Host:
             assert self._apps is not None
             self._clients[client.number] = client
             try:
-                async with self._apps.app_for(config, source.load) as app:
+                async with self._apps.app_for(config, source.environ, source.load) as app:
                     await _answer(connection, {"key": self._key})
                     await client.serve(app)
             finally:
@@ -220,7 +221,10 @@ class Host:
 
         assert self._apps is not None
         try:
-            async with self._apps.app_for(config, source.load) as app, serving_http(app, options) as self._http:
+            async with (
+                self._apps.app_for(config, source.environ, source.load) as app,
+                serving_http(app, options) as self._http,
+            ):
                 task_status.started(self._http)
                 log.info("the shared instance serves MCP at %s", self._http)
                 await self._over.wait()

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
     from codemode_mcp.instance.registry import Record
 
-app = typer.Typer(name="instance", no_args_is_help=True, help="Show and control the shared instance.")
+app = typer.Typer(
+    name="instance",
+    no_args_is_help=True,
+    help="Show and control the shared instance, the process that serves all clients of a configuration.",
+    epilog="Example: codemode-mcp instance status\n\nExample: codemode-mcp instance stop",
+)
 
 STOP_SECONDS = 15.0
 """Seconds that `stop` waits for the end of an instance."""
@@ -50,23 +55,6 @@ def stop_instance(config: ConfigOption = None) -> None:
     say(f"The shared instance, process {record.pid}, has ended.")
 
 
-@app.command(epilog="Example: codemode-mcp instance restart")
-def restart(config: ConfigOption = None) -> None:
-    """End the shared instance, and start it again. Its runs are suspended, and its clients notice nothing."""
-    from codemode_mcp.instance import attaching
-
-    record, key = _record(config)
-    if record is not None:
-        _stop(record, key)
-    path = _path(config)
-    try:
-        attaching.start(key, None if path is None else str(path))
-    except attaching.NoInstance as error:
-        stop(1, str(error))
-    started, _ = _record(config)
-    say("The shared instance runs." if started is None else f"The shared instance runs: process {started.pid}.")
-
-
 @app.command(epilog="Example: codemode-mcp instance logs --lines 100")
 def logs(
     config: ConfigOption = None,
@@ -88,7 +76,7 @@ def logs(
         print(plain(line))
 
 
-@app.command(hidden=True)
+@app.command(hidden=True, epilog="Example: codemode-mcp instance run --key 0123456789abcdef")
 def run(key: Annotated[str, typer.Option("--key", help="Key of the instance.")], config: ConfigOption = None) -> None:
     """Be the shared instance. Relays start this command."""
     from codemode_mcp.instance.process import run as run_instance

@@ -1,0 +1,166 @@
+"""A shared instance as a process, and clients that are attached to it without the relay of the product."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+
+from codemode_mcp import __version__
+from codemode_mcp.instance import registry, wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+SECONDS = 30.0
+"""Timeout of one step, in seconds. A busy machine needs many."""
+
+
+@asynccontextmanager
+async def instance(config: Path) -> AsyncIterator[anyio.abc.Process]:
+    """Run the shared instance of a configuration file. It is stopped in the end."""
+    command = [sys.executable, "-m", "codemode_mcp", "instance", "run"]
+    arguments = ["--key", registry.key_of(config), "--config", str(config)]
+    with (config.parent / "instance.log").open("ab") as errors:
+        process = await anyio.open_process([*command, *arguments], stderr=errors)
+    try:
+        assert process.stdout is not None
+        with anyio.fail_after(SECONDS):
+            assert (await process.stdout.receive()).startswith(b"ready")
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        with anyio.CancelScope(shield=True), anyio.fail_after(SECONDS):
+            await process.wait()
+
+
+class Attached:
+    """A client that is attached to the instance, by lines.
+
+    Attributes:
+        notes: the notes of the instance for its relay, which come between the messages.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._id = 0
+        self.notes: list[dict[str, Any]] = []
+        self.others: list[dict[str, Any]] = []
+        """Messages other than the awaited answers."""
+
+    async def write(self, line: bytes) -> None:
+        self._writer.write(line)
+        await self._writer.drain()
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        await self.write(json.dumps(message).encode() + b"\n")
+
+    async def line(self) -> dict[str, Any] | None:
+        """Return the next message of the instance, or None at the end."""
+        while True:
+            with anyio.fail_after(SECONDS):
+                line = await self._reader.readline()
+            if not line:
+                return None
+            if not line.startswith(wire.MARK):
+                found: dict[str, Any] = json.loads(line)
+                return found
+            self.notes.append(wire.decode_note(line))
+
+    async def answer(self, number: object) -> dict[str, Any]:
+        """Return the answer to a request."""
+        while (message := await self.line()) is not None:
+            if message.get("id") == number and "method" not in message:
+                return message
+            self.others.append(message)
+        raise EOFError
+
+    async def start(self, method: str, params: Mapping[str, Any] | None = None) -> int:
+        """Send a request. Return its id."""
+        self._id += 1
+        message = {"jsonrpc": "2.0", "id": self._id, "method": method}
+        await self.send(message if params is None else {**message, "params": params})
+        return self._id
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Send a request and return its result."""
+        answer = await self.answer(await self.start(method, params))
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def greet(self, capabilities: Mapping[str, Any] | None = None) -> Self:
+        """Begin the MCP session."""
+        info = {"name": "attached", "version": "1"}
+        params = {"protocolVersion": "2025-06-18", "capabilities": capabilities or {}, "clientInfo": info}
+        await self.request("initialize", params)
+        await self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return self
+
+    async def exec(self, code: str) -> dict[str, Any]:
+        """Run a program and return the structured result."""
+        result = await self.request("tools/call", {"name": "exec", "arguments": {"code": code}})
+        found: dict[str, Any] = result["structuredContent"]
+        return found
+
+    async def leave(self) -> None:
+        """Close the connection as a relay does whose client has left."""
+        self._writer.write_eof()
+        while await self.line() is not None:
+            pass
+        self._writer.close()
+
+    def kill(self) -> None:
+        """Close the connection as a relay does that is killed."""
+        self._writer.transport.abort()
+
+
+async def connect(config: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the instance of a configuration file."""
+    record = registry.read_record(registry.key_of(config))
+    assert record is not None
+    return await asyncio.open_unix_connection(record.endpoint, limit=1 << 30)
+
+
+@asynccontextmanager
+async def attached(
+    config: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    product: str = __version__,
+    **hello: Any,
+) -> AsyncIterator[Attached]:
+    """Attach a client to the instance. The refusal of the instance is an `AssertionError`."""
+    client = Attached(*await connect(config))
+    message = {
+        **wire.attach_request(
+            product=product,
+            pid=os.getpid(),
+            config=str(config),
+            found=False,
+            digest=None,
+            folder=str(config.parent),
+            options=options or {},
+        ),
+        **hello,
+    }
+    await client.send(message)
+    answer = await client.line()
+    assert answer is not None
+    assert answer["ok"], answer
+    await client.send({"environ": {**os.environ, **(environ or {})}})
+    answer = await client.line()
+    assert answer is not None
+    assert answer["ok"], answer
+    try:
+        yield client
+    finally:
+        client.kill()

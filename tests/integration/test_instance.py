@@ -1,0 +1,163 @@
+"""One process serves all clients of a configuration: each has its own session, and servers run once."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from attached import attached, connect, instance
+from harness import cli, counting, pids, write_config
+
+from codemode_mcp.instance import registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+CALL = 'return unwrap(await MCP.a.count({ name: "hello" }))'
+
+
+async def test_clients_share_one_process_of_each_server(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    async with instance(config), attached(config) as first, attached(config) as second:
+        await first.greet()
+        await second.greet()
+        for client in (first, second):
+            assert (await client.exec(CALL))["value"] == "hello"
+    assert len(pids(tmp_path / "log")) == 1
+
+
+async def test_a_client_with_another_variable_gets_a_process_of_its_own(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log") | {"env": {"WHO": "${WHO}"}}})
+    async with (
+        instance(config),
+        attached(config, environ={"WHO": "one"}) as first,
+        attached(config, environ={"WHO": "two"}) as second,
+        attached(config, environ={"WHO": "one"}) as third,
+    ):
+        for client in (first, second, third):
+            await client.greet()
+            assert (await client.exec(CALL))["value"] == "hello"
+    assert len(pids(tmp_path / "log")) == 2
+
+
+async def test_a_client_that_leaves_does_not_disturb_the_others(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    async with instance(config), attached(config) as first:
+        await first.greet()
+        for _ in range(3):
+            async with attached(config) as killed, attached(config) as leaving:
+                await killed.greet()
+                await killed.start("tools/call", {"name": "exec", "arguments": {"code": "while (true) {}"}})
+                killed.kill()
+                await leaving.greet()
+                assert (await leaving.exec(CALL))["value"] == "hello"
+                await leaving.leave()
+            assert (await first.exec(CALL))["value"] == "hello"
+    assert len(pids(tmp_path / "log")) == 1
+
+
+async def test_stop_suspends_runs_and_the_next_instance_continues_them(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    async with instance(config) as process, attached(config) as client:
+        await client.greet()
+        number = await client.start(
+            "tools/call", {"name": "exec", "arguments": {"code": "await sleep(3000); return 'later'"}}
+        )
+        while not any(note.get("progress") == number for note in client.notes):
+            await client.request("ping")
+        stopped = await anyio.to_thread.run_sync(lambda: cli("instance", "stop", "--config", str(config)))
+        assert stopped.returncode == 0, stopped.stderr
+        answer = await client.answer(number)
+        outcome = answer["result"]["structuredContent"]
+        assert outcome["status"] == "waiting"
+        assert {"leaving"} <= {key for note in client.notes for key in note}
+        assert await client.line() is None
+        assert await process.wait() == 0
+    assert registry.read_record(registry.key_of(config)) is None
+    async with instance(config), attached(config) as client:
+        await client.greet()
+        result = await client.request("tools/call", {"name": "wait", "arguments": {"runId": outcome["runId"]}})
+        assert result["structuredContent"]["value"] == "later"
+
+
+@pytest.mark.parametrize(
+    ("hello", "code", "words"),
+    [
+        ({"product": "99.0.0"}, "leaving", "99.0.0"),
+        ({"product": "0.0.1"}, "version", "0.0.1"),
+        ({"config": "/nowhere.json"}, "failed", "nowhere.json"),
+        ({"pid": "one"}, "failed", "pid"),
+        ({"options": {"context": "nobody"}}, "failed", "nobody"),
+    ],
+)
+async def test_a_relay_that_cannot_be_served_is_told_why(
+    tmp_path: Path, hello: dict[str, object], code: str, words: str
+) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    async with instance(config):
+        with pytest.raises(AssertionError) as refused:
+            async with attached(config, **hello):  # type: ignore[arg-type]  # some are wrong on purpose
+                pass
+    assert f"'code': '{code}'" in str(refused.value)
+    assert words in str(refused.value)
+
+
+async def test_there_is_one_instance_at_most(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config) as first, instance(config) as second:
+        assert await second.wait() == 0
+        record = registry.read_record(registry.key_of(config))
+        assert record is not None
+        assert record.pid == first.pid
+
+
+async def test_an_instance_ends_when_its_record_is_removed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config) as process:
+        (registry.folder() / f"{registry.key_of(config)}.json").unlink()
+        with anyio.fail_after(20):
+            assert await process.wait() == 0
+
+
+async def test_an_instance_ends_after_its_last_client_and_the_idle_time(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"instance": {"idleSeconds": 1}}))
+    async with instance(config) as process:
+        async with attached(config) as client:
+            await client.greet()
+            await anyio.sleep(2)  # longer than the idle time
+            assert await client.request("ping") == {}
+            await client.leave()
+        with anyio.fail_after(20):
+            assert await process.wait() == 0
+
+
+async def test_terminals_see_the_instance_and_its_runs(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    async with instance(config) as process, attached(config) as client:
+        await client.greet()
+        await client.exec(CALL)
+        status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--json", "--config", str(config)))
+        facts = json.loads(status.stdout)["instance"]
+        assert (facts["pid"], len(facts["clients"])) == (process.pid, 1)
+        assert facts["clients"][0]["pid"] == os.getpid()
+        assert [server["name"] for server in facts["servers"]] == ["a"]
+        runs = await anyio.to_thread.run_sync(lambda: cli("runs", "list", "--json"))
+        assert json.loads(runs.stdout)["runs"][0]["state"] == "completed"
+
+
+async def test_a_terminal_can_connect_while_a_client_floods(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config), attached(config) as client:
+        await client.greet()
+        for number in range(1000, 1500):
+            await client.send({"jsonrpc": "2.0", "id": number, "method": "ping"})
+        _, writer = await connect(config)
+        writer.close()
+        status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
+        assert status.returncode == 0
