@@ -78,10 +78,19 @@ class Accepted(asyncio.Protocol):
             anyio.BrokenResourceError: the connection is closed.
         """
         self.write(data)
-        while not self._closed.is_set() and not self._writable.is_set():
-            await self._writable.wait()
+        await self.written()
         if self._closed.is_set():
             raise anyio.BrokenResourceError
+
+    @property
+    def is_written(self) -> bool:
+        """True if the system has all of the data, or the connection is closed."""
+        return self._writable.is_set() or self._closed.is_set()
+
+    async def written(self) -> None:
+        """Wait until the system has all of the data, or the connection is closed."""
+        while not self.is_written:
+            await self._writable.wait()
 
     def close(self) -> None:
         """Close the connection after everything is written."""

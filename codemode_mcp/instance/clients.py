@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ import anyio
 from codemode_mcp.instance import wire
 from codemode_mcp.instance.relayed_lines import RelayedLines
 from codemode_mcp.json_text import compact_json
+from codemode_mcp.policy.callers import CLIENT
 from codemode_mcp.server.code_mode import Surface
 from codemode_mcp.server.stdio import serve_surface_lines
 
@@ -67,11 +69,20 @@ class Client:
 
     async def serve(self, app: App) -> None:
         """Answer the client until it leaves, or the session is ended."""
-        caller = replace(app.operator, share=f"client {self.number}")
+        options = self._hello.options
+        caller = replace(
+            app.operator, share=f"{CLIENT}{self.number}", read_only=options.read_only, context=options.context
+        )
         with self._scope:
             if app.code_mode:
                 surface = Surface(app, caller, lasting=True)
-                self._lines = RelayedLines(self._connection, self._answer_interrupted)
+
+                def take_interrupted(request: dict[str, Any], run: str | None, dispatched: bool) -> str:
+                    surface.note_interrupted(request["id"], run, dispatched=dispatched)
+                    return json.dumps(request)
+
+                self._lines = RelayedLines(self._connection, take_interrupted)
+                surface.notes_of = self._lines.notes_of
                 await serve_surface_lines(surface, caller, self._lines)
             else:
                 from codemode_mcp.instance.passthrough import serve_passthrough

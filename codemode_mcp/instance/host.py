@@ -174,6 +174,10 @@ class Host:
                 config = await anyio.to_thread.run_sync(source.load)
                 if not config.instance.shared:
                     raise Refusal("private", "the configuration has instance.shared: false")
+                context, known = hello.options.context, [each.name for each in config.tools.contexts]
+                if context is not None and context not in known:
+                    there = f"there are {', '.join(map(repr, known))}" if known else "the configuration has none"
+                    raise Refusal("failed", f"--context {context}: there is no such context in tools.contexts; {there}")
                 if hello.options.http is not None:
                     await self._start_http(connection, config, source, hello.options.http)
                     return

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from codemode_mcp.control.accepted import Accepted
+    from upstream_clients.jsonrpc import RequestId
 
 log = logging.getLogger("codemode_mcp.instance")
 
@@ -81,7 +82,7 @@ class RelayedLines:
     def _note_call(self, text: str) -> None:
         message = read_message(text)
         if message is not None and message.get("method") == "tools/call" and is_id(message.get("id")):
-            self.note_run(message["id"], None, dispatched=True)
+            self.notes_of(message["id"]).write(None, dispatched=True)
 
     def unread(self, lines: Iterable[str]) -> None:
         """Put lines back. `receive` returns them before all others."""
@@ -93,10 +94,31 @@ class RelayedLines:
             raise anyio.BrokenResourceError
         await self._connection.send(message + b"\n")
 
-    def note_run(self, request: str | int, run: str | None, *, dispatched: bool) -> None:
-        """Tell the relay about the run of a request, before anything else is done for it."""
-        self._connection.write(wire.encode_note({"progress": request, "run": run, "dispatched": dispatched}))
+    def notes_of(self, request: RequestId) -> RelayNotes:
+        """Return the notes about the run of a request."""
+        return RelayNotes(self._connection, request)
 
     def log(self, line: str) -> None:
         """Print a line on the standard error of the relay."""
         self._connection.write(wire.encode_note({"log": line}))
+
+
+class RelayNotes:
+    """Notes to a relay about the run of one request, as `runs.questions.RunNotes`."""
+
+    def __init__(self, connection: Accepted, request: RequestId) -> None:
+        self._connection = connection
+        self._request = request
+
+    @property
+    def are_written(self) -> bool:
+        return self._connection.is_written
+
+    def write(self, run_id: str | None, *, dispatched: bool) -> bool:
+        """Write a note; see `RunNotes`. The run is None in pass-through mode."""
+        note = {"progress": self._request, "run": run_id, "dispatched": dispatched}
+        self._connection.write(wire.encode_note(note))
+        return self._connection.is_written
+
+    async def written(self) -> None:
+        await self._connection.written()

@@ -56,6 +56,29 @@ class Attached:
         self.others: list[dict[str, Any]] = []
         """Messages other than the awaited answers."""
 
+    async def attach(
+        self,
+        config: Path,
+        environ: Mapping[str, str],
+        options: Mapping[str, Any],
+        hello: Mapping[str, Any],
+    ) -> None:
+        """Send the first messages of a relay. `hello` replaces fields of the first one."""
+        message = wire.attach_request(
+            product=__version__,
+            pid=os.getpid(),
+            config=str(config),
+            found=False,
+            digest=None,
+            folder=str(config.parent),
+            options=options,
+        )
+        for each in ({**message, **hello}, {"environ": {**os.environ, **environ}}):
+            await self.send(each)
+            answer = await self.line()
+            assert answer is not None
+            assert answer["ok"], answer
+
     async def write(self, line: bytes) -> None:
         self._writer.write(line)
         await self._writer.drain()
@@ -135,32 +158,12 @@ async def attached(
     *,
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
-    product: str = __version__,
-    **hello: Any,
+    hello: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Attached]:
     """Attach a client to the instance. The refusal of the instance is an `AssertionError`."""
     client = Attached(*await connect(config))
-    message = {
-        **wire.attach_request(
-            product=product,
-            pid=os.getpid(),
-            config=str(config),
-            found=False,
-            digest=None,
-            folder=str(config.parent),
-            options=options or {},
-        ),
-        **hello,
-    }
-    await client.send(message)
-    answer = await client.line()
-    assert answer is not None
-    assert answer["ok"], answer
-    await client.send({"environ": {**os.environ, **(environ or {})}})
-    answer = await client.line()
-    assert answer is not None
-    assert answer["ok"], answer
     try:
+        await client.attach(config, environ or {}, options or {}, hello or {})
         yield client
     finally:
         client.kill()
