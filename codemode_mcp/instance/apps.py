@@ -16,6 +16,7 @@ import anyio
 from codemode_mcp import __version__
 from codemode_mcp.app.app import open_app
 from codemode_mcp.app.engine_loader import EngineLoader
+from codemode_mcp.audit.client_logs import ClientLogs, for_no_client
 from codemode_mcp.paths import listings_dir
 from codemode_mcp.settings import LogSettings
 from upstream_clients.listing_cache import ListingCache
@@ -82,7 +83,7 @@ class Apps:
     @asynccontextmanager
     async def app_for(
         self, config: Config, environ: Mapping[str, str], load: Callable[[Reading], Config]
-    ) -> AsyncIterator[App]:
+    ) -> AsyncIterator[tuple[App, ClientLogs]]:
         """Use the application of a client's configuration for the duration of the context.
 
         Args:
@@ -94,29 +95,21 @@ class Apps:
             entry = _Entry(config, environ, load)
             self._entries.append(entry)
             assert self._group is not None
-            self._group.start_soon(self._run, entry)
+            for_no_client(self._group.start_soon, self._run, entry)
         entry.users += 1
         try:
             await entry.opened.wait()
             if entry.app is None:
                 raise RuntimeError("the application could not be opened")
-            yield entry.app
+            yield entry.app, entry.logs
         finally:
             entry.users -= 1
             entry.left_at = anyio.current_time()
 
     async def _run(self, entry: _Entry) -> None:
-        if self._engine is None:
-            self._engine = EngineLoader(entry.config.tools.code_mode.max_running_runs)
         try:
-            async with (
-                open_app(entry.config, entry.load, "stdio", engine=self._engine, listen=self._listen) as entry.app,
-                anyio.create_task_group() as group,
-            ):
-                entry.opened.set()
-                group.start_soon(self._close_idle, entry)
-                await entry.over.wait()
-                group.cancel_scope.cancel()
+            with entry.logs.of_all():
+                await self._keep_open(entry)
         except Exception:
             log.exception("an application has ended in an unexpected way")
         finally:
@@ -124,6 +117,26 @@ class Apps:
             entry.app = None
             entry.opened.set()
             self._on_closed()
+
+    async def _keep_open(self, entry: _Entry) -> None:
+        if self._engine is None:
+            self._engine = EngineLoader(entry.config.tools.code_mode.max_running_runs)
+        async with (
+            open_app(
+                entry.config,
+                entry.load,
+                "stdio",
+                engine=self._engine,
+                listen=self._listen,
+                environ=entry.environ,
+                servers=self._servers,
+            ) as entry.app,
+            anyio.create_task_group() as group,
+        ):
+            entry.opened.set()
+            group.start_soon(self._close_idle, entry)
+            await entry.over.wait()
+            group.cancel_scope.cancel()
 
     async def _close_idle(self, entry: _Entry) -> None:
         """Close an application after the idle time without clients and without calls in flight."""
@@ -158,6 +171,7 @@ class _Entry:
         self.app: App | None = None
         self.opened = anyio.Event()
         self.over = anyio.Event()
+        self.logs = ClientLogs()
         self.users = 0
         self.left_at = anyio.current_time()
 

@@ -19,7 +19,8 @@ from codemode_mcp.server.stdio import serve_surface_lines
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.control.accepted import Accepted
-    from codemode_mcp.instance.hello import Hello
+    from codemode_mcp.instance.hello import Hello, Options
+    from codemode_mcp.policy.callers import Caller
 
 log = logging.getLogger("codemode_mcp.instance")
 
@@ -41,6 +42,23 @@ class Client:
         self._began = now
         self._scope = anyio.CancelScope()
         self._lines: RelayedLines | None = None
+
+    @property
+    def options(self) -> Options:
+        """The options of `serve` that bind the client."""
+        return self._hello.options
+
+    @property
+    def folder(self) -> str:
+        """The working directory of the client."""
+        return self._hello.folder
+
+    def print(self, text: str) -> bool:
+        """Print a text on the standard error of the relay. Return False, and print nothing, if the relay is slow."""
+        if not self._connection.is_written:
+            return False
+        self._connection.write(wire.encode_note({"log": text}))
+        return True
 
     def prepare_end(self, reason: str) -> None:
         """Take no more messages from the client, and tell its relay that the instance ends."""
@@ -73,22 +91,28 @@ class Client:
         caller = replace(
             app.operator, share=f"{CLIENT}{self.number}", read_only=options.read_only, context=options.context
         )
-        with self._scope:
-            if app.code_mode:
-                surface = Surface(app, caller, lasting=True)
+        try:
+            with self._scope:
+                await self._serve(app, caller)
+        finally:
+            app.forget_client(caller.share)
 
-                def take_interrupted(request: dict[str, Any], run: str | None, dispatched: bool) -> str:
-                    surface.note_interrupted(request["id"], run, dispatched=dispatched)
-                    return json.dumps(request)
+    async def _serve(self, app: App, caller: Caller) -> None:
+        if not app.code_mode:
+            from codemode_mcp.instance.passthrough import serve_passthrough
 
-                self._lines = RelayedLines(self._connection, take_interrupted)
-                surface.notes_of = self._lines.notes_of
-                await serve_surface_lines(surface, caller, self._lines)
-            else:
-                from codemode_mcp.instance.passthrough import serve_passthrough
+            self._lines = RelayedLines(self._connection, self._answer_interrupted, notes_calls=True)
+            await serve_passthrough(app, caller, self._lines)
+            return
+        surface = Surface(app, caller, lasting=True)
 
-                self._lines = RelayedLines(self._connection, self._answer_interrupted, notes_calls=True)
-                await serve_passthrough(app, caller, self._lines)
+        def take_interrupted(request: dict[str, Any], run: str | None, dispatched: bool) -> str:
+            surface.note_interrupted(request["id"], run, dispatched=dispatched)
+            return json.dumps(request)
+
+        self._lines = RelayedLines(self._connection, take_interrupted)
+        surface.notes_of = self._lines.notes_of
+        await serve_surface_lines(surface, caller, self._lines)
 
     def _answer_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> None:
         """Answer a call that an earlier instance left unanswered."""

@@ -20,6 +20,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp import __version__
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.control import protocol
 from codemode_mcp.control.server import listening
 from codemode_mcp.instance import registry, wire
@@ -113,6 +114,12 @@ class Host:
                     registry.remove_record(self._key, os.getpid())
             group.cancel_scope.cancel()
 
+    def redact(self, text: str) -> str:
+        """Replace the secrets of all applications in a text of the log. May be called in any thread."""
+        for app in [] if self._apps is None else self._apps.open:
+            text = app.redact(text)
+        return without_tokens(text)
+
     def leave(self, reason: str) -> None:
         """End the instance soon. Only the first reason counts."""
         if self._leaving is None:
@@ -160,6 +167,7 @@ class Host:
     async def _attach(self, connection: Accepted, request: dict[str, Any]) -> None:
         """Serve one relay until it leaves."""
         from codemode_mcp.instance.client_config import ClientConfig
+        from codemode_mcp.instance.client_log import logging_for
         from codemode_mcp.instance.clients import Client
 
         client: Client | None = None
@@ -189,9 +197,10 @@ class Host:
             assert self._apps is not None
             self._clients[client.number] = client
             try:
-                async with self._apps.app_for(config, source.environ, source.load) as app:
-                    await _answer(connection, {"key": self._key})
-                    await client.serve(app)
+                async with self._apps.app_for(config, source.environ, source.load) as (app, logs):
+                    with logging_for(client, app, logs):
+                        await _answer(connection, {"key": self._key})
+                        await client.serve(app)
             finally:
                 del self._clients[client.number]
         except Refusal as refusal:
@@ -226,7 +235,7 @@ class Host:
         assert self._apps is not None
         try:
             async with (
-                self._apps.app_for(config, source.environ, source.load) as app,
+                self._apps.app_for(config, source.environ, source.load) as (app, _),
                 serving_http(app, options) as self._http,
             ):
                 task_status.started(self._http)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
 
 import anyio
 
+from codemode_mcp.app.garbage import collect_rarely, collect_seldom_soon
 from codemode_mcp.app.heap import use_one_arena
+from codemode_mcp.audit.rotating_log import logging_to_rotating_file
 from codemode_mcp.instance import registry
 from codemode_mcp.instance.host import Host
 
@@ -16,10 +19,10 @@ from codemode_mcp.instance.host import Host
 def run(key: str, config: str | None) -> int:
     """Serve the relays of one key until the instance ends. Return the exit code.
 
-    The standard streams are those that a relay gives: the output takes one line when relays can connect, and standard
-    error is the log of the instance.
+    Standard output gets one line when relays can connect. Standard error becomes the log of the instance.
     """
     use_one_arena()  # before other threads start
+    collect_rarely()
     os.umask(0o077)
     try:
         with registry.life_lock(key):
@@ -33,7 +36,11 @@ def run(key: str, config: str | None) -> int:
 
 
 async def _serve(key: str, config: Path | None) -> None:
-    await Host(key, config).run(_print_ready)
+    collect_seldom_soon(asyncio.get_running_loop())
+    host = Host(key, config)
+    # Standard error goes to the file, too: a crash of the interpreter is reported there.
+    with logging_to_rotating_file(registry.log_path(key), "info", host.redact, stderr=True):
+        await host.run(_print_ready)
 
 
 def _print_ready() -> None:

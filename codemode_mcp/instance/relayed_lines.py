@@ -98,10 +98,6 @@ class RelayedLines:
         """Return the notes about the run of a request."""
         return RelayNotes(self._connection, request)
 
-    def log(self, line: str) -> None:
-        """Print a line on the standard error of the relay."""
-        self._connection.write(wire.encode_note({"log": line}))
-
 
 class RelayNotes:
     """Notes to a relay about the run of one request, as `runs.questions.RunNotes`."""
