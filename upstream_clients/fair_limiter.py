@@ -1,7 +1,7 @@
 """The limit of requests in flight at one server, and the order of the requests that wait. Needs no MCP SDK.
 
-A limit that the operator has set counts for all owners together: it is the capacity of the server. The default limit
-counts for each owner, so that the calls of one owner never delay those of another.
+A limit that the operator has set counts for all callers together: it is the capacity of the server. The default limit
+counts for each caller, so that the calls of one caller never delay those of another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 DEFAULT_LIMIT = 32
-"""Calls of one owner in flight at one server, where the operator sets no limit."""
+"""Calls of one caller in flight at one server, where the operator sets no limit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,40 +55,42 @@ class Slot:
 
 
 class FairLimiter:
-    """The limit of one server. When a place is free, the runs take turns. The calls of a run are first in, first out.
+    """The limit of one server. When a place is free, the callers take turns, and so do the runs of a caller.
+
+    The calls of a run are first in, first out.
 
     Args:
-        limit: maximum number of calls in flight of all owners together; None for `DEFAULT_LIMIT` calls of each owner.
+        limit: maximum number of calls in flight of all callers together; None for `DEFAULT_LIMIT` calls of each caller.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = DEFAULT_LIMIT if limit is None else limit
         self._shared = limit is not None
-        # The mutable state, by lane. A lane is an owner. If the limit is shared, all owners have one lane.
+        # The mutable state, by lane. A lane is a caller. If the limit is shared, all callers have one lane.
         self._held: Counter[str] = Counter()
         self._queue = FairQueue()
 
     @asynccontextmanager
-    async def admitted(self, owner: str, run: str, on_wait: Callable[[], None] = lambda: None) -> AsyncIterator[Slot]:
+    async def admitted(self, caller: str, run: str, on_wait: Callable[[], None] = lambda: None) -> AsyncIterator[Slot]:
         """Wait for a place, and hold it for the duration of the context.
 
         Args:
             on_wait: called before a wait.
         """
-        slot = self.try_admit(owner)
+        slot = self.try_admit(caller)
         if slot is None:
-            lane = "" if self._shared else owner
+            lane = "" if self._shared else caller
             on_wait()
-            await self._queue.wait(lane, run, partial(self.give_back, lane))
+            await self._queue.wait(caller, run, partial(self.give_back, lane))
             slot = Slot(self, lane)
         try:
             yield slot
         finally:
             slot.end()
 
-    def try_admit(self, owner: str) -> Slot | None:
+    def try_admit(self, caller: str) -> Slot | None:
         """Take a place that is free now. The caller ends it."""
-        lane = "" if self._shared else owner
+        lane = "" if self._shared else caller
         if self._held[lane] >= self.limit:
             return None
         self.take(lane)
@@ -102,9 +104,10 @@ class FairLimiter:
         """Count one call less in flight, and admit the next one."""
         self._held[lane] -= 1
         # The place is handed over here, before the waiter runs, so that no later call can take it first.
-        runs = self._queue.groups.get(lane)
+        caller = next(iter(self._queue.groups), "") if self._shared else lane
+        runs = self._queue.groups.get(caller)
         if runs and self._held[lane] < self.limit:
             self.take(lane)
-            self._queue.give_turn(lane, next(iter(runs)))
+            self._queue.give_turn(caller, next(iter(runs)))
         if not self._held[lane]:
             self._held.pop(lane)  # faster than `del` of a Counter

@@ -68,6 +68,8 @@ class UpstreamPool:
         self._servers = shared or SharedServers(client_name=client_name, client_version=client_version, cache=cache)
         # The mutable state.
         self._sources: dict[str, _PoolSource] = {}
+        self._client_sources: dict[tuple[str, str], _PoolSource] = {}
+        """The sources of `_sources` for single clients, as far as they were needed."""
         self._opened = False
         self._closing = False
 
@@ -98,8 +100,12 @@ class UpstreamPool:
 
     def source(self, name: str, client: str | None = None) -> DirectSource:
         """Return one server, for calls of a client; see `offer_roots`. Raises `KeyError` for an unknown name."""
-        source = self._sources[name]
-        return source if client is None else _PoolSource(source.use, client)
+        if client is None:
+            return self._sources[name]
+        source = self._client_sources.get((name, client))
+        if source is None:
+            source = self._client_sources[name, client] = _PoolSource(self._sources[name].use, client)
+        return source
 
     def spec(self, name: str) -> UpstreamSpec:
         """Return the definition of one server. Raises `KeyError` for an unknown name."""
@@ -117,6 +123,7 @@ class UpstreamPool:
 
     def forget_client(self, client: str | None) -> None:
         """Note that a client has left; see `SharedServers.forget_client`."""
+        self._client_sources.clear()
         self._servers.forget_client(client)
 
     # The states of servers.
@@ -182,6 +189,7 @@ class UpstreamPool:
                 gone = name not in names
                 fate = "was removed from the configuration" if gone else "is restarted with a new configuration"
                 self._servers.release(old.use, f"server {name!r} {fate}")
+        self._client_sources.clear()
         self._sources = {spec.name: equal.get(spec.name) or self._acquire(spec) for spec in specs}
         if list(before.items()) != list(self._sources.items()) and self._on_change is not None:
             self._on_change()

@@ -10,12 +10,12 @@ stream that belongs to no call) the request names no call, and these rules hold:
 - A call that was cancelled or timed out counts as one in flight for another `ABANDONED_SECONDS`, unless the server
   answers it. The server may not have noticed the cancellation, and may still ask.
 
-Taking turns never delays a call for long:
+Taking turns never delays a call for long. A caller is an owner, or one of several clients of an owner:
 
-- A call delays the calls of other owners only until it has been in flight for `TURN_SECONDS`. Then all of these are
+- A call delays the calls of other callers only until it has been in flight for `TURN_SECONDS`. Then all of these are
   sent out of turn, however many wait. Questions that the server asks while calls of several runs are in flight are
   refused, so none reaches the wrong client.
-- A call that waits only behind other runs of its own owner is sent after `SAME_OWNER_SECONDS`.
+- A call that waits only behind other runs of its own caller is sent after `SAME_CALLER_SECONDS`.
 - An open question that no client of its run can answer is refused as soon as a call of another run waits.
 - A question that a client can answer stays open. It belongs to the run that was the only one when the question came.
   Until the answer, the call gives back its place among `max_concurrent_calls`.
@@ -49,10 +49,10 @@ ABANDONED_SECONDS = 30.0
 """Seconds for which a server may still work on a call that was given up."""
 
 TURN_SECONDS = 0.8
-"""Seconds for which a call delays calls of another owner."""
+"""Seconds for which a call delays calls of another caller."""
 
-SAME_OWNER_SECONDS = 60.0
-"""Seconds for which a call waits behind other runs of its own owner."""
+SAME_CALLER_SECONDS = 60.0
+"""Seconds for which a call waits behind other runs of its own caller."""
 
 _MAX_COMPLETED = 1_000
 """Elicitation ids that are remembered as complete. A server may report any number of them."""
@@ -148,7 +148,7 @@ class ConnectionQuestions:
             with anyio.CancelScope(deadline=self._end_of_turn(waiting)):
                 await waiting.admitted.wait()
             if not waiting.admitted.is_set() and (
-                self._waits_for_another_owner(waiting) or anyio.current_time() >= began + SAME_OWNER_SECONDS
+                self._waits_for_another_caller(waiting) or anyio.current_time() >= began + SAME_CALLER_SECONDS
             ):
                 self._queue.remove(waiting)
                 self._admit_call(waiting)
@@ -156,14 +156,14 @@ class ConnectionQuestions:
 
     def _end_of_turn(self, waiting: _WaitingCall) -> float:
         """Return the time at which a call may be sent out of turn."""
-        # The oldest call of another owner decides. If each call had its own turn, a flood of short calls could delay
+        # The oldest call of another caller decides. If each call had its own turn, a flood of short calls could delay
         # others without end.
-        others = [each.sent_at for each in self._calls if each.owner != waiting.call.owner]
+        others = [each.sent_at for each in self._calls if each.caller != waiting.call.caller]
         return TURN_SECONDS + min([anyio.current_time(), *others])
 
-    def _waits_for_another_owner(self, waiting: _WaitingCall) -> bool:
+    def _waits_for_another_caller(self, waiting: _WaitingCall) -> bool:
         ahead = (each.call for each in itertools.takewhile(lambda each: each is not waiting, self._queue))
-        return any(each.owner != waiting.call.owner for each in (*self._calls, *ahead))
+        return any(each.caller != waiting.call.caller for each in (*self._calls, *ahead))
 
     def _admit_call(self, waiting: _WaitingCall) -> None:
         # Added before the waiter runs, so that a later call sees it in flight.

@@ -100,9 +100,9 @@ class CallQuestions:
         return None if self.asking is None else self.asking.run
 
     @property
-    def owner(self) -> str | None:
-        """The owner of the run; None when no person can be asked on behalf of the call."""
-        return None if self.asking is None else self.asking.owner
+    def caller(self) -> tuple[str, str] | None:
+        """The owner of the run and the share of the call; None when no person can be asked on behalf of the call."""
+        return None if self.asking is None else (self.asking.owner, self.asking.share)
 
     def can_answer(self, method: str, params: JsonObject) -> bool:
         """Return True if a client of this call's run is able to answer this kind of question."""

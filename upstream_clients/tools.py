@@ -144,9 +144,11 @@ class Asking:
         run: an id of the run. Clients of other runs are never asked.
         ask: returns the MCP result of the question (`{"action": "accept", "content": {...}}`, ...). Raises
             `errors.QuestionRefused`. It is cancelled when the server withdraws its question or the call ends.
-        owner: the principal that the run belongs to. Calls of one owner never delay those of another.
+        owner: the principal that the run belongs to.
         can_answer: returns True if a client of the run is able to answer this kind of question.
         queued: takes the reason why the call is not sent yet, in words.
+        share: the share of the server that the call uses, such as that of one of several clients of the owner; empty
+            for the owner's share. Calls of one share hardly delay those of another.
     """
 
     run: str
@@ -154,6 +156,7 @@ class Asking:
     owner: str = ""
     can_answer: Callable[[Question], bool] = lambda _: True
     queued: Callable[[str], None] = lambda _: None
+    share: str = ""
 
 
 UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]

@@ -126,7 +126,7 @@ class Upstream(ReportedState):
             return None
         if isinstance(admit, Admission) and admit.by_annotations and self._listed_changes < self.list_changes:
             return None
-        place = self._limiter.try_admit("" if asking is None else asking.owner)
+        place = self._limiter.try_admit("" if asking is None else asking.share or asking.owner)
         if place is None:
             return None
         params = {"name": tool, "arguments": arguments}
@@ -144,7 +144,8 @@ class Upstream(ReportedState):
         call = DirectCall(self.calls.clock(), self._limit(options.get("timeout")), end, leave)
         call.user = user
         questions = CallQuestions(self.name, _subject("tools/call", params), asking, call, place)
-        self._observe_roots(questions, user)
+        if user is not None and user.client is not None:
+            self._observe_roots(questions, user.client)
         if not link.try_turn(questions):
             place.end()
             return None
@@ -229,7 +230,8 @@ class Upstream(ReportedState):
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
         call.user = user
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
-        self._observe_roots(questions, user)
+        if user is not None and user.client is not None:
+            self._observe_roots(questions, user.client)
 
         def report_wait() -> None:
             questions.queued(f"waits for server {self.name!r}, which has {self._limiter.limit} other calls in flight")
@@ -245,8 +247,8 @@ class Upstream(ReportedState):
                 questions.queued(f"waits for server {self.name!r}, which is starting")
             # Before the call takes a place, so that calls which wait for a connection do not hold places.
             await self._connected()
-            owner, run = ("", "") if asking is None else (asking.owner, asking.run)
-            async with self._limiter.admitted(owner, run, report_wait) as place:
+            share, run = ("", "") if asking is None else (asking.share or asking.owner, asking.run)
+            async with self._limiter.admitted(share, run, report_wait) as place:
                 link = await self._connected()  # the connection may be a new one after the wait for a place
                 async with link.turn(questions):
                     questions.place = place
@@ -277,10 +279,10 @@ class Upstream(ReportedState):
             self.calls.discard(call)
         raise self._why_ended(call, questions)
 
-    def _observe_roots(self, questions: CallQuestions, user: CallUser | None) -> None:
+    def _observe_roots(self, questions: CallQuestions, client: str) -> None:
         """Have questions for the roots of the client noted."""
-        if self._clients is not None and user is not None and user.client is not None:
-            questions.on_roots = partial(self._clients.note_roots, user.client)
+        if self._clients is not None:
+            questions.on_roots = partial(self._clients.note_roots, client)
 
     def _limit(self, timeout: float | None) -> float | None:
         return self.spec.timeout if timeout is None else timeout

@@ -66,7 +66,7 @@ class App(Lifecycle):
         """Note a connected client, and a function that asks it for its roots; see `SharedServers.offer_roots`.
 
         Args:
-            client: the `Caller.share` of the client's requests.
+            client: the `Caller.client` of the client's requests.
         """
         if self._pool is None:
             self._roots[client] = list_roots

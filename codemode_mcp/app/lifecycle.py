@@ -218,7 +218,7 @@ class Lifecycle:
         match entry.source:
             case "mcp":
                 assert self._pool is not None
-                return self._pool.source(entry.source_name, context.caller.share)
+                return self._pool.source(entry.source_name, context.caller.client)
             case "client":
                 from codemode_mcp.catalog.client_tools import ClientTools
 

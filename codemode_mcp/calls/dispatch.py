@@ -439,4 +439,5 @@ async def _finish(unfinished: Unfinished, ended: Callable[[CallEnd], None]) -> N
 
 
 def _asking(context: CallContext, record: CallRecord, ask: AskFn, can_answer: Callable[[Question], bool]) -> Asking:
-    return Asking(context.run_id, ask, context.owner, can_answer, partial(setattr, record, "why_queued"))
+    queued = partial(setattr, record, "why_queued")
+    return Asking(context.run_id, ask, context.owner, can_answer, queued, context.share)

@@ -118,7 +118,7 @@ class Runs(Protocol):
         """Return an event for the next change of the settings, servers, topics or namespaces."""
 
     def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
-        """Note a connected client by its `Caller.share`, and how to ask it for its roots; None if it has none."""
+        """Note a connected client by its `Caller.client`, and how to ask it for its roots; None if it has none."""
 
     def roots_changed(self, client: str | None) -> None:
         """Note that a client has other roots than before."""
@@ -299,11 +299,11 @@ class Surface:
     def roots_changed(self, caller: Caller) -> None:
         """Take `notifications/roots/list_changed`."""
         if self._lasting:
-            self._runs.roots_changed(caller.share)
+            self._runs.roots_changed(caller.client)
 
     def _offer_roots(self, exchange: Exchange) -> None:
         if self._lasting:
-            self._runs.offer_roots(exchange.caller.share, roots_of(exchange.session))
+            self._runs.offer_roots(exchange.caller.client, roots_of(exchange.session))
 
     async def _answer(
         self,

@@ -124,14 +124,14 @@ class Passthrough:
 
     def _note_client(self, context: ServerRequestContext[Any]) -> None:
         if self._lasting:
-            self._upstreams.offer_roots(self._caller_of(context).share, roots_of(SdkSession(context.session)))
+            self._upstreams.offer_roots(self._caller_of(context).client, roots_of(SdkSession(context.session)))
         self._upstreams.touch()
 
     async def _note_changed_roots(
         self, context: ServerRequestContext[Any], params: types.NotificationParams | None
     ) -> None:
         if self._lasting:
-            self._upstreams.roots_changed(self._caller_of(context).share)
+            self._upstreams.roots_changed(self._caller_of(context).client)
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -187,7 +187,7 @@ class Passthrough:
             secret_id = "call_" + secrets.token_urlsafe(18)
             call = ForwardedCall(
                 secret_id,
-                _conversation(context, caller.owner, secret_id),
+                _conversation(context, caller, secret_id),
                 caller,
                 client,
                 reporter,
@@ -274,9 +274,9 @@ class Passthrough:
         return {}
 
 
-def _conversation(context: ServerRequestContext[Any], owner: str | None, call_id: str) -> str:
+def _conversation(context: ServerRequestContext[Any], caller: Caller, call_id: str) -> str:
     """Return the conversation of a call, which is safe to log. Each call of an unknown caller is a conversation."""
-    if owner is None:
+    if caller.owner is None:
         return call_id
     session = context.session._connection.session_id or ""
-    return "client_" + hashlib.sha256(f"{owner}\0{session}".encode()).hexdigest()[:16]
+    return "client_" + hashlib.sha256(f"{caller.owner}\0{caller.client or ''}\0{session}".encode()).hexdigest()[:16]

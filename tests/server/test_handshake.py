@@ -63,6 +63,10 @@ class Counter:
         self.on_change: Callable[[], None] | None = None
         self.cancelled = anyio.Event()
         self.begun = anyio.Event()
+        self.roots_changes: list[Caller] = []
+
+    def roots_changed(self, caller: Caller) -> None:
+        self.roots_changes.append(caller)
 
     def instructions(self) -> str:
         return "Use it"
@@ -314,6 +318,16 @@ async def test_a_request_that_the_client_cancels_is_given_up_and_not_answered(fr
             await surface.cancelled.wait()
         await peer.send({"jsonrpc": "2.0", "id": 8, "method": "ping"})
         assert await peer.until(8) == [{"jsonrpc": "2.0", "id": 8, "result": {}}]
+
+
+async def test_changed_roots_of_the_client_reach_the_surface() -> None:
+    surface = Counter()
+    async with serving("ours", surface) as peer:
+        await peer.greet()
+        await peer.send({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+        await peer.send({"jsonrpc": "2.0", "id": 8, "method": "ping"})
+        await peer.until(8)
+    assert surface.roots_changes == [CALLER]
 
 
 @FRONTS

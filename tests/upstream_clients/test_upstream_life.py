@@ -446,6 +446,26 @@ async def test_who_waits_is_admitted_in_order_and_runs_take_turns() -> None:
     assert order == ["a1", "a2", "b1", "c1", "a3", "b2"]
 
 
+@pytest.mark.parametrize("limit", [1, None])
+async def test_a_caller_with_many_runs_does_not_delay_another_by_more_than_one_call(limit: int | None) -> None:
+    gate = FairLimiter(limit)
+    order: list[str] = []
+
+    async def call(caller: str, run: str) -> None:
+        async with gate.admitted(caller, run):
+            order.append(caller)
+            await anyio.wait_all_tasks_blocked()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(2 * gate.limit + 20):
+            tasks.start_soon(call, "flood", f"run {number}")
+        for _ in range(3):
+            tasks.start_soon(call, "other", "run")
+    assert [index for index, caller in enumerate(order) if caller == "other"] == (
+        [2, 4, 6] if limit else [gate.limit + each for each in range(3)]
+    )
+
+
 async def test_a_place_given_to_one_who_has_just_left_goes_to_the_next() -> None:
     gate = FairLimiter(1)
     admitted = []

@@ -276,7 +276,7 @@ async def test_a_question_that_no_client_can_answer_is_refused_when_another_run_
         await ada.until_asked()
         json.loads(text(await ask(source, bob, ELICIT)()))
         assert ada.taken_back == 0, "with no call waiting it stays open"
-        with anyio.fail_after(question_routing.SAME_OWNER_SECONDS / 4):
+        with anyio.fail_after(question_routing.SAME_CALLER_SECONDS / 4):
             assert json.loads(text(await ask(source, bob, ELICIT)())) == [{"result": ACCEPT}]
         ((given_up),) = await first.outcome()
         assert "this client cannot answer" in given_up["error"]
@@ -805,12 +805,12 @@ async def test_a_turn_comes_soon_behind_another_owner_and_after_patience_behind_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(question_routing, "TURN_SECONDS", 0.05)
-    monkeypatch.setattr(question_routing, "SAME_OWNER_SECONDS", 0.3)
-    for owner, least, most in (("someone else", 0.05, 0.25), ("", 0.3, 5.0)):
+    monkeypatch.setattr(question_routing, "SAME_CALLER_SECONDS", 0.3)
+    for owner, share, least, most in (("someone else", "", 0.05, 0.25), ("", "client 2", 0.05, 0.25), ("", "", 0.3, 5)):
         connection = ConnectionQuestions()
         await doubtful(connection)
         began, why = anyio.current_time(), list[str]()
-        asking = Asking("b", no_user, owner, queued=why.append)
+        asking = Asking("b", no_user, owner, queued=why.append, share=share)
         await connection.enter(CallQuestions("srv", "tool 'x'", asking, anyio.CancelScope()))
         assert least <= anyio.current_time() - began < most
         assert why[0] == "waits for its turn: server 'srv' works on a call of another program"
