@@ -87,7 +87,7 @@ class Lifecycle:
         code_mode: True for `exec` and `wait`, False for the tools themselves (pass-through). It never changes.
 
     Args:
-        environ: the environment from which servers inherit; None for that of this process.
+        environ: the environment from which servers and other programs inherit; None for that of this process.
         servers: the servers that this application shares with others; None if it has servers of its own.
     """
 
@@ -135,6 +135,10 @@ class Lifecycle:
         self._catalogs: Catalogs | None = None
         self._dispatcher: Dispatcher | None = None
         self._manager: RunManager | None = None
+
+    @property
+    def _own_environ(self) -> Mapping[str, str]:
+        return os.environ if self._environ is None else self._environ
 
     def touch(self) -> None:
         """Start the engine and the connections to servers, because a client is connected."""
@@ -209,7 +213,7 @@ class Lifecycle:
 
         if self._esbuild is None:
             self._esbuild = await anyio.to_thread.run_sync(
-                lambda: find_esbuild(self._config.tools.esbuild, environ=os.environ, cache_dir=cache_dir())
+                lambda: find_esbuild(self._config.tools.esbuild, environ=self._own_environ, cache_dir=cache_dir())
             )
         return await transform(self._esbuild, source, timeout=TRANSFORM_SECONDS)
 
@@ -353,7 +357,7 @@ class Lifecycle:
             observed = ObservedTypes() if self.code_mode else None
             self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors)
             async with (
-                open_notifier(lambda: self._config.tools.approval.notify) as notify,
+                open_notifier(lambda: self._config.tools.approval.notify, self._own_environ) as notify,
                 open_manager(
                     Services(
                         engine=self.engine,

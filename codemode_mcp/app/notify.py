@@ -22,7 +22,7 @@ import anyio
 from upstream_clients.environment import system_variables
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -48,14 +48,20 @@ class Notifier:
 
     Args:
         command: returns the current program and its arguments; empty if no command is configured.
+        environ: the environment variables of which the command inherits those of the system.
     """
 
     def __init__(
-        self, group: TaskGroup, command: Callable[[], Sequence[str]], clock: Callable[[], float] = time.monotonic
+        self,
+        group: TaskGroup,
+        command: Callable[[], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._group = group
         self._command = command
         self._clock = clock
+        self._environ = environ
         self._limiter = anyio.CapacityLimiter(CONCURRENT)
         self._pending = 0
         self._latest: dict[str, float] = {}
@@ -80,7 +86,7 @@ class Notifier:
     async def _notify(self, command: tuple[str, ...], run_id: str) -> None:
         try:
             async with self._limiter:
-                await _run(command, run_id)
+                await _run(command, run_id, self._environ)
         except (OSError, ValueError) as error:
             log.error("tools.approval.notify could not be run: %s", type(error).__name__)
         finally:
@@ -88,14 +94,16 @@ class Notifier:
 
 
 @asynccontextmanager
-async def open_notifier(command: Callable[[], Sequence[str]]) -> AsyncIterator[Notifier]:
+async def open_notifier(
+    command: Callable[[], Sequence[str]], environ: Mapping[str, str] = os.environ
+) -> AsyncIterator[Notifier]:
     """Yield a notifier. Leaving kills the commands that still run."""
     async with anyio.create_task_group() as group:
-        yield Notifier(group, command)
+        yield Notifier(group, command, environ=environ)
         group.cancel_scope.cancel()
 
 
-async def _run(command: tuple[str, ...], run_id: str) -> None:
+async def _run(command: tuple[str, ...], run_id: str, environ: Mapping[str, str]) -> None:
     flags = 0
     if sys.platform == "win32":  # pragma: no cover
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
@@ -105,7 +113,7 @@ async def _run(command: tuple[str, ...], run_id: str) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=system_variables(os.environ) | {RUN_VARIABLE: run_id},
+        env=system_variables(environ) | {RUN_VARIABLE: run_id},
         start_new_session=sys.platform != "win32",
         creationflags=flags,
     )

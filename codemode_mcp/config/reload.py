@@ -6,11 +6,13 @@ replace the file. An invalid configuration is reported and changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -63,20 +65,13 @@ class Reloader:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        async with anyio.create_task_group() as group:
-            if sys.platform != "win32" and not _has_terminal():
-                group.start_soon(self._on_hangup)
+        with _calling_at_hangup(lambda: self._requested.set()):
             while True:
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._requested.wait()
                 requested, self._requested = self._requested.is_set(), anyio.Event()
                 if requested or file_states(self._watched) != self._states:
                     await self._reload()
-
-    async def _on_hangup(self) -> None:
-        with anyio.open_signal_receiver(signal.SIGHUP) as signals:
-            async for _ in signals:
-                self._requested.set()
 
     async def _reload(self) -> None:
         await self._wait_until_quiet()
@@ -134,6 +129,30 @@ class Reloader:
         if isinstance(outcome[0], ConfigError):
             raise outcome[0]
         return outcome[0]
+
+
+_at_hangup: list[Callable[[], None]] = []
+
+
+@contextmanager
+def _calling_at_hangup(function: Callable[[], None]) -> Iterator[None]:
+    """Call a function at each SIGHUP, for the duration of the context.
+
+    A process may have several applications. A signal has one handler, so all of them share it.
+    """
+    if sys.platform == "win32" or _has_terminal():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    if not _at_hangup:
+        loop.add_signal_handler(signal.SIGHUP, lambda: [each() for each in _at_hangup])
+    _at_hangup.append(function)
+    try:
+        yield
+    finally:
+        _at_hangup.remove(function)
+        if not _at_hangup:
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 def _has_terminal() -> bool:

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
@@ -85,6 +86,10 @@ class _OfferedTool:
     offered: OfferedTool
 
 
+_numbers: set[int] = set()
+"""The numbers of the running hosts of this process; see `loading.find_register`."""
+
+
 class Plugins:
     """The plugins of this process. Satisfies `per_caller.Offers` and `runs.namespaces.Registered`.
 
@@ -116,6 +121,7 @@ class Plugins:
         self._clock = clock
         self.interceptors = Interceptors()
         # The mutable state.
+        self._number = 1
         self._settings = [each for each in settings if each.enabled]
         self._loaded: dict[_Key, Plugin] = {}
         self._loaded_with: dict[str, PluginSettings] = {}
@@ -299,6 +305,8 @@ class Plugins:
 
     async def run(self) -> None:
         """Load the configured plugins, now and after each `apply`, until cancelled."""
+        self._number = next(number for number in count(1) if number not in _numbers)
+        _numbers.add(self._number)
         try:
             while True:
                 await self._applied.wait()
@@ -317,6 +325,7 @@ class Plugins:
                     for plugin in (*self._removed, *self.loaded):
                         group.start_soon(unload, plugin, plugin.unload, CLOSE_SECONDS)
             self.interceptors.close()
+            _numbers.discard(self._number)
 
     async def _load_all(self) -> None:
         for name, register in self._bundled.items():
@@ -328,7 +337,7 @@ class Plugins:
             if ("plugin", each.name) in self._loaded and _differ_in_grants_only(self._loaded_with[each.name], each):
                 continue
             seconds = max(MIN_LOAD_SECONDS, min(LOAD_SECONDS, until - self._clock()))
-            await self._load(each, partial(find_register, each, self._workspace_dir), seconds, "plugin")
+            await self._load(each, partial(find_register, each, self._workspace_dir, self._number), seconds, "plugin")
         order = [("core", name) for name in self._bundled] + [("plugin", each.name) for each in self._settings]
         self._loaded = {key: self._loaded[key] for key in order if key in self._loaded}
 

@@ -52,17 +52,19 @@ def installed() -> dict[str, list[str]]:
     return found
 
 
-def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi], object]:
+def find_register(settings: PluginSettings, folder: Path, host: int = 1) -> Callable[[PluginApi], object]:
     """Import the module of a plugin, and return its `register` function.
 
     Args:
         folder: the folder that the path of a file is relative to.
+        host: the number of the host of the plugin among those of this process. Each loads a module of its own from the
+            same file, with a name of its own.
 
     Raises:
         LoadError: the entry point, module, file or function does not exist. Importing may raise anything.
     """
     if settings.module is not None:
-        return _from_module(settings.name, settings.module, folder)
+        return _from_module(settings.name, settings.module, folder, host)
     from importlib import metadata  # takes 12 ms, and most servers have no plugins
 
     entries = list(metadata.entry_points(group=GROUP, name=settings.name))
@@ -81,14 +83,14 @@ def find_register(settings: PluginSettings, folder: Path) -> Callable[[PluginApi
     return _attribute(importlib.import_module(entry.module), entry.module, entry.attr or "register")
 
 
-def _from_module(name: str, module: str, folder: Path) -> Callable[[PluginApi], object]:
+def _from_module(name: str, module: str, folder: Path, host: int) -> Callable[[PluginApi], object]:
     where, _, attribute = module.rpartition(":")
     if not where.endswith(".py"):
         return _attribute(importlib.import_module(where), where, attribute)
     path = Path(folder, where)
     if not path.is_file():
         raise LoadError(f"the file {path} does not exist")
-    module_name = f"codemode_mcp_plugin_{name.replace('-', '_')}"
+    module_name = f"codemode_mcp_plugin_{name.replace('-', '_')}" + (f"__{host}" if host > 1 else "")
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"the file {path} cannot be imported")

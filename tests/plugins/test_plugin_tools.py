@@ -768,3 +768,17 @@ async def test_nothing_is_kept_of_a_plugin_that_is_removed_while_its_factory_wor
             module.proceeds.set()
         assert await host.ids() == []
         assert not any(cached.tools or cached.failed_until for cached in host.plugins._callers.values())
+
+
+async def test_hosts_of_one_process_have_modules_of_their_own(tmp_path: Path) -> None:
+    code = """
+        def register(api):
+            pass
+    """
+    async with plugins(tmp_path, plugin("p", code)):
+        first = sys.modules["codemode_mcp_plugin_p"]
+        async with plugins(tmp_path, plugin("p", code)):
+            assert sys.modules["codemode_mcp_plugin_p"] is first
+            assert sys.modules["codemode_mcp_plugin_p__2"] is not first
+    async with plugins(tmp_path, plugin("p", code)):
+        assert sys.modules["codemode_mcp_plugin_p"] is not first

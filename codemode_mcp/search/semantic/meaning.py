@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import weakref
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.installation import install_command
@@ -31,6 +31,10 @@ _WIDTH: Final = 2 * DIMENSIONS
 """Bytes of a stored vector: half-precision floats, little-endian."""
 
 
+_embedder = cache(Embedder)
+"""The model of this process, which all applications share."""
+
+
 class Meaning:
     """A sentence model that compares requests with texts, after `fill` has made the vectors of the texts.
 
@@ -42,7 +46,7 @@ class Meaning:
     """
 
     def __init__(self, folder: Path, embedder: Embedder | None = None) -> None:
-        self._embedder = embedder or Embedder()
+        self._embedder = embedder or _embedder()
         self._file = VectorFile(folder, _WIDTH)
         self._compared: weakref.WeakSet[Compared] = weakref.WeakSet()
         self._lock = threading.Lock()  # for `_compared`, which the event loop extends while `fill` reads it
