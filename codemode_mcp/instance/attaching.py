@@ -88,11 +88,13 @@ class Attached(NamedTuple):
     Attributes:
         pid: the process of the instance.
         received: bytes that the instance has sent after its answer.
+        answer: the last message of the handshake.
     """
 
     connection: socket.socket
     pid: int
     received: bytes
+    answer: Mapping[str, Any]
 
 
 class _Ended(Exception):
@@ -153,9 +155,9 @@ def _attach_or_start(key: str, client: Client, environ: Mapping[str, str]) -> At
                         f"{record.endpoint}; codemode-mcp instance stop ends it"
                     ) from None
         else:
-            with suppress(registry.Busy), registry.start_lock(key) as lock:
+            with suppress(registry.Busy), registry.start_lock(key):
                 if registry.read_record(key) == record:
-                    _start(key, client, lock, deadline - time.monotonic())
+                    start(key, client.config, deadline - time.monotonic())
                 continue
         time.sleep(pause)
         pause = min(MAX_PAUSE_SECONDS, pause * 1.5)
@@ -185,9 +187,9 @@ def _attach(record: registry.Record, client: Client, environ: Mapping[str, str])
         )
         answer = _ask(lines, request)
         lines.set_timeout(LOAD_SECONDS)
-        _ask(lines, {"environ": dict(environ)})
+        last = _ask(lines, {"environ": dict(environ)})
         connection.settimeout(None)
-        return Attached(connection, _pid_in(answer, record), lines.rest)
+        return Attached(connection, _pid_in(answer, record), lines.rest, last)
     except BaseException as error:
         if connection is not None:
             connection.close()
@@ -362,11 +364,13 @@ class _Lines:
 # an instance that is started
 
 
-def _start(key: str, client: Client, lock: int, seconds: float) -> None:
+def start(key: str, config: str | None, seconds: float = START_SECONDS) -> None:
     """Start an instance as a process of its own, and wait until clients can attach to it.
 
+    Nothing happens if an instance runs. The new process notices that, and exits.
+
     Args:
-        lock: the descriptor of the start lock, which the instance inherits. Windows cannot pass it on.
+        config: the absolute path of the configuration file; None for the defaults.
         seconds: the timeout.
 
     Raises:
@@ -379,10 +383,8 @@ def _start(key: str, client: Client, lock: int, seconds: float) -> None:
     windows = sys.platform == "win32"
     # With -P, no file in the folder where the instance starts is taken for a module.
     command = [sys.executable, "-P", "-m", "codemode_mcp", "instance", "run", "--key", key]
-    if client.config is not None:
-        command += ["--config", client.config]
-    if not windows:
-        command += ["--lock", str(lock)]
+    if config is not None:
+        command += ["--config", config]
     log = registry.open_log(key)
     try:
         process = subprocess.Popen(
@@ -391,7 +393,6 @@ def _start(key: str, client: Client, lock: int, seconds: float) -> None:
             stdout=subprocess.PIPE,
             stderr=log,
             cwd=_lasting_folder(),
-            pass_fds=() if windows else (lock,),
             start_new_session=not windows,
             creationflags=_flag("DETACHED_PROCESS") | _flag("CREATE_NEW_PROCESS_GROUP"),
         )

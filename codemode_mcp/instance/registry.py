@@ -1,13 +1,13 @@
 """The records by which the relays of a user find the shared instance of a configuration. The functions block on disk
 operations.
 
-There is one instance for each machine, user, configuration file, Python environment and set of user folders. Its record
-names the process, the version of codemode-mcp and the endpoint of its control socket. Another user who could write a
-record could pose as the instance. So the folder of the records has mode 0700, files in it have mode 0600, no link is
-followed, and all of this is checked at each use.
+There is one instance for each machine, user, configuration file and set of user folders. Its record names the process, the
+version of codemode-mcp and the endpoint of its control socket. Another user who could write a record could pose as the
+instance. So the folder of the records has mode 0700, files in it have mode 0600, no link is followed, and all of this
+is checked at each use.
 
-Only the holder of the start lock starts an instance. The new instance inherits the locked descriptor, and closes it
-when its record is written. So the lock holds even if the relay that has started the instance is killed.
+An instance holds a lock for its whole life, which the system releases when the process ends for any reason. So there is
+one at most. Another lock lets only one of several relays start an instance.
 """
 
 from __future__ import annotations
@@ -146,10 +146,8 @@ def open_log(key: str) -> int:
 
 
 @contextmanager
-def start_lock(key: str) -> Iterator[int]:
-    """Hold the start lock of an instance for the duration of the context. Yield its descriptor.
-
-    A child that inherits the descriptor holds the lock too, until it closes it.
+def start_lock(key: str) -> Iterator[None]:
+    """Hold the lock for starting an instance for the duration of the context, so that only one relay starts it.
 
     Raises:
         Busy: another process holds the lock.
@@ -160,7 +158,7 @@ def start_lock(key: str) -> Iterator[int]:
     try:
         if not try_lock(descriptor):
             raise Busy
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 

@@ -39,7 +39,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=None if sys.platform == "win32" else "/tmp") as short:
         cache = Path(short).resolve()
         monkeypatch.setattr(registry, "cache_dir", lambda: cache)
-        monkeypatch.setattr(attaching, "_start", refuse_to_start)
+        monkeypatch.setattr(attaching, "start", refuse_to_start)
         yield cache
         close_all()
 
@@ -305,7 +305,7 @@ class Starter:
         self.fakes: list[FakeInstance] = []
         self._folder = folder
         self._loopback = loopback
-        monkeypatch.setattr(attaching, "_start", self._start)
+        monkeypatch.setattr(attaching, "start", self._start)
 
     def _start(self, key: str, *_: object) -> None:
         self.count += 1
@@ -417,15 +417,14 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @unix
-def test_an_instance_is_started_on_its_own_with_nothing_but_the_lock(folder: Path, program: Path) -> None:
+def test_an_instance_is_started_on_its_own_and_inherits_nothing(folder: Path, program: Path) -> None:
     program.write_text(PROGRAM + 'print("nothing listens", flush=True)', "utf-8")
     client = CLIENT._replace(config="/etc/codemode-mcp.json")
     with pytest.raises(NoInstance, match=rf"could not be started: nothing listens; see .*{KEY}\.log"):
         attach(KEY, client, {})
     about = json.loads((folder / "report.json").read_text("utf-8"))
-    lock = about["argv"][-1]
-    assert about["argv"][1:] == ["instance", "run", "--key", KEY, "--config", client.config, "--lock", lock]
-    assert about["descriptors"] == [0, 1, 2, int(lock)]
+    assert about["argv"][1:] == ["instance", "run", "--key", KEY, "--config", client.config]
+    assert about["descriptors"] == [0, 1, 2]
     assert (about["session"], about["stdin"], about["safe"]) == (True, "", True)
     assert about["cwd"] == str(Path.home().resolve())
     log = folder / "instance" / f"{KEY}.log"

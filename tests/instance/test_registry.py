@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,9 @@ from codemode_mcp.instance.registry import (
     Busy,
     Record,
     Unusable,
+    is_running,
     key_of,
+    life_lock,
     open_log,
     read_record,
     remove_record,
@@ -159,19 +160,14 @@ def test_one_process_at_a_time_holds_the_start_lock() -> None:
         pass
 
 
-@unix
 @pytest.mark.usefixtures("folder")
-def test_a_child_that_inherits_the_start_lock_holds_it_until_it_ends() -> None:
-    with start_lock(KEY) as descriptor:
-        program = "import sys; sys.stdin.read()"
-        child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, pass_fds=[descriptor])
-    with child:
-        with pytest.raises(Busy), start_lock(KEY):
+def test_one_process_at_a_time_is_the_instance() -> None:
+    assert not is_running(KEY)
+    with life_lock(KEY):
+        assert is_running(KEY)
+        with pytest.raises(Busy), life_lock(KEY):
             pass
-        assert child.stdin is not None
-        child.stdin.close()
-    with start_lock(KEY):
-        pass
+    assert not is_running(KEY)
 
 
 def test_the_key_depends_on_the_real_path_of_the_configuration(tmp_path: Path) -> None:

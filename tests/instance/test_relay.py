@@ -61,7 +61,7 @@ class Client:
                 theirs, _ = listener.accept()
         else:
             ours, theirs = socket.socketpair()
-        self._instances.put(Attached(ours, 1, b""))
+        self._instances.put(Attached(ours, 1, b"", {}))
         return Connection(theirs)
 
     def refuse(self, error: Exception) -> None:
