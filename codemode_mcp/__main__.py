@@ -45,11 +45,14 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
         from codemode_mcp.app.garbage import collect_rarely
 
         collect_rarely()
-        from codemode_mcp.cli.serving import common_options, run
+        from codemode_mcp.cli.relaying import common_options, serve_by_relay
 
         options = common_options(arguments[1:])
         if options is not None:
-            run(**options)
+            serve_by_relay(**options)
+            from codemode_mcp.cli.serving import run
+
+            run(**{name: value for name, value in options.items() if name not in ("private", "shared")})
             return
     from codemode_mcp.cli import app
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,4 +25,6 @@ def with_depth(spec: UpstreamSpec) -> UpstreamSpec:
     """Return the spec of a server. If the server is a process, its environment gets the variable for its depth."""
     if spec.transport != "stdio":
         return spec
+    from dataclasses import replace  # takes 10 ms; a relay needs only `depth`
+
     return replace(spec, env={**spec.env, DEPTH_VARIABLE: str(depth(os.environ) + 1)})

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -16,43 +16,22 @@ from codemode_mcp.app.garbage import collect_seldom_soon
 from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.cli.loading import load, logging_of, with_options
 from codemode_mcp.cli.messages import say, stop
+from codemode_mcp.cli.relaying import say_hint
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.search.warmup import THREAD_NAME
-from codemode_mcp.settings import LogLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.server.stdio import Streams
+    from codemode_mcp.settings import LogLevel
 
 log = logging.getLogger("codemode_mcp.cli")
 
 _SAME_SIGNAL_SECONDS = 1.0
 """Time after the first signal in which another one is the same signal, sent to the process and to its group."""
-
-
-def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """Parse the common options of `serve`. Return None for any other command line, which typer has to parse.
-
-    Clients start `serve` with hardly any options, and wait for it; importing typer takes long.
-    """
-    found: dict[str, Any] = {}
-    left = list(arguments)
-    while left:
-        match left:
-            case ["--config", file, *left] if "config" not in found and file and not file.startswith("-"):
-                found["config"] = file
-            case ["--read-only", *left] if "read_only" not in found:
-                found["read_only"] = True
-            case ["--context", name, *left] if "context" not in found and name and not name.startswith("-"):
-                found["context"] = name
-            case ["--log-level", level, *left] if "log_level" not in found and level in get_args(LogLevel):
-                found["log_level"] = level
-            case _:
-                return None
-    return found
 
 
 def run(
@@ -98,8 +77,7 @@ def run(
     loaded = load(config, log_level, log_file, read_only=read_only)
     check_context(loaded, context)
     if transport == "stdio" and at_terminal:
-        say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
-        say("  to add it to a client: codemode-mcp install --client NAME; to see what it does: codemode-mcp demo")
+        say_hint()
     with logging_of(loaded) as redactor:
 
         def reload(reading: Reading) -> Config:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-_HARMLESS: Final = ("$schema", "clients", "tools")
+_HARMLESS: Final = ("$schema", "clients", "instance", "tools")
 """Sections that start, read and write nothing, apart from `_KEYS_OF_TOOLS`."""
 
 _KEYS_OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))

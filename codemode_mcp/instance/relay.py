@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.instance.attaching import Attached
 
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024
+"""Maximum bytes of one read. Larger buffers take longer to allocate than to fill: a pipe holds as many."""
 
 MAX_LINE: Final = 256 * 1024 * 1024
 """Bytes of a line that are held until its end. The bytes of a longer line are passed on as they come, unread."""

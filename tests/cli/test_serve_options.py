@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app, serving
-from codemode_mcp.cli.serving import common_options
+from codemode_mcp.cli.relaying import LOG_LEVELS, common_options
+from codemode_mcp.settings import LogLevel
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ from codemode_mcp.cli.serving import common_options
         ["--log-level", "error"],
         ["--context", "careful", "--read-only"],
         ["--log-level", "debug", "--read-only", "--config", "a b.json"],
+        ["--log-file", "a.log", "--private"],
     ],
     ids=" ".join,
 )
@@ -29,8 +31,9 @@ def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkey
     assert CliRunner().invoke(app, ["serve", *arguments]).exit_code == 0
     found = common_options(arguments)
     assert found is not None
+    assert found.pop("private", False) == ("--private" in arguments)
     assert found == {name: parsed[name] for name in found}
-    defaults = {"config": None, "read_only": False, "context": None, "log_level": None}
+    defaults = {"config": None, "read_only": False, "context": None, "log_level": None, "log_file": None}
     assert {name: parsed[name] for name in defaults} == defaults | found
 
 
@@ -42,6 +45,8 @@ def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkey
         ["--log-level", "error", "--log-level", "info"],
         ["--log-level=error"],
         ["--config", "--read-only"],
+        ["--private", "--private"],
+        ["--log-file", ""],
         ["--transport", "http"],
         ["--help"],
     ],
@@ -49,3 +54,7 @@ def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkey
 )
 def test_all_other_options_are_left_to_the_parser(arguments: list[str]) -> None:
     assert common_options(arguments) is None
+
+
+def test_the_levels_of_the_log_are_those_of_the_settings() -> None:
+    assert get_args(LogLevel) == LOG_LEVELS

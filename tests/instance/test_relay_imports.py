@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-MODULES = ("codemode_mcp.instance.relay", "codemode_mcp.config_path")
+MODULES = ("codemode_mcp.__main__", "codemode_mcp.cli.relaying", "codemode_mcp.instance.relay")
 
 HEAVY = (
     "anyio",
@@ -26,11 +26,17 @@ HEAVY = (
 
 LIGHT = {
     "codemode_mcp",
+    "codemode_mcp.__main__",
+    "codemode_mcp.cli",
+    "codemode_mcp.cli.garbage",
+    "codemode_mcp.cli.messages",
+    "codemode_mcp.cli.relaying",
     "codemode_mcp.config_path",
     "codemode_mcp.control",
     "codemode_mcp.control.endpoints",
     "codemode_mcp.control.identity",
     "codemode_mcp.errors",
+    "codemode_mcp.nesting",
     "codemode_mcp.paths",
     "upstream_clients",
     "upstream_clients.file_lock",

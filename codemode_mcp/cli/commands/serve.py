@@ -34,8 +34,24 @@ def serve(
     context: ContextOption = None,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="With stdio: serve in this process, and share no instance.")
+    ] = False,
+    shared: Annotated[bool, typer.Option("--shared", hidden=True)] = False,
 ) -> None:
     """Serve MCP on standard input and output, or over HTTP."""
+    if transport == "stdio" and (host, port, path) == (None, None, None):
+        from codemode_mcp.cli.relaying import serve_by_relay
+
+        serve_by_relay(
+            config=config,
+            read_only=read_only,
+            context=context,
+            log_level=log_level,
+            log_file=log_file,
+            private=private,
+            shared=shared,
+        )
     from codemode_mcp.cli.serving import run
 
     run(

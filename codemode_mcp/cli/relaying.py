@@ -1,0 +1,145 @@
+"""The relay of `codemode-mcp serve`: it connects the client on the standard streams to the shared instance.
+
+A client waits for this, so the module imports little. If there can be no shared instance for this client, the command
+serves it by a process of its own (`serving`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.cli.messages import say
+from codemode_mcp.config_path import find_config
+from codemode_mcp.errors import ConfigError
+from codemode_mcp.nesting import depth
+from codemode_mcp.paths import config_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.instance.attaching import Attached
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+"""The values of `--log-level`. `settings.LogLevel` is slow to import."""
+
+_OPTIONS: Final = ("--config", "--context", "--log-file", "--log-level")
+_FLAGS: Final = ("--read-only", "--private", "--shared")
+
+_QUIET: Final = ("private", "invalid_config", "not_confirmed")
+"""Refusals about which nothing is said here: a private server is wanted, or says the same."""
+
+
+def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
+    """Parse the common options of `serve`. Return None for any other command line, which typer has to parse.
+
+    Clients start `serve` with hardly any options, and wait for it; importing typer takes long.
+    """
+    found: dict[str, Any] = {}
+    words = iter(arguments)
+    for option in words:
+        key = option[2:].replace("-", "_")
+        if key in found:
+            return None
+        if option in _FLAGS:
+            found[key] = True
+        elif option in _OPTIONS:
+            value = next(words, "")
+            if not value or value.startswith("-") or (option == "--log-level" and value not in LOG_LEVELS):
+                return None
+            found[key] = value
+        else:
+            return None
+    return found
+
+
+def serve_by_relay(
+    *,
+    config: str | None = None,
+    read_only: bool = False,
+    context: str | None = None,
+    log_level: str | None = None,
+    log_file: str | None = None,
+    private: bool = False,
+    shared: bool = False,
+) -> None:
+    """Serve the client on the standard streams by the shared instance, and end the process when the client leaves.
+
+    Return if this process has to serve the client itself. The arguments are the options of the command, which bind this
+    client only.
+    """
+    if private or not shared or depth(os.environ) > 0:
+        return
+    found: list[Path] = []
+    folder = Path.cwd()
+    try:
+        path = find_config(config, environ=os.environ, cwd=folder, user_config_dir=config_dir(), admit=found.append)
+    except ConfigError:
+        return  # a private server says what is wrong
+    if path is not None and not _is_shared(path):
+        return
+    from codemode_mcp.instance import attaching, registry, relay
+
+    path = None if path is None else Path(os.path.abspath(path))
+    options = {
+        "readOnly": read_only,
+        "context": context,
+        "logLevel": log_level,
+        "logFile": None if log_file is None else os.path.abspath(log_file),
+    }
+    client = attaching.Client(None if path is None else str(path), bool(found), str(folder), options)
+    key = registry.key_of(path)
+    environ = dict(os.environ)
+
+    def attach() -> Attached:
+        return attaching.attach(key, client, environ)
+
+    try:
+        attached = attach()
+    except attaching.NoInstance as error:
+        say(f"no shared instance can be used, so this process serves its client itself: {error}")
+        return
+    except attaching.Refused as error:
+        if error.code not in _QUIET:
+            say(f"the shared instance does not serve this client, so this process serves it itself: {error}")
+        return
+    if sys.stdin.isatty():
+        say_hint()
+    relayed = relay.Relay(0, 1, attach, say)
+    relay.end_on_signals(relayed)
+    code = relayed.run(attached)
+    sys.stderr.flush()
+    # A thread may still wait for the client's next line. Nothing can interrupt it.
+    os._exit(code)
+
+
+def say_hint() -> None:
+    """Say to a person who has started `serve` at a terminal that it waits for a client."""
+    say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
+    say("  to add it to a client: codemode-mcp install --client NAME; to see what it does: codemode-mcp demo")
+
+
+def _is_shared(path: Path) -> bool:
+    """Return True if clients of a configuration file may share an instance.
+
+    A pipe, such as `/dev/fd/63`, can be read once and by this process only, so its client has a private server.
+    """
+    if not path.is_file():
+        return False
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return True  # the instance says what is wrong
+    # Parsing takes longer than all the rest, and hardly any file has this setting.
+    if b"instance" not in text or b"shared" not in text:
+        return True
+    from codemode_mcp.config.source import SourceError, parse, text_of
+
+    try:
+        value = parse(text_of(text))
+    except SourceError:
+        return True
+    instance = value.get("instance") if isinstance(value, dict) else None
+    return not (isinstance(instance, dict) and instance.get("shared") is False)

@@ -1,0 +1,275 @@
+"""`codemode-mcp serve` as a process: what it tells the shared instance, how it ends, and when it serves by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.instance import registry
+from codemode_mcp.nesting import DEPTH_VARIABLE
+from tests.instance.fake_instance import BOUND, FakeInstance, close_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the user's folders are set by variables of Unix")
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+MAX_RESIDENT = 25 * 1024
+"""Kilobytes of a relay."""
+
+
+class User:
+    """A user with folders of their own, and a fake of the shared instance."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.work = home / "work"
+        self.work.mkdir()
+        self.fake = FakeInstance(home / "control")
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def publish(self, config: Path | None) -> None:
+        """Make the fake the instance of a configuration."""
+        registry.write_record(registry.key_of(config), registry.Record(**self.fake.record))
+
+    def serve(self, *options: str, **environ: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "codemode_mcp", "serve", "--shared", *options]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.work,
+            env={**os.environ, **environ},
+        )
+        self.processes.append(process)
+        return process
+
+
+@pytest.fixture
+def user(monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        home = Path(short).resolve()
+        monkeypatch.delenv("CODEMODE_MCP_CONFIG", raising=False)
+        monkeypatch.delenv(DEPTH_VARIABLE, raising=False)
+        monkeypatch.setenv("HOME", str(home))
+        for name in ("CACHE", "CONFIG", "DATA", "STATE"):
+            monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+        found = User(home)
+        yield found
+        for process in found.processes:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with suppress(BrokenPipeError):
+                        stream.close()
+        close_all()
+
+
+def write_line(process: subprocess.Popen[bytes], message: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+
+
+def read_line(process: subprocess.Popen[bytes]) -> Any:
+    assert process.stdout is not None
+    return json.loads(process.stdout.readline())
+
+
+def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: User) -> None:
+    config = user.home / "some.json"
+    config.write_text('{"instance": {"shared": true}}', "utf-8")
+    user.publish(config)
+    process = user.serve(
+        *("--config", "../some.json", "--read-only", "--context", "careful", "--log-level", "error", "--log-file", "l"),
+        SOME_TOKEN="secret",
+    )
+    relay = user.fake.relay()
+    assert relay.attach["pid"] == process.pid
+    assert (relay.attach["config"], relay.attach["found"]) == (str(config), False)
+    assert relay.attach["folder"] == str(user.work)
+    assert relay.attach["options"] == {
+        "readOnly": True,
+        "context": "careful",
+        "logLevel": "error",
+        "logFile": str(user.work / "l"),
+    }
+    assert relay.environ["SOME_TOKEN"] == "secret"
+    write_line(process, INITIALIZE)
+    assert relay.receive_json() == INITIALIZE
+    relay.send({"jsonrpc": "2.0", "id": 0, "result": {}})
+    assert read_line(process) == {"jsonrpc": "2.0", "id": 0, "result": {}}
+    relay.note(log="a line of the log")
+    assert process.stdin is not None
+    process.stdin.close()
+    assert relay.receive() == b""
+    relay.close()
+    assert process.wait(BOUND) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b"a line of the log\n"
+
+
+def test_a_file_of_the_working_directory_is_marked_as_found(user: User) -> None:
+    config = user.work / "codemode-mcp.json"
+    config.write_text("{}", "utf-8")
+    user.publish(config)
+    user.serve()
+    relay = user.fake.relay()
+    assert (relay.attach["config"], relay.attach["found"]) == (str(config), True)
+
+
+def test_without_a_file_the_instance_of_the_defaults_is_used(user: User) -> None:
+    user.publish(None)
+    user.serve("--transport", "stdio")  # an option that the parser takes
+    relay = user.fake.relay()
+    assert (relay.attach["config"], relay.attach["digest"]) == (None, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_relay_needs_little_memory(user: User) -> None:
+    user.publish(None)
+    process = user.serve()
+    relay = user.fake.relay()
+    write_line(process, INITIALIZE)
+    assert relay.receive_json() == INITIALIZE
+    status = Path(f"/proc/{process.pid}/status").read_text("utf-8")
+    (resident,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    assert resident < MAX_RESIDENT
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_session_as_a_client_that_left(user: User, number: int) -> None:
+    user.publish(None)
+    process = user.serve()
+    relay = user.fake.relay()
+    write_line(process, INITIALIZE)
+    assert relay.receive_json() == INITIALIZE
+    process.send_signal(number)
+    assert relay.receive() == b""
+    relay.send({"last": "words"})
+    process.send_signal(number)  # to the process and to its group: the same signal
+    relay.close()
+    assert read_line(process) == {"last": "words"}
+    assert process.wait(BOUND) == 0
+
+
+def test_an_instance_learns_of_a_relay_that_was_killed(user: User) -> None:
+    user.publish(None)
+    process = user.serve()
+    relay = user.fake.relay()
+    process.kill()
+    assert relay.receive() == b""
+
+
+def test_a_client_that_closes_its_output_ends_the_relay_quietly(user: User) -> None:
+    user.publish(None)
+    process = user.serve()
+    relay = user.fake.relay()
+    assert process.stdout is not None
+    process.stdout.close()
+    relay.send({"a": 1})
+    assert process.wait(BOUND) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_without_another_instance_the_exit_code_is_1_and_open_requests_are_answered(user: User) -> None:
+    user.publish(None)
+    process = user.serve()
+    relay = user.fake.relay()
+    write_line(process, {"jsonrpc": "2.0", "id": 7, "method": "tools/list"})
+    assert relay.receive_json()["id"] == 7
+    folder = user.home / "cache" / "codemode-mcp" / "instance"
+    folder.rename(user.home / "moved")
+    folder.write_text("", "utf-8")
+    relay.close()
+    answer = read_line(process)
+    assert answer["id"] == 7
+    assert "instance is not a folder" in answer["error"]["message"]
+    assert process.wait(BOUND) == 1
+
+
+# when this process serves
+
+
+def answer_of(process: subprocess.Popen[bytes]) -> Any:
+    """Return the answer of a private server to the greeting, after it has ended."""
+    output, _ = process.communicate(json.dumps(INITIALIZE).encode() + b"\n", BOUND)
+    return json.loads(output.partition(b"\n")[0])
+
+
+@pytest.mark.parametrize("why", ["option", "nested", "configuration", "refused", "pipe"])
+def test_a_private_server_is_no_relay(user: User, why: str) -> None:
+    config = user.home / "some.json"
+    setting = "// no sharing\n'instance': {shared: false}".replace("'", '"').replace("shared", '"shared"')
+    config.write_text("{" + (setting if why == "configuration" else "") + "}", "utf-8")
+    user.publish(config)
+    user.fake._refusals = [{"ok": False, "code": "private", "lines": []}]
+    options = {"option": ["--private"], "pipe": ["--config", str(user.home / "pipe")]}.get(why, [])
+    if why == "pipe":
+        os.mkfifo(user.home / "pipe")
+        user.publish(user.home / "pipe")
+        held = os.open(user.home / "pipe", os.O_RDWR)
+        os.write(held, b"{}")
+    environ = {DEPTH_VARIABLE: "1"} if why == "nested" else {}
+    process = user.serve(*options, *([] if why == "pipe" else ["--config", str(config)]), **environ)
+    if why == "pipe":
+        # The private server waits for the end of the pipe.
+        opened = os.open(user.home / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        os.close(held)
+        os.close(opened)
+        process.kill()
+    else:
+        assert answer_of(process)["result"]["serverInfo"]["name"] == "codemode-mcp"
+    assert user.fake.connections == (1 if why == "refused" else 0)
+
+
+def test_a_client_is_served_without_an_instance_and_told_why(user: User) -> None:
+    (user.home / "cache").mkdir()
+    (user.home / "cache" / "codemode-mcp").mkdir()
+    (user.home / "cache" / "codemode-mcp" / "instance").symlink_to(user.home)
+    process = user.serve()
+    output, errors = process.communicate(json.dumps(INITIALIZE).encode() + b"\n", BOUND)
+    assert json.loads(output.partition(b"\n")[0])["result"]["serverInfo"]["name"] == "codemode-mcp"
+    assert process.returncode == 0
+    said = " ".join(errors.decode().split())
+    assert said.startswith("no shared instance can be used, so this process serves its client itself: ")
+    assert "instance is not a folder" in said
+
+
+@pytest.mark.parametrize("fault", ["missing", "invalid", "not confirmed"])
+def test_faults_of_the_configuration_are_reported_as_by_a_private_server(user: User, fault: str) -> None:
+    options = ["--config", "gone.json"] if fault == "missing" else []
+    if fault == "invalid":
+        options = ["--config", "some.json"]
+        (user.work / "some.json").write_text('{"oops": 1}', "utf-8")
+        user.publish(user.work / "some.json")
+        user.fake._refusals = [{"ok": False, "code": "invalid_config", "lines": ["what the instance says"]}]
+    if fault == "not confirmed":
+        (user.work / "codemode-mcp.json").write_text('{"mcpServers": {"a": {"command": "b"}}}', "utf-8")
+        user.publish(user.work / "codemode-mcp.json")
+        user.fake._refusals = [{"ok": False, "code": "not_confirmed", "lines": ["what the instance says"]}]
+    shared, private = user.serve(*options), user.serve("--private", *options)
+    assert shared.communicate(timeout=BOUND) == private.communicate(timeout=BOUND)
+    assert shared.returncode == private.returncode == 2
