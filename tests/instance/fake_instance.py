@@ -34,7 +34,10 @@ class Connection:
 
     def receive(self) -> bytes:
         """Return the next line without its line feed; empty at the end."""
-        return self._reader.readline().removesuffix(b"\n")
+        try:
+            return self._reader.readline().removesuffix(b"\n")
+        except ConnectionResetError:
+            return b""
 
     def receive_json(self) -> Any:
         line = self.receive()

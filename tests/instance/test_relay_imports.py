@@ -28,7 +28,7 @@ LIGHT = {
     "codemode_mcp",
     "codemode_mcp.__main__",
     "codemode_mcp.cli",
-    "codemode_mcp.cli.garbage",
+    "codemode_mcp.app.garbage",
     "codemode_mcp.cli.messages",
     "codemode_mcp.cli.relaying",
     "codemode_mcp.config_path",
