@@ -1,10 +1,10 @@
 """The records by which the relays of a user find the shared instance of a configuration. The functions block on disk
 operations.
 
-There is one instance for each machine, user, configuration file and set of user folders. Its record names the process, the
-version of codemode-mcp and the endpoint of its control socket. Another user who could write a record could pose as the
-instance. So the folder of the records has mode 0700, files in it have mode 0600, no link is followed, and all of this
-is checked at each use.
+There is one instance for each machine, user, configuration file and set of user folders. Its record names the process,
+the version of codemode-mcp and the endpoint of its control socket. Another user who could write a record could pose as
+the instance. So the folder of the records has mode 0700, files in it have mode 0600, no link is followed, and all of
+this is checked at each use.
 
 An instance holds a lock for its whole life, which the system releases when the process ends for any reason. So there is
 one at most. Another lock lets only one of several relays start an instance.
