@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import socket
 import stat
 import sys
@@ -106,7 +107,7 @@ class _Leaving(Exception):
 
 
 _started: list[subprocess.Popen[bytes]] = []
-"""The instances that this process has started. They are its children, so it has to wait for them when they end."""
+"""The children of this process that have started instances. A child that has ended has to be waited for."""
 
 
 def attach(key: str, client: Client, environ: Mapping[str, str]) -> Attached:
@@ -386,16 +387,27 @@ def start(key: str, config: str | None, seconds: float = START_SECONDS) -> None:
     if config is not None:
         command += ["--config", config]
     log = registry.open_log(key)
-    try:
-        process = subprocess.Popen(
+
+    def popen(flags: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             cwd=_lasting_folder(),
             start_new_session=not windows,
-            creationflags=_flag("DETACHED_PROCESS") | _flag("CREATE_NEW_PROCESS_GROUP"),
+            creationflags=flags,
         )
+
+    try:
+        flags = _flag("DETACHED_PROCESS") | _flag("CREATE_NEW_PROCESS_GROUP")
+        try:
+            # Clients put a server into a job of Windows, whose end would be the end of the instance.
+            process = popen(flags | _flag("CREATE_BREAKAWAY_FROM_JOB"))
+        except PermissionError:
+            if not windows:
+                raise
+            process = popen(flags)  # the job does not allow it
     finally:
         os.close(log)
     _started.append(process)
@@ -403,9 +415,11 @@ def start(key: str, config: str | None, seconds: float = START_SECONDS) -> None:
     line = _first_line(process.stdout, seconds).decode("utf-8", "replace").strip()
     if line == "ready":
         process.stdout.close()
+        process.poll()
         return
     with suppress(OSError):
-        process.kill()
+        # The instance is a child of this child, which has ended.
+        process.kill() if windows else os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
     reason = f": {line}" if line else ""

@@ -21,7 +21,10 @@ def run(key: str, config: str | None) -> int:
 
     Standard output gets one line when relays can connect. Standard error becomes the log of the instance.
     """
-    use_one_arena()  # before other threads start
+    if sys.platform != "win32" and os.fork():  # before other threads start
+        # The instance is no child of the relay that has started it. Some clients end all descendants of a server.
+        os._exit(0)
+    use_one_arena()
     collect_rarely()
     os.umask(0o077)
     try:

@@ -5,96 +5,30 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.instance import registry
 from codemode_mcp.nesting import DEPTH_VARIABLE
-from tests.instance.fake_instance import BOUND, FakeInstance, close_all
+from tests.instance.fake_instance import BOUND
+from tests.instance.relay_processes import INITIALIZE, User, read_line, user_with_folders, write_line
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the user's folders are set by variables of Unix")
 
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
 MAX_RESIDENT = 25 * 1024
 """Kilobytes of a relay."""
 
 
-class User:
-    """A user with folders of their own, and a fake of the shared instance."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.work = home / "work"
-        self.work.mkdir()
-        self.fake = FakeInstance(home / "control")
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def publish(self, config: Path | None) -> None:
-        """Make the fake the instance of a configuration."""
-        registry.write_record(registry.key_of(config), registry.Record(**self.fake.record))
-
-    def serve(self, *options: str, **environ: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "codemode_mcp", "serve", "--shared", *options]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.work,
-            env={**os.environ, **environ},
-        )
-        self.processes.append(process)
-        return process
-
-
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        home = Path(short).resolve()
-        monkeypatch.delenv("CODEMODE_MCP_CONFIG", raising=False)
-        monkeypatch.delenv(DEPTH_VARIABLE, raising=False)
-        monkeypatch.setenv("HOME", str(home))
-        for name in ("CACHE", "CONFIG", "DATA", "STATE"):
-            monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
-        found = User(home)
+    with user_with_folders(monkeypatch) as found:
         yield found
-        for process in found.processes:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with suppress(BrokenPipeError):
-                        stream.close()
-        close_all()
-
-
-def write_line(process: subprocess.Popen[bytes], message: Any) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-    process.stdin.flush()
-
-
-def read_line(process: subprocess.Popen[bytes]) -> Any:
-    assert process.stdout is not None
-    return json.loads(process.stdout.readline())
 
 
 def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: User) -> None:
