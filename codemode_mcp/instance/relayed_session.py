@@ -150,7 +150,10 @@ class RelayedSession:
             request.attempts += 1
             if request.attempts > MAX_ATTEMPTS:
                 answers.append(_failure(key, request, f"{MAX_ATTEMPTS} server processes have ended while it was open"))
-                del self._requests[key]
+                # The greeting is repeated nevertheless, and a late answer to it must stay hidden.
+                request.hidden = request.method == "initialize"
+                if not request.hidden:
+                    del self._requests[key]
             elif request.method != "initialize":
                 lines.append(Outgoing(request.replayed(), key))
         return lines, answers
