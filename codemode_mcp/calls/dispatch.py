@@ -48,6 +48,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -290,7 +291,8 @@ class Dispatcher:
             in_flight = source.try_call(
                 entry.tool.name,
                 arguments,
-                on_end=ended,
+                # The connection calls it, whose records belong to all clients.
+                on_end=partial(copy_context().run, ended),
                 on_progress=on_progress,
                 timeout=timeout,
                 asking=_asking(context, record, ask, can_answer),

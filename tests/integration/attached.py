@@ -86,6 +86,10 @@ class Attached:
     async def send(self, message: Mapping[str, Any]) -> None:
         await self.write(json.dumps(message).encode() + b"\n")
 
+    async def note(self, note: Mapping[str, Any]) -> None:
+        """Send a note of a relay."""
+        await self.write(wire.encode_note(note))
+
     async def line(self) -> dict[str, Any] | None:
         """Return the next message of the instance, or None at the end."""
         while True:
