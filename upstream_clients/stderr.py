@@ -7,6 +7,8 @@ import os
 import re
 import threading
 from collections import deque
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -54,7 +56,9 @@ class StderrTail:
         self._read_end, write_end = os.pipe()
         self.file: TextIO = os.fdopen(write_end, "w")
         """File to pass as the child's stderr."""
-        self._thread = threading.Thread(target=self._read, name=f"stderr of {self._server}", daemon=True)
+        # The records belong to the same log as those of the task that opens the pipe (see `contextvars`).
+        read = partial(copy_context().run, self._read)
+        self._thread = threading.Thread(target=read, name=f"stderr of {self._server}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -345,7 +345,10 @@ def _close(connection: socket.socket) -> None:
 
 
 def end_on_signals(relay: Relay) -> None:
-    """Let SIGTERM and SIGINT end a relay, the second signal immediately. Call this in the main thread."""
+    """Let SIGTERM and SIGINT end a relay, the second signal immediately. Call this in the main thread.
+
+    SIGHUP is ignored, unless it means that the terminal was closed.
+    """
     if sys.platform == "win32":
         return
 
@@ -366,3 +369,6 @@ def end_on_signals(relay: Relay) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    if not os.isatty(0):
+        # A private server reads its configuration again. The instance notices changed files by itself.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)

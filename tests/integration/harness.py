@@ -334,6 +334,8 @@ async def serve(
         assert "Traceback" not in session.stderr, session.stderr
 
 
+SERVE = os.environ.get("SERVE_OPTIONS", "").split()
+
 # bare JSON lines
 
 
@@ -444,7 +446,7 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
         path = Path(folder) / "stderr"
         with path.open("wb") as errlog:
             process = await anyio.open_process(
-                [*COMMAND, "serve", "--config", str(config), *flags],
+                [*COMMAND, "serve", *SERVE, "--config", str(config), *flags],
                 stderr=errlog,
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
