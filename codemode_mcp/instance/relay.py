@@ -43,7 +43,7 @@ MAX_LINE: Final = 256 * 1024 * 1024
 """Bytes of a line that are held until its end. The bytes of a longer line are passed on as they come, unread."""
 
 STABLE_SECONDS: Final = 10.0
-"""Life of an instance after which its end is not counted with earlier ones."""
+"""Life of an instance after which its end is not counted with earlier ones. An answer to the client counts as much."""
 
 MAX_PAUSE_SECONDS: Final = 5.0
 """Maximum pause before a client is attached to another instance. The pause grows while instances end soon."""
@@ -89,8 +89,9 @@ class Relay:
         self._ended = False  # the client has closed its input, or a signal has come
         self._state = threading.Lock()
         self._session = RelayedSession()  # used with `_state`
-        # How soon instances have ended after each other.
+        # The instances that have ended soon, without an answer to the client in between.
         self._attached_at = 0.0
+        self._answered = 0
         self._first_end = 0.0
         self._ends = 0
 
@@ -270,10 +271,12 @@ class Relay:
         return True
 
     def _pause(self) -> None:
-        """Wait for a moment if the last instances have ended soon after they were attached to. Raises `NoInstance`."""
+        """Wait for a moment if one instance after another ends before it is of use. Raises `NoInstance`."""
         now = time.monotonic()
-        if self._ends == 0 or now - self._attached_at > STABLE_SECONDS:
-            self._ends, self._first_end = 0, now
+        with self._state:
+            answered = self._session.answered
+        if answered != self._answered or now - self._attached_at > STABLE_SECONDS or self._ends == 0:
+            self._ends, self._first_end, self._answered = 0, now, answered
         self._ends += 1
         if now - self._first_end > attaching.START_SECONDS:
             raise attaching.NoInstance(f"{self._ends} of them have ended within {now - self._first_end:.0f} s")

@@ -56,9 +56,14 @@ class Outgoing(NamedTuple):
 
 
 class RelayedSession:
-    """The state of a session between a client and a series of instances. One method is used at a time."""
+    """The state of a session between a client and a series of instances. One method is used at a time.
+
+    Attributes:
+        answered: the number of requests of the client that instances have answered.
+    """
 
     def __init__(self) -> None:
+        self.answered = 0
         self._instances = 0  # that have ended
         self._requests: dict[str, _Request] = {}
         self._questions: dict[str, object] = {}  # the ids that the instance has given them, by the keys of shown ids
@@ -103,7 +108,10 @@ class RelayedSession:
         method, number, message = form
         if method is None:
             request = self._requests.pop(_key(number), None)
-            return None if request is not None and request.hidden else line
+            if request is None:
+                return line
+            self.answered += not request.hidden
+            return None if request.hidden else line
         if number is not _ABSENT:
             return self._question(line, number, message)
         if method == "notifications/cancelled":

@@ -326,6 +326,23 @@ def test_instances_that_all_end_soon_are_given_up(client: Client, monkeypatch: p
     assert "of them have ended within" in client.says[0]
 
 
+def test_an_instance_that_has_answered_is_not_counted_with_those_that_end_soon(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attaching, "START_SECONDS", 0.3)
+    for number in range(12):
+        client.send(request(number, "ping"))
+        client.instance.receive()
+        client.instance.send(result(number))
+        assert client.read() == result(number)
+        old = client.instance
+        client.instance = client.new_instance()
+        old.close()
+        time.sleep(0.05)
+    client.send(request("last", "ping"))
+    assert client.instance.receive_json() == request("last", "ping")
+
+
 def test_a_client_that_leaves_during_a_recovery_ends_the_relay(client: Client) -> None:
     greet(client)
     client.before_attach = client.close_input
