@@ -288,11 +288,12 @@ class Dispatcher:
                 else:
                     self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
 
+            made_in = copy_context()
             in_flight = source.try_call(
                 entry.tool.name,
                 arguments,
                 # The connection calls it, whose records belong to all clients.
-                on_end=partial(copy_context().run, ended),
+                on_end=lambda end: made_in.run(ended, end),
                 on_progress=on_progress,
                 timeout=timeout,
                 asking=_asking(context, record, ask, can_answer),

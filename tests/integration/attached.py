@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from codemode_mcp import __version__
 from codemode_mcp.instance import registry, wire
+from tests.integration.harness import is_running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -22,23 +25,40 @@ SECONDS = 30.0
 """Timeout of one step, in seconds. A busy machine needs many."""
 
 
+class Instance:
+    """A running instance, which is no child of this process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    async def wait(self) -> None:
+        """Wait until the process has ended."""
+        with anyio.fail_after(SECONDS):
+            while is_running(self.pid):  # noqa: ASYNC110 - a process that is no child sets no event
+                await anyio.sleep(0.01)
+
+
 @asynccontextmanager
-async def instance(config: Path) -> AsyncIterator[anyio.abc.Process]:
+async def instance(config: Path) -> AsyncIterator[Instance]:
     """Run the shared instance of a configuration file. It is stopped in the end."""
     command = [sys.executable, "-m", "codemode_mcp", "instance", "run"]
     arguments = ["--key", registry.key_of(config), "--config", str(config)]
     with (config.parent / "instance.log").open("ab") as errors:
-        process = await anyio.open_process([*command, *arguments], stderr=errors)
-    try:
-        assert process.stdout is not None
+        starter = await anyio.open_process([*command, *arguments], stdin=subprocess.DEVNULL, stderr=errors)
+    async with starter:
+        assert starter.stdout is not None
         with anyio.fail_after(SECONDS):
-            assert (await process.stdout.receive()).startswith(b"ready")
-        yield process
+            assert (await starter.stdout.receive()).startswith(b"ready")
+        record = registry.read_record(registry.key_of(config))
+        assert record is not None
+    running = Instance(record.pid)
+    try:
+        yield running
     finally:
-        if process.returncode is None:
-            process.terminate()
-        with anyio.CancelScope(shield=True), anyio.fail_after(SECONDS):
-            await process.wait()
+        with anyio.CancelScope(shield=True):
+            with suppress(ProcessLookupError):
+                os.kill(running.pid, signal.SIGTERM)
+            await running.wait()
 
 
 class Attached:

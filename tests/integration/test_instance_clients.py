@@ -1,4 +1,4 @@
-"""What belongs to one client of the shared instance: its restrictions, its log, and the answers after a crash."""
+"""Restrictions and logs of single clients of the shared instance, and answers to clients after its crash."""
 
 from __future__ import annotations
 
