@@ -24,6 +24,7 @@ A "process" is a connection if the server is remote.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -45,6 +46,9 @@ logger = logging.getLogger(__name__)
 
 Key = str | frozenset[str]
 """The clients of a process: one client, or all clients with these roots."""
+
+STOP_DELAY = 0.1
+"""Seconds from the last call of a process that is no longer needed to its end."""
 
 _UNKNOWN_CLIENTS: Final = ""
 """Key for calls without a known client, with `share: "client"`."""
@@ -88,11 +92,14 @@ class RunningServer:
 
     def stop_when_unused(self) -> None:
         """End its task once it has no calls."""
-        calls = self.upstream.calls
-        if calls:
-            calls.on_empty = self.stop
+        if self.upstream.calls:
+            self.upstream.calls.on_empty = self._stop_soon
         else:
             self.stop()
+
+    def _stop_soon(self) -> None:
+        # A call with several requests leaves `calls` for a moment, between its first answer and the next request.
+        asyncio.get_running_loop().call_later(STOP_DELAY, self.stop_when_unused)
 
     def leave(self) -> None:
         """Note that its task has ended."""
@@ -162,10 +169,9 @@ class SharedServer:
         self._start(other)
         return other
 
-    async def find_process_of(self, client: str | None) -> RunningServer:
-        """Return the process for calls of a client, after the client was asked for its roots."""
+    async def learn_roots_of(self, client: str | None) -> None:
+        """Ask a client for its roots, so that its process can be found."""
         await self._clients.learn(client)
-        return self.process_of(client) or self.main
 
     def serves(self, process: RunningServer, client: str | None) -> bool:
         """Return True if a process is the right one for a call of a client, which is sent now."""
@@ -191,16 +197,17 @@ class SharedServer:
     async def list_roots(self, process: RunningServer) -> JsonObject:
         """Answer a process that asks for roots outside any call."""
         self.main.upstream.report_asks_for_roots()
-        client = self._first_client(process)
-        if client not in self._clients:
-            return {"roots": []}
-        if client is None:
-            return await self._clients.ask(client)
-        self._claim(process, client)
-        answer = await self._clients.ask(client)
-        if client in self._clients:
-            self._bind(process, client)
-        return answer
+        while (client := self._first_client(process)) in self._clients:
+            if client is None:
+                return await self._clients.ask(client)
+            self._claim(process, client)
+            answer = await self._clients.ask(client)
+            if client in self._clients:
+                self._bind(process, client)
+                if process.key in (client, self._clients.uris(client)):
+                    return answer
+            # The client has left, or has other roots than before, and other clients need the process.
+        return {"roots": []}
 
     def _first_client(self, process: RunningServer) -> str | None:
         """Return the client whose roots a process gets outside any call; None for the only client, or for no client."""
@@ -208,7 +215,7 @@ class SharedServer:
         if isinstance(process.key, str):
             return process.key
         if process.key is not None:
-            return next((each for each in clients if each is not None and clients.last_uris(each) == process.key), None)
+            return next((each for each in clients if self._needs(each, process.key)), None)
         calls = sorted(process.upstream.calls, key=lambda call: call.since)
         waiting = (call.user.client for call in calls if call.user is not None and call.user.client in clients)
         return next(waiting, None) or next(filter(clients.can_list, clients), None)
@@ -218,12 +225,14 @@ class SharedServer:
             process.claimed = client
 
     def _bind(self, process: RunningServer, client: str) -> None:
-        """Bind a process to the known roots of a client, unless other clients need it."""
-        if self.spec.share == "client":
-            return
+        """Bind a process to a client, or to its known roots, unless other clients need the process."""
         key = process.key
-        if key is None or not any(self._needs(each, key) for each in self._clients if each != client):
-            process.key, process.claimed = self._clients.uris(client), None
+        if self.spec.share == "client":
+            process.key = key or client
+        elif key is None or not any(self._needs(each, key) for each in self._clients if each != client):
+            process.key = self._clients.uris(client)
+        if process.key is not None:
+            process.claimed = None
         self.end_unneeded()
 
     # The ends of processes.

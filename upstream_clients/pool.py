@@ -256,12 +256,11 @@ class _PoolSource:
     async def _upstream(self) -> Upstream:
         """Return the process for calls of the client. Raises `UpstreamUnavailable` after the end of the use."""
         server, client = self.use.server, self._user.client
-        process = server.process_of(client) if self.use.over is None else None
-        if process is None and self.use.over is None:
-            process = await server.find_process_of(client)
-        if process is None or self.use.over is not None:
-            raise UpstreamUnavailable(self.name, f"{self.use.over}; nothing was sent")
-        return process.upstream
+        while self.use.over is None:
+            if (process := server.process_of(client)) is not None:
+                return process.upstream
+            await server.learn_roots_of(client)
+        raise UpstreamUnavailable(self.name, f"{self.use.over}; nothing was sent")
 
 
 def _check_names(specs: Sequence[UpstreamSpec]) -> None:

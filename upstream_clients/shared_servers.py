@@ -2,10 +2,10 @@
 
 A server runs once for each definition, however many pools have it. Two definitions are equal if their processes would
 reach the same: the same name, resolved command, arguments, given variables, working directory, address, headers and
-limits, and the same inherited variables, except those of `environment.IRRELEVANT`. The first pool starts a server, and
-the last one to release it ends it. A server starts only after earlier ones with its name, which are being ended, have
-ended: two processes may interfere on the same files. `client_processes` has the rules for servers that need several
-processes.
+limits, and for a local server the same inherited variables, except those of `environment.IRRELEVANT`. The first pool
+starts a server, and the last one to release it ends it. A server starts only after earlier ones with its name, which
+are being ended, have ended: two processes may interfere on the same files. `client_processes` has the rules for servers
+that need several processes.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class SharedServers:
 def definition_of(spec: UpstreamSpec) -> UpstreamSpec:
     """Return a spec that is equal for equal servers: with a resolved command, and with inherited variables in `env`."""
     if spec.command is None:
-        return replace(spec, env={**relevant(os.environ if spec.environ is None else spec.environ), **spec.env})
+        return spec  # a connection to a remote server uses the variables of this process
     env = {**inherited(spec), **spec.env}
     command = shutil.which(spec.command, path=os.pathsep.join(os.get_exec_path(env)))
     return replace(spec, command=command or spec.command, env={**relevant(inherited(spec)), **spec.env})

@@ -169,6 +169,23 @@ async def test_changed_roots_move_a_client_to_another_process(processes: Process
         assert await pid(pool, bob) == of_ada
 
 
+async def test_a_client_with_other_roots_than_it_has_reported_does_not_change_those_of_others(
+    processes: Processes,
+) -> None:
+    ada, bob = Client("ada", "file:///a"), Client("bob", "file:///a")
+    async with pool_with(processes, ada, bob, flags="roots") as pool:
+        of_both = await pid(pool, ada)
+        assert await pid(pool, bob) == of_both
+        ada.uris = ("file:///new",)  # without a notification
+        assert await said(pool.source("srv", "bob"), "ask_again") == "ok"
+        with anyio.fail_after(20):
+            while ada.asked < 2 or bob.asked < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        assert await roots_seen(pool, bob) == {"file:///a"}
+        assert await roots_seen(pool, ada) == {"file:///new"}
+        assert await pid(pool, bob) == of_both
+
+
 async def test_a_client_that_floods_with_changes_is_asked_once_at_a_time(processes: Processes) -> None:
     ada, bob = Client("ada", "file:///a"), Client("bob", "file:///b")
     async with pool_with(processes, ada, bob, flags="roots") as pool:

@@ -52,9 +52,9 @@ def call(request_id: int, name: str, arguments: dict[str, str]) -> None:
             waiting[ask_roots()] = request_id
         case "roots":
             say(request_id, roots)
-        case "grow":
-            send(method="notifications/tools/list_changed")
+        case "ask_again":
             say(request_id, "ok")
+            threading.Timer(0.1, ask_roots).start()  # outside any call
 
 
 def answer(message: dict) -> None:
@@ -72,7 +72,7 @@ def answer(message: dict) -> None:
             if "roots" in flags:
                 ask_roots()
         case "tools/list":
-            names = ["pid", "variable", "wait", "roots", "grow"]
+            names = ["pid", "variable", "wait", "roots", "ask_again"]
             send(id=request_id, result={"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
         case "tools/call":
             call(request_id, params["name"], params.get("arguments") or {})
