@@ -40,19 +40,28 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    # The common `serve` is started without typer, whose import takes long. Clients wait for it at every start.
-    if arguments[:1] == ["serve"] and "_CODEMODE_MCP_COMPLETE" not in environ:
-        from codemode_mcp.app.garbage import collect_rarely
+    # The common `serve` and the instance are started without typer, whose import takes long. Clients wait for both.
+    match arguments:
+        case ["serve", *rest] if "_CODEMODE_MCP_COMPLETE" not in environ:
+            from codemode_mcp.app.garbage import collect_rarely
 
-        collect_rarely()
-        from codemode_mcp.cli.relaying import common_options, serve_by_relay
+            collect_rarely()
+            from codemode_mcp.cli.relaying import common_options, serve_by_relay
 
-        options = common_options(arguments[1:])
-        if options is not None:
-            serve_by_relay(**options)
-            from codemode_mcp.cli.serving import run
+            options = common_options(rest)
+            if options is not None:
+                serve_by_relay(**options)
+                from codemode_mcp.cli.serving import run
 
-            run(**{name: value for name, value in options.items() if name not in ("private", "shared")})
+                run(**{name: value for name, value in options.items() if name not in ("private", "shared")})
+                return
+        case ["instance", "run", "--key", key] | ["instance", "run", "--key", key, "--config", _]:
+            from codemode_mcp.app.garbage import collect_rarely
+
+            collect_rarely()
+            from codemode_mcp.instance.process import run as run_instance
+
+            run_instance(key, arguments[5] if len(arguments) > 5 else None)
             return
     from codemode_mcp.cli import app
 

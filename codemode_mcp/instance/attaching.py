@@ -33,7 +33,7 @@ ATTACH_SECONDS = 10.0
 LOAD_SECONDS = 60.0
 """Timeout for the second answer: the instance loads the configuration, which may run programs that print values."""
 
-START_SECONDS = 40.0
+START_SECONDS = 25.0
 """Timeout for an instance that is being started, or being replaced by a newer one."""
 
 PAUSE_SECONDS: Final = 0.02

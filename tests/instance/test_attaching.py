@@ -445,6 +445,13 @@ def test_an_instance_that_does_not_get_ready_is_ended_and_named(
         pass  # no process holds it
 
 
+def test_a_folder_that_cannot_be_made_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").write_text("", "utf-8")
+    monkeypatch.setattr(registry, "cache_dir", lambda: folder / "file" / "cache")
+    with pytest.raises(NoInstance, match=r"file.*cache.*: "):
+        attached()
+
+
 @unix
 def test_an_unusable_folder_or_log_is_named(folder: Path, program: Path) -> None:
     program.write_text("", "utf-8")
