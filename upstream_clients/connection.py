@@ -278,6 +278,7 @@ class Connection:
                         direct=opened.direct,
                     )
                     opened.set_cancel_sender(dispatcher.tell_cancelled)
+                    self._upstream.pid = opened.pid
                     try:
                         async with dispatcher.running():
                             agreement = await negotiate(dispatcher, self._client_info)
@@ -291,6 +292,7 @@ class Connection:
                             )
                             await self._serve(dispatcher, agreement, link, changes)
                     finally:
+                        self._upstream.pid = None
                         # Closing takes a bounded time, whatever ended the connection.
                         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + CLOSE_GRACE)
             except Exception as error:

@@ -107,6 +107,11 @@ class UpstreamPool:
             source = self._client_sources[name, client] = _PoolSource(self._sources[name].use, client)
         return source
 
+    def pids(self, name: str) -> tuple[int, ...]:
+        """Return the processes of a server, which other pools may share. Raises `KeyError` for an unknown name."""
+        running = self._sources[name].use.server.running
+        return tuple(each.upstream.pid for each in running if each.upstream.pid is not None)
+
     def spec(self, name: str) -> UpstreamSpec:
         """Return the definition of one server. Raises `KeyError` for an unknown name."""
         return self._sources[name].use.spec

@@ -35,6 +35,7 @@ class ReportedState:
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
         list_changes: number of announcements of changed tools so far.
         roots_asked: set once the server has asked for roots.
+        pid: the process of a stdio server while it is connected; else None.
         relist_wanted: set when a call waits for a listing. The owner replaces it with a new event before it lists.
     """
 
@@ -44,6 +45,7 @@ class ReportedState:
         self.wanted = anyio.Event()
         self.roots_asked = anyio.Event()
         self.list_changes = 0
+        self.pid: int | None = None
         self.relist_wanted = anyio.Event()
         self._on_change = on_change
         # The mutable state. Changed by the owner task only.

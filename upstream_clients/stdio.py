@@ -44,13 +44,14 @@ WATCH_INTERVAL = 0.5
 
 
 class ProcessTransport:
-    """The pipes of a server as a `dispatcher.Transport`."""
+    """The pipes of a server as a `dispatcher.Transport`. `pid` is the id of its process."""
 
     last_context: contextvars.Context | None = None
 
     def __init__(
-        self, incoming: MemoryObjectReceiveStream[Incoming], outgoing: MemoryObjectSendStream[Message]
+        self, incoming: MemoryObjectReceiveStream[Incoming], outgoing: MemoryObjectSendStream[Message], pid: int
     ) -> None:
+        self.pid = pid
         self._incoming = incoming
         self._outgoing = outgoing
 
@@ -127,7 +128,7 @@ async def open_process(
             try:
                 for task in (read, write, watch):
                     tasks.start_soon(task)
-                yield ProcessTransport(incoming, outgoing), direct
+                yield ProcessTransport(incoming, outgoing, child.pid), direct
             finally:
                 with anyio.CancelScope(shield=True):
                     incoming.close()

@@ -26,11 +26,13 @@ class OpenTransport(NamedTuple):
     Attributes:
         direct: requests that are sent past the transport; None if the transport has none.
         set_cancel_sender: sets the function that tells the server that a direct request was given up.
+        pid: the process of a stdio server; None for other servers.
     """
 
     transport: Transport
     direct: RequestsInFlight | None = None
     set_cancel_sender: Callable[[Callable[[RequestId], None]], None] = lambda _: None
+    pid: int | None = None
 
 
 @asynccontextmanager
@@ -48,7 +50,7 @@ async def open_transport(
     if kind == "stdio":
         with stderr:
             async with open_process(spec, stderr, process) as (transport, direct):
-                yield OpenTransport(transport, direct)
+                yield OpenTransport(transport, direct, pid=transport.pid)
         return
     from upstream_clients.bearer import Bearer
     from upstream_clients.http import McpHttpClient

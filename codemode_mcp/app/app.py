@@ -99,6 +99,10 @@ class App(Lifecycle):
         """Return views of all configured servers, as far as they are known."""
         return self._views()
 
+    def server_pids(self, name: str) -> tuple[int, ...]:
+        """Return the processes of a server, which other applications of this process may share."""
+        return () if self._pool is None else self._pool.pids(name)
+
     # the view of a caller
 
     def settings(self) -> ToolSettings:

@@ -65,8 +65,8 @@ def run(
         stop(2, f"--transport {transport}: it is stdio or http; {advice}")
     elif context is not None:
         stop(2, "--context is for stdio; over HTTP, the token of a caller decides its context (for, in tools.contexts)")
-    elif path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
-        stop(2, f"--path {path}: it must begin with / and have no characters that a URL would encode, like /mcp")
+    else:
+        check_path(path)
     if depth(os.environ) >= MAX_DEPTH:
         stop(
             2,
@@ -105,6 +105,12 @@ def run(
         else:
             restriction = Caller(None, read_only=read_only, context=context)
             anyio.run(_serve_stdio, loaded, reload, streams, restriction)
+
+
+def check_path(path: str | None) -> None:
+    """End the command with status 2 if a path cannot be that of an endpoint."""
+    if path is not None and (not path.startswith("/") or not path.isascii() or {*path} & {*' ?#%"\\'}):
+        stop(2, f"--path {path}: it must begin with / and have no characters that a URL would encode, like /mcp")
 
 
 def check_context(config: Config, name: str | None) -> None:

@@ -38,6 +38,10 @@ class NotListening(NoAnswer):
     """Error for an endpoint whose process has ended."""
 
 
+class TooSlow(NoAnswer):
+    """Error for a server that accepts a connection, but does not answer. It may be stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Answers of all servers.
@@ -51,15 +55,20 @@ class Answers:
     problems: tuple[str, ...]
 
 
-async def ask(endpoint: Endpoint, request: protocol.Request) -> dict[str, Any]:
+async def ask(endpoint: Endpoint, request: protocol.Request, seconds: float | None = None) -> dict[str, Any]:
     """Return the answer of one server.
 
+    Args:
+        seconds: the timeout; None for `ANSWER_SECONDS`.
+
     Raises:
-        NoAnswer: the server does not answer within `ANSWER_SECONDS`, or the answer is an error.
+        TooSlow: the server does not answer within the timeout.
+        NoAnswer: the answer is an error.
     """
+    seconds = ANSWER_SECONDS if seconds is None else seconds
     answer: dict[str, Any] | None = None
     try:
-        with anyio.move_on_after(ANSWER_SECONDS):
+        with anyio.move_on_after(seconds):
             answer = await _ask(endpoint, protocol.encode_request(request))
     except protocol.BadMessage as error:
         raise NoAnswer(f"process {endpoint.pid} gave no valid answer: {error}") from None
@@ -70,7 +79,7 @@ async def ask(endpoint: Endpoint, request: protocol.Request) -> dict[str, Any]:
         reason = error or "it closed the connection"
         raise NoAnswer(f"no answer from process {endpoint.pid}: {reason}") from None
     if answer is None:
-        raise NoAnswer(f"process {endpoint.pid} has not answered within {ANSWER_SECONDS:g} s")
+        raise TooSlow(f"process {endpoint.pid} has not answered within {seconds:g} s")
     if answer.get("ok") is not True:
         raise NoAnswer(str(answer.get("error", "it gave no reason"))[:2000])
     return answer

@@ -383,7 +383,7 @@ def start(key: str, config: str | None, seconds: float = START_SECONDS) -> None:
         raise NoInstance("the shared instance could not be started: Python does not know the path of its own program")
     windows = sys.platform == "win32"
     # With -P, no file in the folder where the instance starts is taken for a module.
-    command = [sys.executable, "-P", "-m", "codemode_mcp", "instance", "run", "--key", key]
+    command = [sys.executable, "-P", "-m", "codemode_mcp", "instance", "run", "--key", key, "--detach"]
     if config is not None:
         command += ["--config", config]
     log = registry.open_log(key)

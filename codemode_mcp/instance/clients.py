@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.control.accepted import Accepted
     from codemode_mcp.instance.hello import Hello, Options
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.passthrough import Passthrough
 
 log = logging.getLogger("codemode_mcp.instance")
 
@@ -33,6 +34,7 @@ class Client:
 
     Attributes:
         number: the number of the client in this instance, from 1.
+        app: the application that serves the client, while it does.
     """
 
     def __init__(self, number: int, connection: Accepted, hello: Hello, now: float) -> None:
@@ -42,6 +44,13 @@ class Client:
         self._began = now
         self._scope = anyio.CancelScope()
         self._lines: RelayedLines | None = None
+        self._front: Surface | Passthrough | None = None
+        self.app: App | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process of the relay."""
+        return self._hello.pid
 
     @property
     def options(self) -> Options:
@@ -75,8 +84,12 @@ class Client:
     def facts(self, now: float) -> dict[str, Any]:
         """Return facts about the client, as JSON."""
         options = self._hello.options
+        described = None if self._front is None else self._front.client
         return {
             "number": self.number,
+            "name": None if described is None else described.name,
+            "clientVersion": None if described is None else described.version,
+            "protocol": None if described is None else described.protocol,
             "pid": self._hello.pid,
             "version": self._hello.product,
             "folder": self._hello.folder,
@@ -91,10 +104,12 @@ class Client:
         caller = replace(
             app.operator, share=f"{CLIENT}{self.number}", read_only=options.read_only, context=options.context
         )
+        self.app = app
         try:
             with self._scope:
                 await self._serve(app, caller)
         finally:
+            self.app = None
             app.forget_client(caller.share)
 
     async def _serve(self, app: App, caller: Caller) -> None:
@@ -102,9 +117,10 @@ class Client:
             from codemode_mcp.instance.passthrough import serve_passthrough
 
             self._lines = RelayedLines(self._connection, self._answer_interrupted, notes_calls=True)
-            await serve_passthrough(app, caller, self._lines)
+            await serve_passthrough(app, caller, self._lines, self._set_front)
             return
         surface = Surface(app, caller, lasting=True)
+        self._set_front(surface)
 
         def take_interrupted(request: dict[str, Any], run: str | None, dispatched: bool) -> str:
             surface.note_interrupted(request["id"], run, dispatched=dispatched)
@@ -113,6 +129,9 @@ class Client:
         self._lines = RelayedLines(self._connection, take_interrupted)
         surface.notes_of = self._lines.notes_of
         await serve_surface_lines(surface, caller, self._lines)
+
+    def _set_front(self, front: Surface | Passthrough) -> None:
+        self._front = front
 
     def _answer_interrupted(self, request: dict[str, Any], run: str | None, dispatched: bool) -> None:
         """Answer a call that an earlier instance left unanswered."""

@@ -25,6 +25,7 @@ from codemode_mcp.control import protocol
 from codemode_mcp.control.server import listening
 from codemode_mcp.instance import registry, wire
 from codemode_mcp.instance.hello import Hello, Refusal, is_newer, read_environment
+from codemode_mcp.instance.process_memory import usage_of
 from codemode_mcp.instance.reports import Reports
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ FIRST_CLIENT_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = 2.0
 """Seconds between two looks at the record and the socket."""
 
+EARLY_SECONDS: Final = 10.0
+"""Seconds after the first client at which the memory of this process is taken to be that of a private server."""
+
 CLOSE_SECONDS: Final = 6.0
 """Seconds for everything to close, after the instance has begun to leave. The process ends after that in any case."""
 
@@ -84,6 +88,9 @@ class Host:
         self._group: TaskGroup | None = None
         self._http: str | None = None
         """The URL of the HTTP server, if there is one."""
+        self._first_client_at: float | None = None
+        self._early_size: int | None = None
+        """Bytes of memory of this process `EARLY_SECONDS` after its first client came."""
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until the instance ends.
@@ -153,9 +160,14 @@ class Host:
             exists = await anyio.to_thread.run_sync(os.path.lexists, endpoint)
             if record is None or record.pid != os.getpid() or not exists:
                 self.leave("its record or its socket was removed")
-            unused = not self._last_client and time.monotonic() - self._began > FIRST_CLIENT_SECONDS
+            unused = (
+                not self._last_client and self._http is None and time.monotonic() - self._began > FIRST_CLIENT_SECONDS
+            )
             if unused:
                 self.leave("no client has come")
+            first = self._first_client_at
+            if self._early_size is None and first is not None and time.monotonic() - first > EARLY_SECONDS:
+                self._early_size = (await anyio.to_thread.run_sync(usage_of, [os.getpid()])).size
 
     def _on_app_closed(self) -> None:
         assert self._apps is not None
@@ -195,6 +207,7 @@ class Host:
             if client is None:
                 return
             assert self._apps is not None
+            self._first_client_at = self._first_client_at or time.monotonic()
             self._clients[client.number] = client
             try:
                 async with self._apps.app_for(config, source.environ, source.load) as (app, logs):
@@ -220,7 +233,10 @@ class Host:
         started: Exception | str | None = await self._group.start(self._serve_http, config, source, options)
         if isinstance(started, Exception):
             raise started
-        await _answer(connection, {"key": self._key, "url": started})
+        from codemode_mcp.server.http.listener import notes_for
+
+        notes = notes_for(config.http, options.host)
+        await _answer(connection, {"key": self._key, "url": started, "notes": notes})
 
     async def _serve_http(
         self,
@@ -264,11 +280,13 @@ class Host:
 
     # for terminals
 
-    def _facts(self) -> dict[str, Any]:
+    async def _facts(self) -> dict[str, Any]:
         """Return facts about the instance and its clients, as JSON."""
+        from codemode_mcp.instance.status import pids_of, servers_of, with_usage
+
         now = time.monotonic()
-        assert self._apps is not None
-        return {
+        apps = [] if self._apps is None else self._apps.open
+        facts = {
             "pid": os.getpid(),
             "version": __version__,
             "key": self._key,
@@ -277,10 +295,10 @@ class Host:
             "leaving": self._leaving,
             "http": self._http,
             "clients": [client.facts(now) for client in self._clients.values()],
-            "servers": [
-                {"name": view.name, "state": view.state} for app in self._apps.open for view in app.server_views()
-            ],
+            "servers": servers_of(apps),
         }
+        clients = [(each.pid, pids_of(each.app)) for each in self._clients.values() if each.app is not None]
+        return await anyio.to_thread.run_sync(with_usage, facts, clients, self._early_size)
 
 
 async def _answer(connection: Accepted, facts: dict[str, Any]) -> None:

@@ -16,12 +16,15 @@ from codemode_mcp.instance import registry
 from codemode_mcp.instance.host import Host
 
 
-def run(key: str, config: str | None) -> int:
+def run(key: str, config: str | None, *, detach: bool = False) -> int:
     """Serve the relays of one key until the instance ends. Return the exit code.
 
     Standard output gets one line when relays can connect. Standard error becomes the log of the instance.
+
+    Args:
+        detach: serve in a child of this process, which ends.
     """
-    if sys.platform != "win32" and os.fork():  # before other threads start
+    if detach and sys.platform != "win32" and os.fork():  # before other threads start
         # The instance is no child of the relay that has started it. Some clients end all descendants of a server.
         os._exit(0)
     use_one_arena()

@@ -107,6 +107,11 @@ def read_record(key: str) -> Record | None:
     return None
 
 
+def keys() -> list[str]:
+    """Return the keys of all records. Raises `OSError` or `Unusable`."""
+    return sorted(path.stem for path in folder().glob("*.json"))
+
+
 def write_record(key: str, record: Record) -> None:
     """Replace the record of an instance. Raises `OSError` or `Unusable`."""
     path = folder() / f"{key}.json"

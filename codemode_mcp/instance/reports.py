@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.control import protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from codemode_mcp.control.answers import Control
 
@@ -21,7 +21,7 @@ class Reports:
         leave: ends the instance, for a reason.
     """
 
-    def __init__(self, facts: Callable[[], dict[str, Any]], leave: Callable[[str], None]) -> None:
+    def __init__(self, facts: Callable[[], Awaitable[dict[str, Any]]], leave: Callable[[str], None]) -> None:
         self._facts = facts
         self._leave = leave
         self._controls: list[Control] = []
@@ -43,7 +43,7 @@ class Reports:
             return {"ok": False, "error": str(error)}
         match request.operation:
             case "instance":
-                return {"ok": True, "instance": self._facts()}
+                return {"ok": True, "instance": await self._facts()}
             case "stop":
                 self._leave("a terminal has stopped it")
                 return {"ok": True}
@@ -74,7 +74,7 @@ class Reports:
                     merged[key].append(each)
                 elif each.get("where") == "here":
                     merged[key][merged[key].index(other)] = each
-        return _NO_APPS if merged is None else merged
+        return {"ok": True, "server": None, key: []} if merged is None else merged
 
 
 _NO_APPS = {"ok": False, "error": "the shared instance has no clients yet"}

@@ -20,6 +20,7 @@ from codemode_mcp.runs.rendering import Rendered, render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import Continued, open_client, roots_of
+from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.interrupted import Interrupted, interruption
 from codemode_mcp.server.list_changed import Announcer
@@ -140,6 +141,7 @@ class Surface:
     Attributes:
         on_change: called when `instructions` may have changed.
         notes_of: returns the notes about the run of a request, for a client with a relay.
+        client: the client of the latest request; None before the first one.
     """
 
     name: Final = "codemode-mcp"
@@ -154,6 +156,7 @@ class Surface:
         self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
         self.on_change: Callable[[], None] | None = None
         self.notes_of: Callable[[RequestId], RunNotes] | None = None
+        self.client: ConnectedClient | None = None
         self._interrupted: dict[RequestId, Interrupted] = {}
         self.announcer = Announcer(self._describe_list, runs.change)
 
@@ -183,6 +186,7 @@ class Surface:
 
     def _record_client(self, exchange: Exchange) -> None:
         session = exchange.session
+        self.client = ConnectedClient.of(session)
         self._runs.record_client(session.client_name, session.client_version, session.protocol_version)
 
     def _profile(self, exchange: Exchange) -> Profile:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from codemode_mcp.server.exchange import Session
+
 MAX_CLIENTS: Final = 200
 """Most clients that are remembered. The least recently active client is forgotten first."""
 
@@ -24,6 +26,16 @@ class ConnectedClient:
     version: str
     protocol: str
     """Revision of MCP."""
+
+    @staticmethod
+    def of(session: Session) -> ConnectedClient:
+        """Return the client of a session."""
+        return ConnectedClient.described(session.client_name, session.client_version, session.protocol_version)
+
+    @staticmethod
+    def described(name: str | None, version: str | None, protocol: str | None) -> ConnectedClient:
+        """Return a client with bounded texts."""
+        return ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class ConnectedClients:
 
     def record(self, name: str | None, version: str | None, protocol: str | None) -> None:
         """Count one request of a client."""
-        client = ConnectedClient((name or "")[:MAX_TEXT], (version or "")[:MAX_TEXT], (protocol or "")[:MAX_TEXT])
+        client = ConnectedClient.described(name, version, protocol)
         requests, _ = self._seen.pop(client, (0, 0.0))
         self._seen[client] = (requests + 1, self._clock())  # the order is that of the latest requests
         if len(self._seen) > MAX_CLIENTS:

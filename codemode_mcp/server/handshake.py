@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.json_text import compact_json
+from codemode_mcp.server.connected_clients import ConnectedClient
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import (
     CONNECTION_CLOSED,
@@ -227,6 +228,7 @@ class HandshakeSession:
         self.client_name, self.client_version = params["clientInfo"]["name"], params["clientInfo"]["version"]
         self.capabilities = params["capabilities"]
         surface = self._surface
+        surface.client = ConnectedClient.of(self)
         return {
             "protocolVersion": self.protocol_version,
             "capabilities": {"tools": {"listChanged": True}},

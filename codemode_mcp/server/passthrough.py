@@ -28,6 +28,7 @@ from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.caller_listings import CallerListings, Tools
 from codemode_mcp.server.client import Continued, McpClient, progress_to, roots_of
+from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.forwarded_call import ForwardedCall, no_room
 from codemode_mcp.server.protocol_fit import TOOL, failure, result_for, result_of, text_block
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
@@ -94,6 +95,8 @@ class Passthrough:
         self._group: TaskGroup | None = None
         self._lasting = lasting
         self._listings = CallerListings(upstreams, self._set_instructions)
+        self.client: ConnectedClient | None = None
+        """The client of the latest request; None before the first one."""
         self.server = AnnouncingServer(
             "codemode-mcp",
             announcer=self._listings.announcer,
@@ -123,8 +126,10 @@ class Passthrough:
         )
 
     def _note_client(self, context: ServerRequestContext[Any]) -> None:
+        session = SdkSession(context.session)
+        self.client = ConnectedClient.of(session)
         if self._lasting:
-            self._upstreams.offer_roots(self._caller_of(context).client, roots_of(SdkSession(context.session)))
+            self._upstreams.offer_roots(self._caller_of(context).client, roots_of(session))
         self._upstreams.touch()
 
     async def _note_changed_roots(

@@ -423,7 +423,7 @@ def test_an_instance_is_started_on_its_own_and_inherits_nothing(folder: Path, pr
     with pytest.raises(NoInstance, match=rf"could not be started: nothing listens; see .*{KEY}\.log"):
         attach(KEY, client, {})
     about = json.loads((folder / "report.json").read_text("utf-8"))
-    assert about["argv"][1:] == ["instance", "run", "--key", KEY, "--config", client.config]
+    assert about["argv"][1:] == ["instance", "run", "--key", KEY, "--detach", "--config", client.config]
     assert about["descriptors"] == [0, 1, 2]
     assert (about["session"], about["stdin"], about["safe"]) == (True, "", True)
     assert about["cwd"] == str(Path.home().resolve())

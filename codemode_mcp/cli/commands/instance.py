@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,8 +16,9 @@ from codemode_mcp.cli.messages import print_json, say, stop, wrap
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from codemode_mcp.control.protocol import Operation
     from codemode_mcp.instance.registry import Record
 
 app = typer.Typer(
@@ -23,126 +28,365 @@ app = typer.Typer(
     epilog="Example: codemode-mcp instance status\n\nExample: codemode-mcp instance stop",
 )
 
-STOP_SECONDS = 15.0
+STOP_SECONDS: Final = 15.0
 """Seconds that `stop` waits for the end of an instance."""
 
-POLL_SECONDS = 0.05
+ANSWER_SECONDS: Final = 5.0
+"""Seconds that an instance may take to answer. One that takes longer hangs, or its process is stopped."""
+
+POLL_SECONDS: Final = 0.05
+
+FOLLOW_SECONDS: Final = 0.3
+"""Seconds between two looks at a log that is followed."""
+
+_NONE: Final = "No shared instance runs for this configuration."
 
 
-@app.command(epilog="Example: codemode-mcp instance status\n\nExample: codemode-mcp instance status --json")
-def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show whether the shared instance runs, its clients, its servers, and the memory that it saves."""
-    record, _ = _record(config)
+@app.command(
+    epilog="Example: codemode-mcp instance status\n\nExample: codemode-mcp instance status --json\n\n"
+    "Example: codemode-mcp instance status --all"
+)
+def status(
+    config: ConfigOption = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show the shared instances of all your configurations.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the shared instance, its clients, its servers, and the memory that it saves."""
+    if everything:
+        _status_of_all(as_json=as_json)
+        return
+    key = _key(config)
+    record = _running(key)
     facts = None if record is None else _ask(record, "instance")["instance"]
     if as_json:
         print_json({"running": facts is not None, "instance": facts})
-        return
-    if facts is None:
-        print(wrap("No shared instance runs for this configuration. It starts with the first client."))
-        return
-    for line in _lines(facts):
-        print(wrap(line))
+    elif facts is None:
+        print(wrap(f"{_NONE} It starts with the first client."))
+    else:
+        _print(facts)
 
 
-@app.command("stop", epilog="Example: codemode-mcp instance stop")
-def stop_instance(config: ConfigOption = None) -> None:
+def _status_of_all(*, as_json: bool) -> None:
+    from codemode_mcp.control.client import NoAnswer
+
+    found, problems = [], []
+    with _folder_errors():
+        from codemode_mcp.instance import registry
+
+        keys = registry.keys()
+    for key in keys:
+        record = _running(key)
+        if record is None:
+            continue
+        try:
+            found.append(_answer_of(record, "instance")["instance"])
+        except NoAnswer as error:
+            problems.append(f"{error}. {_advice(record)}")
+    if as_json:
+        print_json({"instances": found, "problems": problems})
+    elif not found and not problems:
+        print("No shared instance runs.")
+    else:
+        for number, facts in enumerate(found):
+            if number:
+                print()
+            _print(facts)
+        for problem in problems:
+            say(problem)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: codemode-mcp instance start\n\nExample: codemode-mcp instance start --http --port 8808")
+def start(
+    config: ConfigOption = None,
+    http: Annotated[bool, typer.Option("--http", help="Let it serve MCP over HTTP too, until it ends.")] = False,
+    host: Annotated[str | None, typer.Option(help="With --http: address to listen on; default: 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="With --http: port; default: 8808; 0: any free port.")
+    ] = None,
+    path: Annotated[str | None, typer.Option(help="With --http: path of the endpoint; default: /mcp.")] = None,
+    allow_unauthenticated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unauthenticated",
+            help="With --http: serve every client that reaches the address, without authentication.",
+        ),
+    ] = False,
+) -> None:
+    """Start the shared instance before the first client, or let it serve over HTTP.
+
+    Without a client and without HTTP, it ends after a minute.
+    """
+    if not http:
+        for option, value in (("--host", host), ("--port", port), ("--path", path)):
+            if value is not None:
+                stop(2, f"{option} is for --http; add that, or leave {option} out")
+        if allow_unauthenticated:
+            stop(2, "--allow-unauthenticated is for --http; add that, or leave it out")
+        _start(_admitted_path(config))
+        return
+    from codemode_mcp.cli.serving import check_path
+
+    check_path(path)
+    options = {
+        "host": "127.0.0.1" if host is None else host.strip("[]"),
+        "port": 8808 if port is None else port,
+        "path": "/mcp" if path is None else path.rstrip("/") or "/",
+        "allowUnauthenticated": allow_unauthenticated,
+    }
+    _start_http(config, options)
+
+
+def _start(path: Path | None) -> None:
+    from codemode_mcp.instance import attaching, registry
+
+    key = registry.key_of(path)
+    record = _running(key)
+    if record is not None:
+        say(f"The shared instance runs already: process {record.pid}.")
+        return
+    with _folder_errors():
+        try:
+            attaching.start(key, None if path is None else str(path))
+        except attaching.NoInstance as error:
+            stop(1, str(error))
+    until = time.monotonic() + ANSWER_SECONDS
+    # If a client has started it at the same moment, its record may not be written yet.
+    while (started := _running(key)) is None and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    say("The shared instance runs." if started is None else f"The shared instance runs: process {started.pid}.")
+
+
+def _start_http(config: str | None, options: Mapping[str, Any]) -> None:
+    from codemode_mcp.instance import attaching, registry
+
+    found: list[Path] = []
+    path = _path(config, found)
+    client = attaching.Client(None if path is None else str(path), bool(found), os.getcwd(), {"http": options})
+    try:
+        attached = attaching.attach(registry.key_of(path), client, dict(os.environ))
+    except attaching.NoInstance as error:
+        stop(1, str(error))
+    except attaching.Refused as error:
+        if error.code == "private":
+            stop(1, "the configuration has instance.shared: false; codemode-mcp serve --transport http serves it alone")
+        stop(2 if error.code in ("invalid_config", "not_confirmed") else 1, "\n".join(error.lines))
+    attached.connection.close()
+    say(f"codemode-mcp serves MCP at {attached.answer.get('url')}, until process {attached.pid} ends")
+    for note in attached.answer.get("notes", ()):
+        say(str(note))
+
+
+@app.command("stop", epilog="Example: codemode-mcp instance stop\n\nExample: codemode-mcp instance stop --kill")
+def stop_instance(
+    config: ConfigOption = None,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="End the process even if it does not answer. Its runs are not suspended.")
+    ] = False,
+) -> None:
     """Suspend the runs of the shared instance, and end it. Its clients start the next one."""
-    record, key = _record(config)
+    key = _key(config)
+    record = _running(key)
     if record is None:
-        say("No shared instance runs for this configuration.")
+        say(_NONE)
         return
-    _stop(record, key)
+    _stop(record, key, kill=kill)
     say(f"The shared instance, process {record.pid}, has ended.")
 
 
-@app.command(epilog="Example: codemode-mcp instance logs --lines 100")
+@app.command(epilog="Example: codemode-mcp instance restart")
+def restart(config: ConfigOption = None) -> None:
+    """End the shared instance, and start it again. Its runs are suspended, and its clients stay connected."""
+    path = _admitted_path(config)
+    from codemode_mcp.instance import registry
+
+    key = registry.key_of(path)
+    record = _running(key)
+    if record is not None:
+        _stop(record, key, kill=False)
+    # If a client has started the next one meanwhile, that one counts.
+    _start(path)
+
+
+@app.command(epilog="Example: codemode-mcp instance logs --lines 100\n\nExample: codemode-mcp instance logs --follow")
 def logs(
     config: ConfigOption = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of lines from the end.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
 ) -> None:
-    """Print the end of the log of the shared instance."""
+    """Print the end of the log of the shared instance. The log stays when the instance has ended."""
     from codemode_mcp.control.display import plain
     from codemode_mcp.instance import registry
 
-    path = registry.log_path(registry.key_of(_path(config)))
+    with _folder_errors():
+        path = registry.log_path(_key(config))
     try:
-        text = path.read_text("utf-8", "replace")
+        with path.open("rb") as file:
+            text = file.read()
+            position = file.tell()
     except FileNotFoundError:
         say(f"No shared instance has written a log for this configuration; it would be {path}.")
         return
     except OSError as error:
         stop(1, f"{path}: {error.strerror}")
-    for line in text.splitlines()[-lines:]:
+    for line in text.decode("utf-8", "replace").splitlines()[-lines:]:
         print(plain(line))
+    if follow:
+        with suppress(KeyboardInterrupt):
+            for line in _new_lines(path, position):
+                print(plain(line), flush=True)
+
+
+def _new_lines(path: Path, position: int) -> Iterator[str]:
+    """Yield the lines that are appended to a log, also after the file was replaced by a new one."""
+    rest = b""
+    while True:
+        time.sleep(FOLLOW_SECONDS)
+        try:
+            with path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < position:
+                    position, rest = 0, b""
+                file.seek(position)
+                rest += file.read()
+                position = file.tell()
+        except OSError:
+            continue
+        *whole, rest = rest.split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
 
 
 @app.command(hidden=True, epilog="Example: codemode-mcp instance run --key 0123456789abcdef")
-def run(key: Annotated[str, typer.Option("--key", help="Key of the instance.")], config: ConfigOption = None) -> None:
+def run(
+    key: Annotated[str, typer.Option("--key", help="Key of the instance.")],
+    config: ConfigOption = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Serve in a child of this process.")] = False,
+) -> None:
     """Be the shared instance. Relays start this command."""
     from codemode_mcp.instance.process import run as run_instance
 
-    raise typer.Exit(run_instance(key, config))
+    raise typer.Exit(run_instance(key, config, detach=detach))
 
 
-def _path(config: str | None) -> Path | None:
+# the instance of a configuration
+
+
+def _path(config: str | None, found: list[Path] | None = None) -> Path | None:
+    """Return the absolute path of a configuration. A file that was found in the working directory is added to `found`.
+
+    Nothing of the file is used here, so it need not be confirmed.
+    """
+    from codemode_mcp.cli.confirming import find
+    from codemode_mcp.errors import ConfigError
+
+    try:
+        path = find(config, ([] if found is None else found).append)
+    except ConfigError as error:
+        stop(2, "\n".join(error.problems))
+    return None if path is None else Path(os.path.abspath(path))
+
+
+def _admitted_path(config: str | None) -> Path | None:
+    """Return the absolute path of a configuration that the user has confirmed, if it needs that."""
     from codemode_mcp.cli.confirming import admit, find
     from codemode_mcp.errors import ConfigError
 
     try:
-        return find(config, admit)
+        path = find(config, admit)
     except ConfigError as error:
         stop(2, "\n".join(error.problems))
+    return None if path is None else Path(os.path.abspath(path))
 
 
-def _record(config: str | None) -> tuple[Record | None, str]:
-    """Return the record and the key of the instance of a configuration. The record is None if no instance runs."""
+def _key(config: str | None) -> str:
     from codemode_mcp.instance import registry
 
-    key = registry.key_of(_path(config))
-    record = registry.read_record(key)
-    return (record if record is not None and registry.is_running(key) else None), key
+    return registry.key_of(_path(config))
 
 
-def _ask(record: Record, operation: str) -> dict[str, Any]:
-    from codemode_mcp.cli.serving_processes import ask_process
+def _running(key: str) -> Record | None:
+    """Return the record of the instance of a key; None if it does not run."""
+    from codemode_mcp.instance import registry
+
+    with _folder_errors():
+        record = registry.read_record(key)
+        return record if record is not None and registry.is_running(key) else None
+
+
+@contextmanager
+def _folder_errors() -> Iterator[None]:
+    """End the command if the folder of the instance cannot be used."""
+    from codemode_mcp.instance import registry
+
+    try:
+        yield
+    except registry.Unusable as error:
+        stop(1, str(error))
+    except OSError as error:
+        stop(1, f"{error.filename or 'the folder of the shared instance'}: {error.strerror or error}")
+
+
+def _answer_of(record: Record, operation: Operation) -> dict[str, Any]:
+    """Return the answer of an instance. Raise `client.NoAnswer`."""
+    import anyio
+
+    from codemode_mcp.control import client
     from codemode_mcp.control.endpoints import endpoint_at
     from codemode_mcp.control.protocol import Request
 
-    return ask_process(endpoint_at(Path(record.endpoint), record.pid), Request(operation))  # type: ignore[arg-type]
+    endpoint = endpoint_at(Path(record.endpoint), record.pid)
+    return anyio.run(client.ask, endpoint, Request(operation), ANSWER_SECONDS)
 
 
-def _stop(record: Record, key: str) -> None:
+def _ask(record: Record, operation: Operation) -> dict[str, Any]:
+    """Return the answer of an instance. End the command if there is none."""
+    from codemode_mcp.control.client import NoAnswer
+
+    try:
+        return _answer_of(record, operation)
+    except NoAnswer as error:
+        stop(1, f"{error}. {_advice(record)}")
+
+
+def _advice(record: Record) -> str:
+    """Return what to do about an instance that does not answer."""
+    resume = "" if sys.platform == "win32" else f"If it was suspended, resume it: kill -CONT {record.pid}. "
+    return f"{resume}To end it: codemode-mcp instance stop --kill"
+
+
+def _stop(record: Record, key: str, *, kill: bool) -> None:
+    from codemode_mcp.control.client import NoAnswer, NotListening
     from codemode_mcp.instance import registry
 
-    _ask(record, "stop")
+    try:
+        with suppress(NotListening):  # it has just ended
+            _answer_of(record, "stop")
+    except NoAnswer as error:
+        if not kill:
+            stop(1, f"{error}. {_advice(record)}")
+        _kill(record)
     until = time.monotonic() + STOP_SECONDS
-    while registry.is_running(key):
+    while registry.is_running(key) and registry.read_record(key) in (record, None):
         if time.monotonic() > until:
             stop(1, f"process {record.pid}, the shared instance, has not ended within {STOP_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
 
 
-def _lines(facts: dict[str, Any]) -> Iterator[str]:
-    from codemode_mcp.control.display import counted, cut, plain
+def _kill(record: Record) -> None:
+    """Kill an instance that does not answer. It holds its lock, so no other process has its id."""
+    try:
+        os.kill(record.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except OSError as error:
+        stop(1, f"process {record.pid} cannot be ended: {error.strerror}")
 
-    memory = facts.get("memoryBytes")
-    size = "" if memory is None else f", {memory / 1e6:.0f} MB"
-    yield f"The shared instance runs: process {facts['pid']}, version {facts['version']}{size}."
-    yield f"It has served for {facts['uptimeSeconds']} s: {facts['config'] or 'no configuration file'}."
-    yield f"{counted(len(facts['clients']), 'client')}:"
-    for client in facts["clients"]:
-        limits = [
-            name for name, on in (("read-only", client["readOnly"]), (client["context"], client["context"])) if on
-        ]
-        suffix = f" ({', '.join(limits)})" if limits else ""
-        name = cut(plain(client.get("name") or "(no name yet)"), 60)
-        yield f"  {name}, relay {client['pid']}, in {cut(plain(client['folder']), 200)}{suffix}"
-    yield f"{counted(len(facts['servers']), 'server')}:"
-    for server in facts["servers"]:
-        yield f"  {cut(plain(server['name']), 60)}: {server['state']}"
-    saved = facts.get("saved")
-    if saved:
-        yield (
-            f"Saved against a private server for each client: {counted(saved['processes'], 'process')}, about "
-            f"{saved['bytes'] / 1e6:.0f} MB."
-        )
+
+def _print(facts: Mapping[str, Any]) -> None:
+    from codemode_mcp.cli.instance_view import lines
+
+    for line in lines(facts):
+        print(wrap(line))

@@ -27,7 +27,7 @@ async def check(config: Config) -> Iterable[Check]:
     connected = [
         (answer["server"], client)
         for _, answer in found.answers
-        if _resolved(answer["server"]["config"]) == served
+        if answer["server"] is not None and _resolved(answer["server"]["config"]) == served
         for client in answer["clients"]
     ]
     if not connected:

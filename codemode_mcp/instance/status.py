@@ -1,0 +1,75 @@
+"""The report on the instance for terminals: its clients, its servers, its memory, and what it saves."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.instance.process_memory import usage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from codemode_mcp.app.app import App
+
+
+def servers_of(apps: Sequence[App]) -> list[dict[str, Any]]:
+    """Return the servers of applications, as JSON. A server that several applications share is listed once."""
+    found: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    for app in apps:
+        for view in app.server_views():
+            pids = app.server_pids(view.name)
+            key = (view.name, pids or (-id(app),))
+            found[key] = {"name": view.name, "state": view.state, "error": view.error, "pids": list(pids)}
+    return list(found.values())
+
+
+def pids_of(app: App) -> frozenset[int]:
+    """Return the processes of all servers of an application."""
+    return frozenset(pid for view in app.server_views() for pid in app.server_pids(view.name))
+
+
+def with_usage(
+    facts: Mapping[str, Any], clients: Sequence[tuple[int, frozenset[int]]], early_size: int | None
+) -> dict[str, Any]:
+    """Return facts about the instance with the memory of its processes, and what it saves. Blocks.
+
+    Args:
+        clients: for each client, the process of its relay, and the processes of the servers that it uses.
+        early_size: bytes of memory of the instance soon after its first client came, if they are known.
+    """
+    own = usage_of([os.getpid()]).size
+    servers = [{**server, "memoryBytes": _size(server["pids"])} for server in facts["servers"]]
+    saved = _saved(clients, own if early_size is None else early_size, own)
+    return {**facts, "memoryBytes": own, "servers": servers, "saved": saved}
+
+
+def _size(leaders: Sequence[int]) -> int | None:
+    return usage_of(leaders, groups=True).size if leaders else None
+
+
+def _saved(
+    clients: Sequence[tuple[int, frozenset[int]]], private: int | None, own: int | None
+) -> dict[str, Any] | None:
+    """Return an estimate of what private servers, each with its own upstream servers, would use more than is used now.
+
+    None for one client, which saves nothing. A private server is assumed to need `private` bytes: the memory that the
+    instance had soon after its first client came.
+    """
+    if len(clients) < 2:
+        return None
+    relays = {relay for relay, _ in clients}
+    servers = {pids: usage_of(pids, groups=True) for pids in {pids for _, pids in clients}}
+    now = [usage_of({pid for pids in servers for pid in pids}, groups=True), usage_of(relays)]
+    apart = [servers[pids] for _, pids in clients]
+    processes = sum(1 + each.processes for each in apart) - 1 - sum(each.processes for each in now)
+    sizes_now, sizes_apart = [own, *(each.size for each in now)], [private, *(each.size for each in apart)]
+    size = None
+    if None not in (*sizes_now, *sizes_apart):
+        size = max(
+            0,
+            sum(each or 0 for each in sizes_apart)
+            + (len(clients) - 1) * (private or 0)
+            - sum(each or 0 for each in sizes_now),
+        )
+    return {"processes": max(0, processes), "bytes": size}

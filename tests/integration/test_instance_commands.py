@@ -1,0 +1,199 @@
+"""`codemode-mcp instance`, `runs` and `clients` with a shared instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from attached import attached, instance
+from harness import cli, counting, events, write_config
+from mcp.client.client import Client
+from terminal import terminal
+
+from codemode_mcp.instance import registry
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="the processes are controlled by signals of Unix"),
+]
+
+CALL = 'return unwrap(await MCP.a.count({ name: "hello" }))'
+
+
+async def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `codemode-mcp` in a thread."""
+    return await anyio.to_thread.run_sync(lambda: cli(*arguments))
+
+
+async def report(config: Path) -> dict[str, Any]:
+    """Return the facts of `instance status --json`."""
+    done = await command("instance", "status", "--json", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@contextmanager
+def ending(config: Path) -> Iterator[None]:
+    """Kill the instance of a configuration in the end, if it runs."""
+    key = registry.key_of(config)
+    try:
+        yield
+    finally:
+        if registry.is_running(key) and (record := registry.read_record(key)) is not None:
+            os.kill(record.pid, signal.SIGKILL)
+
+
+async def test_status_names_clients_servers_and_what_they_save(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "idle": counting(tmp_path / "b", start="lazy")})
+    async with (
+        instance(config) as process,
+        attached(config) as first,
+        attached(config, options={"readOnly": True}) as second,
+    ):
+        assert [each["name"] for each in (await report(config))["instance"]["clients"]] == [None, None]
+        for client in (first, second):
+            await client.greet()
+        await first.exec(CALL)
+        facts = (await report(config))["instance"]
+        assert (facts["pid"], facts["leaving"], facts["http"]) == (process.pid, None, None)
+        assert [(each["name"], each["clientVersion"]) for each in facts["clients"]] == [("attached", "1")] * 2
+        assert [each["readOnly"] for each in facts["clients"]] == [False, True]
+        server = facts["servers"][0]
+        assert (server["name"], server["state"]) == ("a", "ready")
+        assert len(server["pids"]) == 1
+        assert facts["saved"]["processes"] >= 0
+        if sys.platform == "linux":
+            assert facts["memoryBytes"] > 20e6
+            assert server["memoryBytes"] > 1e6
+        text = (await command("instance", "status", "--config", str(config))).stdout
+        assert f"process {process.pid}, version " in text
+        assert "2 clients:" in text
+        assert re.search(r"attached 1, relay \d+, in .*\(read-only\)", text.replace("\n", " ")), text
+        assert f"a: ready, process {server['pids'][0]}" in text
+        assert "Estimate: a private server for each client would take" in text
+        every = json.loads((await command("instance", "status", "--all", "--json")).stdout)
+        assert process.pid in [each["pid"] for each in every["instances"]]
+
+
+async def test_without_an_instance_status_and_stop_say_so(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    assert await report(config) == {"running": False, "instance": None}
+    done = await command("instance", "stop", "--config", str(config))
+    assert (done.returncode, done.stderr) == (0, "No shared instance runs for this configuration.\n")
+
+
+async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        for verb in ("status", "stop"):
+            done = await command("instance", verb, "--config", str(config))
+            assert done.returncode == 1
+            text = " ".join(done.stderr.split())
+            assert f"process {process.pid} has not answered within 5 s" in text
+            assert f"kill -CONT {process.pid}" in text
+            assert "codemode-mcp instance stop --kill" in text
+        done = await command("instance", "stop", "--kill", "--config", str(config))
+        assert done.returncode == 0, done.stderr
+        assert await process.wait() == -signal.SIGKILL
+
+
+async def test_an_instance_is_started_and_restarted(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    with ending(config):
+        started = await command("instance", "start", "--config", str(config))
+        assert started.returncode == 0, started.stderr
+        first = (await report(config))["instance"]["pid"]
+        assert started.stderr == f"The shared instance runs: process {first}.\n"
+        again = await command("instance", "start", "--config", str(config))
+        assert again.stderr == f"The shared instance runs already: process {first}.\n"
+        restarted = await command("instance", "restart", "--config", str(config))
+        assert restarted.returncode == 0, restarted.stderr
+        assert (await report(config))["instance"]["pid"] != first
+        stopped = await command("instance", "stop", "--config", str(config))
+        assert stopped.returncode == 0, stopped.stderr
+        log = await command("instance", "logs", "--lines", "3", "--config", str(config))
+        assert "the shared instance ends: a terminal has stopped it" in log.stdout
+
+
+async def test_an_instance_serves_over_http_until_it_ends(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    with ending(config):
+        started = await command("instance", "start", "--http", "--port", "0", "--config", str(config))
+        assert started.returncode == 0, started.stderr
+        found = re.search(r"serves MCP at (http://127\.0\.0\.1:(\d+)/mcp)", started.stderr)
+        assert found is not None, started.stderr
+        assert (await report(config))["instance"]["http"] == found[1]
+        again = await command("instance", "start", "--http", "--port", "0", "--config", str(config))
+        assert again.returncode == 1
+        assert found[1] in again.stderr
+        async with Client(found[1]) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["exec", "wait"]
+        assert (await command("instance", "stop", "--config", str(config))).returncode == 0
+        with pytest.raises(OSError, match="connect"):
+            await anyio.connect_tcp("127.0.0.1", int(found[2]))
+
+
+async def test_an_address_that_others_reach_is_refused(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    with ending(config):
+        done = await command("instance", "start", "--http", "--host", "0.0.0.0", "--config", str(config))
+        assert done.returncode == 1
+        assert "--allow-unauthenticated" in done.stderr
+
+
+async def test_a_new_line_of_the_log_is_followed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config):
+        arguments = [sys.executable, "-m", "codemode_mcp", "instance", "logs", "--follow", "--config", str(config)]
+        async with await anyio.open_process(arguments) as follower:
+            assert follower.stdout is not None
+            seen = ""
+            with anyio.fail_after(30):
+                async for data in follower.stdout:
+                    if not seen:
+                        assert (await command("instance", "stop", "--config", str(config))).returncode == 0
+                    seen += data.decode()
+                    if "the shared instance ends" in seen:
+                        break
+            follower.kill()
+
+
+async def test_a_terminal_lists_shows_approves_and_cancels_runs_of_the_instance(tmp_path: Path) -> None:
+    settings = {"timeoutMs": 500}
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")}, ask=["mcp:a:count"], codeMode=settings)
+    async with instance(config), attached(config) as client:
+        await client.greet()
+        waiting = await client.exec(CALL)
+        run = waiting["runId"]
+        listed = await command("runs", "list", "--config", str(config))
+        assert run[:8] in listed.stdout
+        shown = json.loads((await command("runs", "show", run, "--json")).stdout)
+        assert [call["tool"] for call in shown["waiting"]] == ["mcp:a:count"]
+        assert "attached" in (await command("clients", "--config", str(config))).stdout
+        async with terminal("runs", "approve", run) as person:
+            await person.confirm()
+            assert await person.end() == 0
+        result = await client.request("tools/call", {"name": "wait", "arguments": {"runId": run}})
+        assert result["structuredContent"]["value"] == "hello"
+        assert events(tmp_path / "log") == ["call hello"]
+        other = (await client.exec(CALL))["runId"]
+        async with terminal("runs", "cancel", other) as person:
+            await person.confirm()
+            assert await person.end() == 0
+        result = await client.request("tools/call", {"name": "wait", "arguments": {"runId": other}})
+        assert result["isError"]
