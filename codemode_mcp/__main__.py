@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command line, and exit with its code."""
     import os
-    import sys
 
     _open_missing_streams()
     try:
@@ -40,9 +40,11 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-    # The common `serve` and the instance are started without typer, whose import takes long. Clients wait for both.
+    # Common command lines are read without typer, whose import takes long. Clients wait for `serve` and the instance.
     match arguments:
-        case ["serve", *rest] if "_CODEMODE_MCP_COMPLETE" not in environ:
+        case _ if "_CODEMODE_MCP_COMPLETE" in environ:
+            pass
+        case ["serve", *rest]:
             from codemode_mcp.app.garbage import collect_rarely
 
             collect_rarely()
@@ -55,14 +57,24 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
 
                 run(**{name: value for name, value in options.items() if name not in ("private", "shared")})
                 return
-        case ["instance", "run", "--key", key] | ["instance", "run", "--key", key, "--config", _]:
-            from codemode_mcp.app.garbage import collect_rarely
+        case ["instance", "run", *rest]:
+            from codemode_mcp.cli.common_options import read_options, spelled
 
-            collect_rarely()
-            from codemode_mcp.instance.process import run as run_instance
+            read = read_options(rest, spelled(("key", "config")), spelled(("detach",)))
+            if read is not None and not read[0] and "key" in read[1]:
+                from codemode_mcp.app.garbage import collect_rarely
 
-            run_instance(key, arguments[5] if len(arguments) > 5 else None)
-            return
+                collect_rarely()
+                from codemode_mcp.cli.command_service import run_command
+                from codemode_mcp.instance.process import run as run_instance
+
+                sys.exit(run_instance(config=read[1].pop("config", None), run_command=run_command, **read[1]))
+        case ["call", *_]:
+            from codemode_mcp.cli.running_instance import run_quickly
+
+            code = run_quickly(arguments)
+            if code is not None:
+                sys.exit(code)
     from codemode_mcp.cli import app
 
     app()
@@ -71,7 +83,6 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
 def _open_missing_streams() -> None:
     """Open the null device for each closed standard stream, so that no other file gets its descriptor."""
     import os
-    import sys
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

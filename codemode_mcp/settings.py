@@ -9,6 +9,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from codemode_mcp.log_level import LogLevel as LogLevel  # noqa: TC001 - it is exported, and msgspec reads it
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 Language = Literal["javascript", "typescript"]
 
 Via = Literal["client", "terminal", "auto"]
-
-LogLevel = Literal["debug", "info", "warning", "error"]
 
 KIB = 1024
 MIB = 1024 * KIB

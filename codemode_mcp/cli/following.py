@@ -1,4 +1,7 @@
-"""Runs one program and follows it until it ends, for `codemode-mcp run` and `codemode-mcp call`."""
+"""Runs one program and follows it until it ends, for `codemode-mcp run` and `codemode-mcp call`.
+
+`execute` does it in the process of the command, and the shared instance does it by `FollowedRun`.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,29 @@ import json
 import logging
 import os
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import typer
 
+from codemode_mcp.audit.events import request_id
 from codemode_mcp.cli.loading import log_filter, logging_of, plugins_on_stderr
-from codemode_mcp.cli.messages import say, stop, wrap
+from codemode_mcp.cli.messages import end, say, stop, wrap
 from codemode_mcp.cli.terminal import Screen
+from codemode_mcp.cli.terminal_client import client_at
 from codemode_mcp.errors import CodeModeError, ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.cli.terminal import Terminal
     from codemode_mcp.cli.terminal_client import UnattendedClient
-    from codemode_mcp.cli.trace.progress import Record
+    from codemode_mcp.cli.trace.progress import Progress, Record
     from codemode_mcp.config import Config
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.settings import Language
     from upstream_clients.pool import UpstreamPool
@@ -40,7 +45,7 @@ CANCEL_SECONDS = 3.0
 
 def execute(
     config: Config,
-    program: Callable[[App], Awaitable[str]],
+    program: Callable[[App, Caller], Awaitable[str]],
     language: Language | None = None,
     args: tuple[str, ...] = (),
     *,
@@ -69,9 +74,10 @@ def execute(
             plugins_on_stderr(),
             log_filter("upstream_clients.connection", is_logged),
         ):
-            shows_progress = screen.draws and not quiet
-            followed = _FollowedRun(config, screen, record, args, as_json, shows_progress)
-            ok = anyio.run(partial(followed.follow, program, language))
+            followed = FollowedRun(
+                screen, client_at(screen), args, as_json=as_json, shows_progress=screen.draws and not quiet
+            )
+            ok = anyio.run(partial(_follow, config, followed, screen, program, language, record))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # the reader of our output does not read; everything else is closed
@@ -89,61 +95,100 @@ def execute(
 def exit_after(ok: bool | None) -> None:
     """End the command with the exit code for what `execute` returned."""
     if ok is not True:
-        raise typer.Exit(130 if ok is None else 1)
+        end(130 if ok is None else 1)
 
 
-@dataclass(slots=True)
-class _FollowedRun:
-    """One program from its start to its end, and the printing of its output. The fields with defaults change."""
+async def _follow(
+    config: Config,
+    followed: FollowedRun,
+    screen: Screen,
+    program: Callable[[App, Caller], Awaitable[str]],
+    language: Language | None,
+    record: Record | None,
+) -> bool:
+    """Run a program in an application of its own. Return whether it completed."""
+    from codemode_mcp.app.app import open_app
 
-    _config: Config
-    _screen: Screen
-    _record: Record | None
-    _args: tuple[str, ...]
-    _as_json: bool
-    _shows_progress: bool
-    _run_id: str | None = None
-    _in_flight: set[str] = field(default_factory=set)
-    _calls_ended: anyio.Event | None = None
+    loop = asyncio.get_running_loop()
+    async with open_app(config) as opened:
+        if record is not None:
+            opened.auditor.add(record.listen)
+        with anyio.CancelScope() as scope:
+            screen.when_gone(partial(loop.call_soon_threadsafe, scope.cancel))
+            return await followed.follow(opened, opened.operator, program, language)
+    return False
 
-    async def follow(self, program: Callable[[App], Awaitable[str]], language: Language | None) -> bool:
+
+class FollowedRun:
+    """One program from its start to its end, and the printing of its output.
+
+    Args:
+        servers: the servers that the program can reach; None for all.
+    """
+
+    def __init__(
+        self,
+        terminal: Terminal,
+        client: UnattendedClient,
+        args: tuple[str, ...] = (),
+        *,
+        as_json: bool = False,
+        shows_progress: bool = False,
+        servers: Collection[str] | None = None,
+    ) -> None:
+        self._terminal = terminal
+        self._client = client
+        self._args = args
+        self._as_json = as_json
+        self._shows_progress = shows_progress
+        self._servers = servers
+        self._request = request_id()
+        self._run_id: str | None = None
+        self._progress: Progress | None = None
+        self._in_flight: set[str] = set()
+        self._calls_ended: anyio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<FollowedRun: {self._run_id}>"
+
+    async def follow(
+        self, opened: App, caller: Caller, program: Callable[[App, Caller], Awaitable[str]], language: Language | None
+    ) -> bool:
         """Run the program. Return whether it completed."""
-        from codemode_mcp.app.app import open_app
-        from codemode_mcp.cli.terminal_client import client_at
-
-        client = client_at(self._screen)
-        loop = asyncio.get_running_loop()
-        async with open_app(self._config) as opened:
-            opened.auditor.add(self._listen)
-            if self._record is not None:
-                opened.auditor.add(self._record.listen)
+        opened.auditor.add(self._listen)
+        try:
             manager = await opened.manager()
             async with anyio.create_task_group() as group:
-                self._screen.when_gone(partial(loop.call_soon_threadsafe, group.cancel_scope.cancel))
                 if self._shows_progress:
                     group.start_soon(self._draw_progress, opened, manager)
                 try:
-                    ok = await self._rounds(opened, manager, await program(opened), language, client)
+                    ok = await self._rounds(opened, manager, await program(opened, caller), language, caller)
                     if ok:
                         self._say_not_started(await opened.pool())
                     return ok
                 except ProgramError as error:
-                    self._screen.say(wrap(error.message))
+                    self._terminal.say(wrap(error.message))
                     return False
                 except anyio.get_cancelled_exc_class():
                     with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
                         await self._cancel(manager)
                     raise
                 finally:
-                    self._screen.status = ""
+                    self._terminal.status = ""
                     group.cancel_scope.cancel()
+        finally:
+            opened.auditor.remove(self._listen)
         return False
 
     def _say_not_started(self, pool: UpstreamPool) -> None:
         """Name the servers that did not start, in one line. The error of a failed program names them itself."""
-        down = [view.name for view in pool.views() if view.error and view.state != "ready"]
+        down = [
+            view.name
+            for view in pool.views()
+            if view.error and view.state != "ready" and (self._servers is None or view.name in self._servers)
+        ]
         if down:
-            self._screen.say(wrap(f"not started: {', '.join(down)}; codemode-mcp doctor says why"))
+            self._terminal.say(wrap(f"not started: {', '.join(down)}; codemode-mcp doctor says why"))
 
     async def _cancel(self, manager: RunManager) -> None:
         """Cancel the program, and return once the ends of its calls are recorded."""
@@ -155,30 +200,31 @@ class _FollowedRun:
             await self._calls_ended.wait()
 
     async def _rounds(
-        self, opened: App, manager: RunManager, source: str, language: Language | None, client: UnattendedClient
+        self, opened: App, manager: RunManager, source: str, language: Language | None, caller: Caller
     ) -> bool:
         """Start the program, then wait for it as often as it takes. Return whether it completed."""
         from codemode_mcp.runs.rendering import render, render_error
 
         run_id = None
         cancel = False
+        client = self._client
         while True:
             outcome = None
             try:
                 if run_id is None:
                     on_output = None if self._as_json else self._print_outputs
                     outcome = await opened.execute(
-                        source, language, opened.operator, client, on_output=on_output, args=self._args
+                        source, language, caller, client, self._request, on_output, self._args
                     )
                 else:
-                    outcome = await opened.observe(run_id, opened.operator.owner, cancel=cancel, client=client)
+                    outcome = await opened.observe(run_id, caller.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:
                     manager.operator.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
                 # No person can answer here, and without an answer it would never resume.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
-                rendered = await render(outcome, self._config.tools, opened.offload, time.monotonic())
+                rendered = await render(outcome, opened.settings(), opened.offload, time.monotonic())
             except CodeModeError as error:
-                rendered = render_error(error, self._config.tools)
+                rendered = render_error(error, opened.settings())
             self._print_answer(rendered.structured, outcome)
             if rendered.structured["status"] != "waiting":
                 return not rendered.is_error
@@ -190,27 +236,31 @@ class _FollowedRun:
         The output of the program is already there.
         """
         if self._as_json:
-            self._screen.print(json.dumps(answer, ensure_ascii=False))
+            self._terminal.print(json.dumps(answer, ensure_ascii=False))
             return
         for note in () if outcome is None else _notes(outcome):
-            self._screen.say(wrap(note))
+            self._terminal.say(wrap(note))
         if answer["status"] == "failed":
-            self._screen.say(wrap(f"{answer['code']}: {answer['error']}"))
+            self._terminal.say(wrap(f"{answer['code']}: {answer['error']}"))
         elif answer["status"] == "completed" and outcome is not None and outcome.value is not None:
             # The whole value: a shortened one could only be loaded by a later program of this process.
             value = outcome.value
-            self._screen.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            self._terminal.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def _print_outputs(self, outputs: Sequence[Mapping[str, Any]]) -> None:
         from codemode_mcp.runs.outputs import printed
 
         for item in outputs:
-            self._screen.print(printed(item))
+            self._terminal.print(printed(item))
 
     def _listen(self, event: Event) -> None:
+        if event.kind == "run_started" and event.parent == self._request:
+            self._run_id = event.id
+        if self._run_id is None or event.parent != self._run_id:
+            return
+        if self._progress is not None:
+            self._progress.listen(event)
         match event.kind:
-            case "run_started":
-                self._run_id = event.id
             case "call_started":
                 self._in_flight.add(event.id)
             case "call_ended":
@@ -224,9 +274,8 @@ class _FollowedRun:
         def call_count() -> int:
             return next((view.call_count for view in manager.operator.views() if view.id == self._run_id), 0)
 
-        progress = progress_of(opened)
-        opened.auditor.add(progress.listen)
-        await draw_progress(self._screen, progress, call_count)
+        self._progress = progress_of(opened)
+        await draw_progress(self._terminal, self._progress, call_count)
 
 
 def _notes(outcome: Outcome) -> Iterator[str]:

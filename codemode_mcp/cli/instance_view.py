@@ -51,7 +51,8 @@ def _client_line(client: Mapping[str, Any]) -> str:
     limits = ["read-only"] if client["readOnly"] else []
     limits += [f"context {client['context']}"] if client["context"] else []
     suffix = f" ({cut(plain(', '.join(limits)), 80)})" if limits else ""
-    return f"  {name}{version}, relay {client['pid']}, in {cut(plain(client['folder']), 200)}{suffix}"
+    role = "relay" if client["command"] is None else "process"
+    return f"  {name}{version}, {role} {client['pid']}, in {cut(plain(client['folder']), 200)}{suffix}"
 
 
 def _size(size: int | None) -> str:

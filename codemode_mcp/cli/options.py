@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from codemode_mcp.settings import LogLevel
+from codemode_mcp.log_level import LogLevel
 
 ConfigOption = Annotated[
     str | None,
@@ -28,6 +28,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
 LogFileOption = Annotated[
     str | None, typer.Option("--log-file", metavar="FILE", help="Log to this file instead of stderr.")
+]
+PrivateOption = Annotated[
+    bool, typer.Option("--private", help="Open servers in this process, even if a shared instance runs.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress line.")]
 ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Allow read-only tools only.")]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.cli.terminal import Screen
+    from codemode_mcp.cli.terminal import Terminal
 
 
 def progress_of(opened: App) -> Progress:
@@ -27,7 +27,7 @@ def progress_of(opened: App) -> Progress:
     return Progress(path)
 
 
-async def draw_progress(screen: Screen, progress: Progress, call_count: Callable[[], int]) -> None:
+async def draw_progress(terminal: Terminal, progress: Progress, call_count: Callable[[], int]) -> None:
     """Update the progress line until cancelled.
 
     Args:
@@ -35,4 +35,4 @@ async def draw_progress(screen: Screen, progress: Progress, call_count: Callable
     """
     while True:
         await anyio.sleep(TICK_SECONDS)
-        screen.status = progress.line(time.time(), screen.width, call_count())
+        terminal.status = progress.line(time.time(), terminal.width, call_count())

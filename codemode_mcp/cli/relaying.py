@@ -11,22 +11,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.cli.common_options import read_options, spelled
 from codemode_mcp.cli.messages import say
 from codemode_mcp.config_path import find_config
 from codemode_mcp.errors import ConfigError
+from codemode_mcp.log_level import LOG_LEVELS
 from codemode_mcp.nesting import depth
 from codemode_mcp.paths import config_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from codemode_mcp.instance.attaching import Attached
+    from codemode_mcp.instance.attaching import Attached, Client
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-"""The values of `--log-level`. `settings.LogLevel` is slow to import."""
-
-_OPTIONS: Final = ("--config", "--context", "--log-file", "--log-level")
-_FLAGS: Final = ("--read-only", "--private", "--shared")
+_OPTIONS: Final = spelled(("config", "context", "log_file", "log_level"))
+_FLAGS: Final = spelled(("read_only", "private", "shared"))
 
 _QUIET: Final = ("private", "invalid_config", "not_confirmed")
 """Refusals about which nothing is said here: a private server is wanted, or says the same."""
@@ -37,22 +36,11 @@ def common_options(arguments: Sequence[str]) -> dict[str, Any] | None:
 
     Clients start `serve` with hardly any options, and wait for it; importing typer takes long.
     """
-    found: dict[str, Any] = {}
-    words = iter(arguments)
-    for option in words:
-        key = option[2:].replace("-", "_")
-        if key in found:
-            return None
-        if option in _FLAGS:
-            found[key] = True
-        elif option in _OPTIONS:
-            value = next(words, "")
-            if not value or value.startswith("-") or (option == "--log-level" and value not in LOG_LEVELS):
-                return None
-            found[key] = value
-        else:
-            return None
-    return found
+    read = read_options(arguments, _OPTIONS, _FLAGS)
+    if read is None:
+        return None
+    words, found = read
+    return found if not words and found.get("log_level", LOG_LEVELS[0]) in LOG_LEVELS else None
 
 
 def serve_by_relay(
@@ -70,27 +58,20 @@ def serve_by_relay(
     Return if this process has to serve the client itself. The arguments are the options of the command, which bind this
     client only.
     """
-    if private or not shared or depth(os.environ) > 0:
+    if private or not shared:
         return
-    found: list[Path] = []
-    folder = Path.cwd()
-    try:
-        path = find_config(config, environ=os.environ, cwd=folder, user_config_dir=config_dir(), admit=found.append)
-    except ConfigError:
-        return  # a private server says what is wrong
-    if path is not None and not _is_shared(path):
-        return
-    from codemode_mcp.instance import attaching, registry, relay
-
-    path = None if path is None else Path(os.path.abspath(path))
     options = {
         "readOnly": read_only,
         "context": context,
         "logLevel": log_level,
         "logFile": None if log_file is None else os.path.abspath(log_file),
     }
-    client = attaching.Client(None if path is None else str(path), bool(found), str(folder), options)
-    key = registry.key_of(path)
+    shareable = client_of(config, options)
+    if shareable is None:
+        return
+    from codemode_mcp.instance import attaching, relay
+
+    key, client = shareable
     environ = dict(os.environ)
 
     def attach() -> Attached:
@@ -113,6 +94,32 @@ def serve_by_relay(
     sys.stderr.flush()
     # A thread may still wait for the client's next line. Nothing can interrupt it.
     os._exit(code)
+
+
+def client_of(config: str | None, options: Mapping[str, Any]) -> tuple[str, Client] | None:
+    """Return the key of the shared instance for this process, and what this process is as its client.
+
+    Return None if this process cannot be a client of a shared instance.
+
+    Args:
+        config: the value of `--config`.
+        options: see `wire.attach_request`.
+    """
+    if depth(os.environ) > 0:
+        return None
+    found: list[Path] = []
+    folder = Path.cwd()
+    try:
+        path = find_config(config, environ=os.environ, cwd=folder, user_config_dir=config_dir(), admit=found.append)
+    except ConfigError:
+        return None  # loading the configuration says what is wrong
+    if path is not None and not _is_shared(path):
+        return None
+    from codemode_mcp.instance import attaching, registry
+
+    path = None if path is None else Path(os.path.abspath(path))
+    client = attaching.Client(None if path is None else str(path), bool(found), str(folder), options)
+    return registry.key_of(path), client
 
 
 def say_hint() -> None:

@@ -45,6 +45,11 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
     return _narrowed(config, {known[name] for name in wanted}, called=called)
 
 
+def unknown_server(name: str, config: Config) -> str:
+    """Return the message about the unknown server of a call."""
+    return f"there is no server {name!r}; {server_suggestion(name, config)}"
+
+
 def server_suggestion(name: str, config: Config) -> str:
     """Return the end of a message about an unknown server."""
     return suggestion(name, configured(config), [spec.name for spec in config.upstreams])

@@ -6,16 +6,17 @@ as a pager, nor for a person who thinks about a question. While a question is sh
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from io import TextIOBase
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import TYPE_CHECKING, Final, Protocol, TextIO, cast
 
 from codemode_mcp.cli.messages import escape
+from codemode_mcp.nesting import DEPTH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,15 @@ def is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def is_attended() -> bool:
+    """Return True if a person can be asked for approvals.
+
+    Only a person who sees the question at a terminal is asked. A process that an upstream server of codemode-mcp has
+    started never asks.
+    """
+    return is_at_terminal() and DEPTH_VARIABLE not in os.environ
+
+
 def forget_typed() -> None:
     """Discard input that was typed or pasted before a question, because it is no answer to the question."""
     try:
@@ -49,20 +59,54 @@ def forget_typed() -> None:
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-@dataclass(slots=True, eq=False)
 class Question:
     """A question for `Screen.ask`.
 
     Attributes:
         on_answer: called in the thread of the screen once `answer` is set.
-        withdrawn: set by the caller when the answer is no longer needed.
+        withdrawn: set when the answer is no longer needed.
         answer: the line that was typed; empty if there was none.
     """
 
-    text: str
-    on_answer: Callable[[], None]
-    withdrawn: threading.Event = field(default_factory=threading.Event)
-    answer: str = ""
+    def __init__(self, text: str, on_answer: Callable[[], None]) -> None:
+        self.text = text
+        self.on_answer = on_answer
+        self.withdrawn = threading.Event()
+        self.answer = ""
+
+    def __repr__(self) -> str:
+        return f"<Question: {self.text[:40]!r}>"
+
+
+class Terminal(Protocol):
+    """The terminal of a program: a `Screen`, or the one of a command that the shared instance runs.
+
+    Attributes:
+        status: the text of the progress line; empty for no line.
+    """
+
+    status: str
+
+    @property
+    def width(self) -> int:
+        """The columns of the progress line."""
+        ...
+
+    def print(self, text: str) -> None:
+        """Print output."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Print a message for a person, after the earlier output."""
+        ...
+
+    def ask(self, question: Question) -> None:
+        """Show a question, and read its answer."""
+        ...
+
+    def withdraw(self, question: Question) -> None:
+        """Show that a question needs no answer any more."""
+        ...
 
 
 class Screen:
@@ -113,8 +157,6 @@ class Screen:
     @property
     def width(self) -> int:
         """The columns of the progress line."""
-        import os
-
         try:
             return max(20, os.get_terminal_size(self._err.fileno()).columns or 80) - 1
         except (OSError, ValueError):
@@ -136,6 +178,10 @@ class Screen:
     def ask(self, question: Question) -> None:
         """Show a question, and read its answer."""
         self._queue.put(question)
+
+    def withdraw(self, question: Question) -> None:
+        """Show that a question needs no answer any more."""
+        question.withdrawn.set()
 
     def when_gone(self, callback: Callable[[], object]) -> None:
         """Set a function to call when output can no longer be written. `__exit__` then raises the `OSError`."""

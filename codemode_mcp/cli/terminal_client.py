@@ -7,21 +7,19 @@ calls.
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
 
 from codemode_mcp.cli.messages import wrap
-from codemode_mcp.cli.terminal import Question, is_at_terminal
+from codemode_mcp.cli.terminal import Question, is_attended
 from codemode_mcp.control.display import columns, wrapped
-from codemode_mcp.nesting import DEPTH_VARIABLE
 from codemode_mcp.policy.approval import QUOTED, ApprovalQuestion
 from upstream_clients.errors import QuestionRefused
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.terminal import Screen
+    from codemode_mcp.cli.terminal import Screen, Terminal
     from codemode_mcp.runs.questions import RunNotes, Way
     from upstream_clients import tools
     from upstream_clients.tools import JsonObject, QuestionMethod
@@ -58,11 +56,11 @@ class TerminalClient(UnattendedClient):
 
     decides = True
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
 
     def __repr__(self) -> str:
-        return f"<TerminalClient at {self._screen}>"
+        return f"<TerminalClient at {self._terminal}>"
 
     async def ask(self, question: tools.Question | ApprovalQuestion) -> JsonObject:
         """Answer a question, as `runs.questions.Client` defines."""
@@ -75,24 +73,19 @@ class TerminalClient(UnattendedClient):
             with suppress(RuntimeError):  # the event loop is closed already
                 loop.call_soon_threadsafe(answered.set)
 
-        shown = Question(prompt(question, self._screen.width), on_answer)
-        self._screen.ask(shown)
+        shown = Question(prompt(question, self._terminal.width), on_answer)
+        self._terminal.ask(shown)
         try:
             await answered.wait()
         except anyio.get_cancelled_exc_class():
-            shown.withdrawn.set()
+            self._terminal.withdraw(shown)
             raise
         return answer_to(question, shown.answer)
 
 
 def client_at(screen: Screen) -> UnattendedClient:
-    """Return the client of a program whose output is on the screen.
-
-    Only a person who sees the question at a terminal is asked. A process that an upstream server of codemode-mcp has
-    started never asks.
-    """
-    attended = is_at_terminal() and DEPTH_VARIABLE not in os.environ
-    return TerminalClient(screen) if attended else UnattendedClient()
+    """Return the client of a program whose output is on the screen."""
+    return TerminalClient(screen) if is_attended() else UnattendedClient()
 
 
 def prompt(question: ApprovalQuestion, width: int) -> str:

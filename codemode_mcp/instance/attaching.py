@@ -130,6 +130,20 @@ def attach(key: str, client: Client, environ: Mapping[str, str]) -> Attached:
         raise NoInstance(f"{error.filename or 'the shared instance'}: {error.strerror or error}") from None
 
 
+def attach_running(key: str, client: Client, environ: Mapping[str, str]) -> Attached | None:
+    """Attach a client to the instance with a key, if it runs, has exactly this version, and serves the client.
+
+    Return None otherwise. An instance of an older version would end for a newer client, so it is not asked.
+    """
+    try:
+        record = registry.read_record(key)
+        if record is None or record.version != __version__:
+            return None
+        return _attach(record, client, environ)
+    except (_Ended, _Leaving, NoInstance, Refused, registry.Unusable, endpoints.NotPrivate, OSError, EOFError):
+        return None
+
+
 def _attach_or_start(key: str, client: Client, environ: Mapping[str, str]) -> Attached:
     deadline = time.monotonic() + START_SECONDS
     closing_deadline = None

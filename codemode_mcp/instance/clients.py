@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from codemode_mcp.instance import wire
+from codemode_mcp.instance.command_terminal import CommandTerminal
 from codemode_mcp.instance.relayed_lines import RelayedLines
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.callers import CLIENT
@@ -19,6 +21,7 @@ from codemode_mcp.server.stdio import serve_surface_lines
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.control.accepted import Accepted
+    from codemode_mcp.instance.command_terminal import RunCommand
     from codemode_mcp.instance.hello import Hello, Options
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.passthrough import Passthrough
@@ -30,15 +33,19 @@ END_SECONDS: Final = 2.0
 
 
 class Client:
-    """A client whose relay is attached.
+    """A client whose relay is attached, or a command at a terminal.
+
+    Args:
+        run_command: runs a command.
 
     Attributes:
         number: the number of the client in this instance, from 1.
         app: the application that serves the client, while it does.
     """
 
-    def __init__(self, number: int, connection: Accepted, hello: Hello, now: float) -> None:
+    def __init__(self, number: int, connection: Accepted, hello: Hello, now: float, run_command: RunCommand) -> None:
         self.number = number
+        self._run_command = run_command
         self._connection = connection
         self._hello = hello
         self._began = now
@@ -74,6 +81,8 @@ class Client:
         if self._lines is not None:
             self._lines.hold()
         self._connection.write(wire.encode_note({"leaving": reason}))
+        if self._hello.options.command is not None:
+            self._scope.cancel()  # the program of a command ends with the command
 
     def end(self) -> None:
         """End the session now. Its relay brings unanswered requests to the next instance."""
@@ -84,10 +93,11 @@ class Client:
     def facts(self, now: float) -> dict[str, Any]:
         """Return facts about the client, as JSON."""
         options = self._hello.options
+        command = None if options.command is None else options.command.name
         described = None if self._front is None else self._front.client
         return {
             "number": self.number,
-            "name": None if described is None else described.name,
+            "name": f"codemode-mcp {command}" if command is not None else None if described is None else described.name,
             "clientVersion": None if described is None else described.version,
             "protocol": None if described is None else described.protocol,
             "pid": self._hello.pid,
@@ -95,6 +105,7 @@ class Client:
             "folder": self._hello.folder,
             "readOnly": options.read_only,
             "context": options.context,
+            "command": command,
             "sinceSeconds": round(now - self._began),
         }
 
@@ -113,6 +124,11 @@ class Client:
             app.forget_client(caller.share)
 
     async def _serve(self, app: App, caller: Caller) -> None:
+        command = self._hello.options.command
+        if command is not None:
+            terminal = CommandTerminal(self._connection, command)
+            await terminal.run(partial(self._run_command, app, caller, terminal))
+            return
         if not app.code_mode:
             from codemode_mcp.instance.passthrough import serve_passthrough
 

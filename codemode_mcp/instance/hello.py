@@ -36,11 +36,28 @@ class HttpOptions(msgspec.Struct, frozen=True, rename="camel"):
     allow_unauthenticated: bool = False
 
 
+class CommandOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """A command that the instance runs for a terminal, and facts about the terminal.
+
+    Attributes:
+        name: the name of the command, such as `call`.
+        draws: the progress line is shown.
+        attended: a person can answer questions.
+        width: the columns of the progress line and of questions.
+    """
+
+    name: str
+    draws: bool = False
+    attended: bool = False
+    width: Annotated[int, msgspec.Meta(ge=20, le=10_000)] = 79
+
+
 class Options(msgspec.Struct, frozen=True, rename="camel"):
     """The options of `serve` that bind one client.
 
     Attributes:
         http: serve over HTTP instead of this connection, until the instance ends.
+        command: run a command instead of a session of MCP.
     """
 
     read_only: bool = False
@@ -48,6 +65,7 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
     log_level: LogLevel | None = None
     log_file: str | None = None
     http: HttpOptions | None = None
+    command: CommandOptions | None = None
 
 
 class Hello(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from codemode_mcp.instance.apps import Apps
     from codemode_mcp.instance.client_config import ClientConfig
     from codemode_mcp.instance.clients import Client
+    from codemode_mcp.instance.command_terminal import RunCommand
     from codemode_mcp.instance.hello import HttpOptions
 
 log = logging.getLogger("codemode_mcp.instance")
@@ -73,10 +74,12 @@ class Host:
 
     Args:
         config_path: the configuration file of all its clients; None for the defaults.
+        run_command: runs the commands of terminals.
     """
 
-    def __init__(self, key: str, config_path: Path | None) -> None:
+    def __init__(self, key: str, config_path: Path | None, run_command: RunCommand) -> None:
         self._key = key
+        self._run_command = run_command
         self._config_path = config_path
         self._began = time.monotonic()
         self._clients: dict[int, Client] = {}
@@ -203,7 +206,7 @@ class Host:
                     return
                 connection.limit = MAX_LINE
                 self._last_client += 1
-                client = Client(self._last_client, connection, hello, time.monotonic())
+                client = Client(self._last_client, connection, hello, time.monotonic(), self._run_command)
             if client is None:
                 return
             assert self._apps is not None

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -15,13 +16,18 @@ from codemode_mcp.audit.rotating_log import logging_to_rotating_file
 from codemode_mcp.instance import registry
 from codemode_mcp.instance.host import Host
 
+if TYPE_CHECKING:
+    from codemode_mcp.instance.command_terminal import RunCommand
 
-def run(key: str, config: str | None, *, detach: bool = False) -> int:
+
+def run(key: str, config: str | None, run_command: RunCommand, *, detach: bool = False) -> int:
     """Serve the relays of one key until the instance ends. Return the exit code.
 
     Standard output gets one line when relays can connect. Standard error becomes the log of the instance.
 
     Args:
+        config: the configuration file; None for the defaults.
+        run_command: runs the commands of terminals.
         detach: serve in a child of this process, which ends.
     """
     if detach and sys.platform != "win32" and os.fork():  # before other threads start
@@ -32,7 +38,7 @@ def run(key: str, config: str | None, *, detach: bool = False) -> int:
     os.umask(0o077)
     try:
         with registry.life_lock(key):
-            anyio.run(_serve, key, None if config is None else Path(config))
+            anyio.run(_serve, key, None if config is None else Path(config), run_command)
     except registry.Busy:
         _print_ready()  # another process has become the instance
         return 0
@@ -41,9 +47,9 @@ def run(key: str, config: str | None, *, detach: bool = False) -> int:
     os._exit(0)
 
 
-async def _serve(key: str, config: Path | None) -> None:
+async def _serve(key: str, config: Path | None, run_command: RunCommand) -> None:
     collect_seldom_soon(asyncio.get_running_loop())
-    host = Host(key, config)
+    host = Host(key, config, run_command)
     # Standard error goes to the file, too: a crash of the interpreter is reported there.
     with logging_to_rotating_file(registry.log_path(key), "info", host.redact, stderr=True):
         await host.run(_print_ready)

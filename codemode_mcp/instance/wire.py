@@ -22,6 +22,20 @@ carry the lines of MCP. A line that begins with `MARK` is no line of MCP but a n
 
 When the client has closed its input, the relay closes its sending side. The instance then ends the session of the
 client, and closes the connection.
+
+A command at a terminal attaches, too, with the option `command`. Instead of MCP, the lines carry these messages:
+
+| from | message | meaning |
+|---|---|---|
+| command | `{"arguments": {...}}` | the arguments of the command, first |
+| instance | `{"print": TEXT}`, `{"say": TEXT}` | a line of output, a line for a person |
+| instance | `{"status": TEXT}` | the new text of the progress line |
+| instance | `{"ask": NUMBER, "text": TEXT}`, `{"withdraw": NUMBER}` | a question for the person; it is closed |
+| command | `{"answer": NUMBER, "text": TEXT}` | the line that the person has typed |
+| instance | `{"result": {...}}` | the result of the command, last |
+
+When a person interrupts the command, it closes its sending side. The instance then cancels the program, and closes the
+connection without a result.
 """
 
 from __future__ import annotations

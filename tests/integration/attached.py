@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager, suppress
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -18,7 +19,7 @@ from codemode_mcp.instance import registry, wire
 from tests.integration.harness import is_running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
 SECONDS = 30.0
@@ -41,10 +42,8 @@ class Instance:
 @asynccontextmanager
 async def instance(config: Path) -> AsyncIterator[Instance]:
     """Run the shared instance of a configuration file. It is stopped in the end."""
-    command = [sys.executable, "-m", "codemode_mcp", "instance", "run"]
-    arguments = ["--key", registry.key_of(config), "--config", str(config)]
     with (config.parent / "instance.log").open("ab") as errors:
-        starter = await anyio.open_process([*command, *arguments], stdin=subprocess.DEVNULL, stderr=errors)
+        starter = await anyio.open_process(_command(config), stdin=subprocess.DEVNULL, stderr=errors)
     async with starter:
         assert starter.stdout is not None
         with anyio.fail_after(SECONDS):
@@ -59,6 +58,31 @@ async def instance(config: Path) -> AsyncIterator[Instance]:
             with suppress(ProcessLookupError):
                 os.kill(running.pid, signal.SIGTERM)
             await running.wait()
+
+
+@contextmanager
+def background_instance(config: Path) -> Iterator[Instance]:
+    """Do the same as `instance`, for tests that are not asynchronous."""
+    with (config.parent / "instance.log").open("ab") as errors:
+        command = _command(config)
+        out = subprocess.PIPE
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, timeout=SECONDS, check=True)
+    record = registry.read_record(registry.key_of(config))
+    assert record is not None
+    try:
+        yield Instance(record.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(record.pid, signal.SIGTERM)
+        deadline = time.monotonic() + SECONDS
+        while is_running(record.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not is_running(record.pid)
+
+
+def _command(config: Path) -> list[str]:
+    command = [sys.executable, "-m", "codemode_mcp", "instance", "run"]
+    return [*command, "--key", registry.key_of(config), "--config", str(config), "--detach"]
 
 
 class Attached:

@@ -266,9 +266,10 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", help="Serve in a child of this process.")] = False,
 ) -> None:
     """Be the shared instance. Relays start this command."""
+    from codemode_mcp.cli.command_service import run_command
     from codemode_mcp.instance.process import run as run_instance
 
-    raise typer.Exit(run_instance(key, config, detach=detach))
+    raise typer.Exit(run_instance(key, config, run_command, detach=detach))
 
 
 # the instance of a configuration

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.cli.trace.progress import Record
     from codemode_mcp.config import Config
+    from codemode_mcp.policy.callers import Caller
 
 app = typer.Typer()
 
@@ -96,7 +97,7 @@ def run(
 
         record = Record()
 
-    async def source(_: App) -> str:
+    async def source(_: App, __: Caller) -> str:
         return program.source
 
     ok = execute(

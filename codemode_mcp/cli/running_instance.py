@@ -1,0 +1,208 @@
+"""Commands that the running shared instance runs, and shows at the terminal of this process.
+
+A person waits for this, so the module imports little: it loads neither the configuration nor the event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.cli.call_request import read_request
+from codemode_mcp.cli.common_options import read_options, spelled
+from codemode_mcp.cli.messages import end, say, stop
+from codemode_mcp.cli.relaying import client_of
+from codemode_mcp.cli.terminal import Question, Screen, is_attended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from codemode_mcp.cli.call_request import CallRequest
+    from codemode_mcp.instance.attaching import Attached
+
+READ_BYTES: Final = 64 * 1024
+"""Maximum bytes of one read."""
+
+POLL_SECONDS: Final = 0.5
+"""Interval between looks for Ctrl-C on Windows, which does not interrupt a read."""
+
+CANCEL_SECONDS: Final = 5.0
+"""Timeout for an interrupted program to end."""
+
+
+_CALL_OPTIONS: Final = spelled(("config", "json"))
+_CALL_FLAGS: Final = spelled(("read_only", "quiet")) | {"-q": "quiet"}
+
+
+def run_quickly(arguments: Sequence[str]) -> int | None:
+    """Have the shared instance run a command that is not unusual. Return the exit code.
+
+    Return None for any other command line, and if no instance runs: then typer has to read it.
+    """
+    match arguments:
+        case ["call", *rest]:
+            read = read_options(rest, _CALL_OPTIONS, _CALL_FLAGS)
+            if read is not None and read[0]:
+                (tool, *words), found = read
+                request = read_request(tool, words, found.pop("json", None))
+                return call_there(request, **found)
+    return None
+
+
+def call_there(
+    request: CallRequest, *, config: str | None = None, read_only: bool = False, quiet: bool = False
+) -> int | None:
+    """Have the shared instance make a call. Return the exit code; None as `run_there` does."""
+    arguments = {**request._asdict(), "quiet": quiet}
+    result = run_there("call", arguments, config=config, read_only=read_only)
+    return None if result is None else result["code"]
+
+
+def run_there(
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    config: str | None,
+    read_only: bool = False,
+    log_level: str = "warning",
+) -> dict[str, Any] | None:
+    """Have the shared instance run a command, and show what it prints and asks. Return the result.
+
+    Return None if no instance runs that serves this process, which then has to run the command itself. End the command
+    if the person interrupts it, if the instance ends, and if the output can no longer be written.
+
+    Args:
+        arguments: the arguments of the command, as JSON.
+        config: the value of `--config`.
+    """
+    screen = Screen()
+    attended = is_attended()
+    options = {
+        "readOnly": read_only,
+        "logLevel": log_level,
+        "command": {"name": name, "draws": screen.draws, "attended": attended, "width": screen.width},
+    }
+    found = client_of(config, options)
+    if found is None:
+        return None
+    from codemode_mcp.instance import attaching, wire
+
+    attached = attaching.attach_running(*found, os.environ)
+    if attached is None:
+        return None
+    with attached.connection:
+        try:
+            with screen:
+                attached.connection.sendall(wire.encode_line({"arguments": arguments}))
+                result = _Session(attached, screen).run()
+        except KeyboardInterrupt:
+            if screen.is_stuck:
+                os._exit(130)  # the reader of our output does not read
+            say("interrupted: the program was cancelled, and its calls in flight")
+            end(130)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if error is not screen.gone:
+                raise
+            stop(1, f"cannot write the output: {error.strerror}; the program was cancelled")
+    if result is None:
+        stop(
+            1,
+            f"the shared instance, process {attached.pid}, has ended before the command did; calls of its program may "
+            "have been made: look at what they have done before you repeat it",
+        )
+    return result
+
+
+class _Session:
+    """The messages of the instance about one command."""
+
+    def __init__(self, attached: Attached, screen: Screen) -> None:
+        self._connection = attached.connection
+        self._received = attached.received
+        self._screen = screen
+        self._questions: dict[int, Question] = {}
+
+    def run(self) -> dict[str, Any] | None:
+        """Show what the instance sends. Return the result; None if the instance has ended without one."""
+        self._screen.when_gone(self._leave)
+        try:
+            return self._result()
+        except KeyboardInterrupt:
+            # The instance cancels the program, and closes the connection when the calls have ended.
+            self._leave()
+            self._connection.settimeout(CANCEL_SECONDS)
+            with suppress(TimeoutError):
+                self._result()
+            raise
+        finally:
+            self._screen.status = ""
+            for question in self._questions.values():
+                question.withdrawn.set()
+
+    def _result(self) -> dict[str, Any] | None:
+        for line in self._lines():
+            match json.loads(line.lstrip(b"\x01")):
+                case {"print": str() as text}:
+                    self._screen.print(text)
+                case {"say": str() as text}:
+                    self._screen.say(text)
+                case {"status": str() as text}:
+                    self._screen.status = text
+                case {"ask": int() as number, "text": str() as text}:
+                    self._ask(number, text)
+                case {"withdraw": int() as number} if number in self._questions:
+                    self._questions.pop(number).withdrawn.set()
+                case {"log": str() as text} if " did not start: " not in text:
+                    # One message at the end of the program names all servers that did not start.
+                    self._screen.say(text)
+                case {"result": dict() as result}:
+                    return result
+        return None
+
+    def _lines(self) -> Iterator[bytes]:
+        """Yield the lines of the instance until it closes the connection."""
+        parts = [self._received]
+        if sys.platform == "win32" and self._connection.gettimeout() is None:
+            self._connection.settimeout(POLL_SECONDS)
+        while True:
+            *whole, rest = parts[-1].split(b"\n")
+            if whole:
+                whole[0] = b"".join([*parts[:-1], whole[0]])
+                parts = [rest]
+                yield from whole
+            try:
+                data = self._connection.recv(READ_BYTES)
+            except ConnectionError:
+                return
+            except TimeoutError:
+                if self._connection.gettimeout() != POLL_SECONDS:
+                    raise
+                continue
+            if not data:
+                return
+            parts.append(data)
+
+    def _ask(self, number: int, text: str) -> None:
+        def answer() -> None:
+            if not question.withdrawn.is_set():
+                self._send({"answer": number, "text": question.answer})
+
+        question = self._questions[number] = Question(text, answer)
+        self._screen.ask(question)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        from codemode_mcp.instance import wire
+
+        with suppress(OSError):
+            self._connection.sendall(wire.encode_line(message))
+
+    def _leave(self) -> None:
+        """Tell the instance that nothing is needed any more."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)

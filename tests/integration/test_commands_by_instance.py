@@ -1,0 +1,183 @@
+"""Commands at a terminal use the shared instance that runs: they start no servers, and print the same as without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from attached import attached, background_instance, instance
+from harness import COMMAND, SECONDS, cli, counting, events, pids, until, write_config
+from terminal import terminal
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the tests send signals, and use pseudo-terminals")
+
+CALLS = [
+    ["up.count", "name=42"],
+    ["up.count", "--json", '{"name": "é"}'],
+    ["MCP.up.count", "name=a=b", "--read-only"],
+    ["mcp:up:refuse", "--quiet"],
+    ["up.reject"],
+    ["up.peek", "nom=a"],
+    ["up.cuont", "name=a"],
+    ["upp.count"],
+    ["up"],
+    ["up.count", "name"],
+    ["up.count", "--json", "{'a'}"],
+    ["up.count", "--json=[]"],
+    ["dead.count"],
+]
+
+
+def invoke(*arguments: str) -> Result:
+    """Run a command in this process, which takes less time than another process."""
+    return CliRunner().invoke(app, list(arguments), prog_name="codemode-mcp", catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def servers(folder: Path) -> Path:
+    servers = {"up": counting(folder / "up"), "other": counting(folder / "other"), "dead": {"command": "no-such-one"}}
+    return write_config(folder, servers)
+
+
+@pytest.fixture(scope="module")
+def shared(servers: Path) -> Iterator[Path]:
+    """Return a configuration whose instance has started its servers."""
+    with background_instance(servers):
+        assert cli("call", "up.peek", "--config", str(servers)).returncode == 1
+        yield servers
+
+
+@pytest.mark.parametrize("arguments", CALLS, ids=" ".join)
+def test_a_call_prints_the_same_with_and_without_the_instance(shared: Path, arguments: list[str], folder: Path) -> None:
+    started = pids(folder / "up")
+    there = cli("call", *arguments, "--config", str(shared))
+    assert pids(folder / "up") == started, "the servers of the instance are used"
+    alone = invoke("call", *arguments, "--config", str(shared), "--private")
+    assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+
+
+@pytest.mark.anyio
+async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_program(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config), attached(config) as client:
+        await client.greet()
+        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
+        async with await anyio.open_process(command) as process:
+            await until(lambda: "call a" in events(tmp_path / "log"))
+            status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
+            assert re.search(rf"^  codemode-mcp call, process {process.pid}, in ", status.stdout, re.MULTILINE)
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+            assert process.stderr is not None
+            said = (await process.stderr.receive()).decode()
+        assert said == "interrupted: the program was cancelled, and its calls in flight\n"
+        assert "cancelled a" in events(tmp_path / "log")
+        found = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--json", "--config", str(config)))
+        assert [each["command"] for each in json.loads(found.stdout)["instance"]["clients"]] == [None]
+        assert (await client.exec("return 1"))["value"] == 1
+
+
+@pytest.mark.anyio
+async def test_the_program_of_a_command_that_is_killed_is_cancelled(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config):
+        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
+        async with await anyio.open_process(command) as process:
+            await until(lambda: "call a" in events(tmp_path / "log"))
+            process.kill()
+            await process.wait()
+        await until(lambda: "cancelled a" in events(tmp_path / "log"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_command_whose_instance_ends_says_so(tmp_path: Path, way: signal.Signals) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config) as running:
+        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
+        async with await anyio.open_process(command) as process:
+            await until(lambda: "call a" in events(tmp_path / "log"))
+            os.kill(running.pid, way)
+            with anyio.fail_after(SECONDS):
+                assert await process.wait() == 1
+            assert process.stderr is not None
+            said = " ".join((await process.stderr.receive()).decode().split())
+    assert said.startswith(f"the shared instance, process {running.pid}, has ended before the command did;")
+    assert "Traceback" not in said
+
+
+@pytest.mark.anyio
+async def test_a_question_of_the_instance_is_answered_at_the_terminal_of_the_command(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, ask=["mcp:up:count"])
+    async with instance(config):
+        for typed, code in (("yes\n", 0), ("no\n", 1)):
+            async with terminal("call", "up.count", "name=a", "--config", str(config)) as person:
+                await person.see(r'call 1: "mcp:up:count".*"a".*Type yes: .*> ')
+                person.type(typed)
+                assert await person.end() == code
+        assert events(tmp_path / "log") == ["call a"]
+        done = await anyio.to_thread.run_sync(lambda: cli("call", "up.count", "name=b", "--config", str(config)))
+        assert done.returncode == 1
+        assert "denied by `codemode-mcp run`, which cannot ask here" in " ".join(done.stderr.split())
+
+
+@pytest.mark.anyio
+async def test_a_line_of_progress_stands_at_the_terminal_of_the_command(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config):
+        async with terminal("call", "up.hold", "name=a", "--config", str(config)) as person:
+            await person.see(r"1 running · MCP\.up\.hold [0-9.]+ (ms|s)")
+            person.process.send_signal(signal.SIGINT)
+            assert await person.end() == 130
+        assert re.search(r"\r +\rinterrupted", person.text), "it was cleared"
+        assert len(pids(tmp_path / "log")) == 1
+
+
+def test_a_private_configuration_and_other_versions_are_not_shared(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    command = ["call", "up.count", "name=a", "--config", str(config)]
+    with background_instance(config):
+        assert cli(*command).stdout == "a\n"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "instance": {"shared": False}}))
+        assert cli(*command).stdout == "a\n"
+        assert len(pids(tmp_path / "log")) == 2
+
+
+def test_a_reader_that_leaves_cancels_the_program(shared: Path) -> None:
+    command = [*COMMAND, "call", "up.count", "name=a", "--config", str(shared)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(SECONDS) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    secret = "s3cret-of-the-test"
+    entry = counting(tmp_path / "log", f"stderr={secret}", env={"SECRET": secret})
+    config = write_config(tmp_path, {"up": entry})
+    with background_instance(config):
+        command = ["call", "up.reject", "--config", str(config)]
+        there, alone = cli(*command), cli(*command, "--private")
+        assert there.stderr == alone.stderr
+        status = cli("instance", "status", "--json", "--config", str(config))
+        log = cli("instance", "logs", "--config", str(config))
+    for each in (there, status, log):
+        assert secret not in each.stdout + each.stderr
