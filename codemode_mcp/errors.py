@@ -63,6 +63,13 @@ class ProgramError(CodeModeError):
     """The program, or the request that has sent it, is at fault."""
 
 
+class ShuttingDown(ProgramError):
+    """The server takes no more requests. Nothing was done for this one, or its run was left to the next process."""
+
+    def __init__(self) -> None:
+        super().__init__("aborted", "the server is shutting down")
+
+
 class PolicyDenied(CodeModeError):
     """The operator's policy refuses a call. The guest gets the error as a rejection."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from codemode_mcp.audit.events import MAX_NAME
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
 from codemode_mcp.policy.approval import remember_approval
 from codemode_mcp.program.compile import Program
 from codemode_mcp.program.prepare import Cell, Preparer
@@ -69,6 +69,7 @@ class RunManager:
         self._services = services
         self._settings = settings
         self._group = group
+        self._closed = False  # the group has ended
         self._clock = services.clock
         self._store = services.store
         self._fallback = MemoryStore(settings, services.clock) if services.store.durable else services.store
@@ -141,7 +142,7 @@ class RunManager:
             run.note(note)
         observation = self._observation(client, latest)
         if self._live.closing:
-            raise ProgramError("aborted", "the server is shutting down")
+            raise ShuttingDown
         # Set here and not in the task. If this request is cancelled or the manager closes before the task begins, the
         # run must be found.
         run.begin_request(observation)
@@ -216,12 +217,15 @@ class RunManager:
             stop(live, observation)
             return self._with_late_notes(await observation.outcome(), caller)
         if self._live.closing:
-            raise ProgramError("aborted", "the server is shutting down")
+            raise ShuttingDown
         found = await self._takeover.claim(run_id, owner, caller, cancel=cancel)
         if isinstance(found, EndedRun):
             since, whole = found.outcome
             return self._with_late_notes(whole if from_start else since, caller)
         run, suspended = found
+        if self._closed:  # during the claim, which is never cancelled
+            self._takeover.forget(run)
+            raise ShuttingDown
         observation = self._observation(client, self._latest())
         observation.aborted = cancel
         # The manager may have begun to close during the claim. The driver then suspends the run immediately.
@@ -279,6 +283,10 @@ class RunManager:
             elif run.state == "waiting":
                 self._live.end(run, "aborted")
         self._driver.calls.close()
+
+    def _after_drivers(self) -> None:
+        self._closed = True
+        self._driver.close()
 
     # approvals for later programs
 
@@ -352,7 +360,7 @@ class RunManager:
             outcome = InternalError("the program failed inside codemode-mcp; see its log")
         except BaseException:
             # The task group is being cancelled. An open request must still get an answer.
-            observation.settle(ProgramError("aborted", "the server is shutting down"))
+            observation.settle(ShuttingDown())
             if not run.is_durable:
                 self._live.end(run, "aborted")
             raise
@@ -402,7 +410,7 @@ async def open_manager(services: Services, settings: CodeModeSettings) -> AsyncI
         async with anyio.create_task_group() as group:
             manager = RunManager(services, settings, group)
             # The stack is left after the group, when all drivers have given their guests back.
-            stack.callback(manager._driver.close)
+            stack.callback(manager._after_drivers)
             group.start_soon(manager.sweep_forever)
             if services.store.durable:
                 group.start_soon(manager._takeover.listen_forever)

@@ -11,11 +11,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import anyio
+
 from codemode_mcp import __version__
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
 from codemode_mcp.runs.rendering import Rendered, render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions
@@ -30,8 +32,6 @@ from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    import anyio
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.calls.outcome import Outcome
@@ -261,6 +261,8 @@ class Surface:
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
                 )
             except CodeModeError as error:
+                if isinstance(error, ShuttingDown) and self.notes_of is not None:
+                    await anyio.sleep_forever()  # until the session ends: the relay asks the next process
                 refused = Usage(execs=int(name == "exec"), waits=int(name == "wait"))
                 usage = await self._counted(refused, exchange, client)
                 notes = (*notes, *self._runs.late_notes(exchange.caller))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 import pytest
 
-from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, ProgramError, ShuttingDown, StoreUnavailable
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs import call_records, records
 from codemode_mcp.settings import CodeModeSettings, PolicyRules
@@ -571,6 +571,35 @@ async def test_a_closing_process_suspends_what_it_drives(engine: Engine, tmp_pat
             await first.execute("return 1")
     async with replica(engine, tmp_path, fast()) as second:
         assert (await until_done(second, answers[0].run_id)).value == "done 1"
+
+
+async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_the_next(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replica(engine, tmp_path, fast()) as first:
+        waiting = await first.execute("await yield_control('x'); return 1")
+    claimed, closed = anyio.Event(), anyio.Event()
+
+    async def observe(it: Bench) -> None:
+        with pytest.raises(ShuttingDown):
+            await it.observe(waiting.run_id)
+
+    async with anyio.create_task_group() as group:
+        async with replica(engine, tmp_path, fast()) as second:
+            claim = second.manager._takeover.claim
+
+            async def claim_slowly(*arguments: Any, **options: Any) -> Any:
+                found = await claim(*arguments, **options)
+                claimed.set()
+                await closed.wait()
+                return found
+
+            monkeypatch.setattr(second.manager._takeover, "claim", claim_slowly)
+            group.start_soon(observe, second)
+            await claimed.wait()
+        closed.set()
+    async with replica(engine, tmp_path, fast()) as third:
+        assert (await until_done(third, waiting.run_id)).value == 1
 
 
 async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(
