@@ -111,6 +111,7 @@ class Host:
                 if endpoint is None:
                     group.cancel_scope.cancel()
                     return  # logged
+                registry.remove_remains(self._key)
                 registry.write_record(self._key, registry.Record(os.getpid(), __version__, str(endpoint.path)))
                 try:
                     ready()

@@ -17,8 +17,10 @@ import hashlib
 import json
 import os
 import socket
+import stat
 import sys
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from codemode_mcp.control import endpoints
@@ -28,7 +30,6 @@ from upstream_clients.private_files import check_private, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MAX_RECORD: Final = 16 * 1024
 """Maximum bytes of a record. A longer one is damaged."""
@@ -133,6 +134,29 @@ def remove_record(key: str, pid: int) -> None:
         found = read_record(key)
         if found is not None and found.pid == pid:
             (folder() / f"{key}.json").unlink()
+
+
+def remove_remains(key: str) -> None:
+    """Remove what an earlier instance of a key has left if it was killed: its endpoint, its record and drafts of it.
+
+    The caller holds the lock of the instance, so the earlier process has ended. Its id may belong to another process by
+    now, or to one that was not waited for.
+    """
+    with suppress(OSError, Unusable):
+        found = read_record(key)
+        if found is not None:
+            _remove_endpoint(Path(found.endpoint))
+            remove_record(key, found.pid)
+        for draft in folder().glob(f"{key}.*.new"):
+            draft.unlink()
+
+
+def _remove_endpoint(path: Path) -> None:
+    with suppress(OSError, endpoints.NotPrivate):
+        endpoints.check_private(path.parent)
+        mode = os.lstat(path).st_mode
+        if (stat.S_ISSOCK(mode) and path.suffix == ".sock") or (stat.S_ISREG(mode) and path.suffix == ".json"):
+            path.unlink()
 
 
 def log_path(key: str) -> Path:

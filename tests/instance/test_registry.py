@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +26,6 @@ from codemode_mcp.instance.registry import (
     start_lock,
     write_record,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEY = "0123456789abcdef"
 RECORD = Record(4711, "0.1.0", "/run/user/1/codemode-mcp/x.sock")
@@ -168,6 +167,29 @@ def test_one_process_at_a_time_is_the_instance() -> None:
         with pytest.raises(Busy), life_lock(KEY):
             pass
     assert not is_running(KEY)
+
+
+@unix
+@pytest.mark.usefixtures("folder")
+def test_the_next_instance_removes_what_a_killed_one_has_left(folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        path = Path(short) / "some.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as killed:
+            killed.bind(str(path))
+        other = "f" * 16
+        write_record(KEY, RECORD._replace(endpoint=str(path)))
+        write_record(other, RECORD)
+        (folder / f"{KEY}.12345678.new").write_text("", "utf-8")
+        registry.remove_remains(KEY)
+        assert not path.exists()
+        assert sorted(each.name for each in folder.iterdir()) == [f"{other}.json"]
+        # A record that names something else was not written by an instance.
+        path.write_text("", "utf-8")
+        write_record(KEY, RECORD._replace(endpoint=str(path)))
+        registry.remove_remains(KEY)
+        assert path.exists()
+        assert read_record(KEY) is None
+        registry.remove_remains(KEY)
 
 
 def test_the_key_depends_on_the_real_path_of_the_configuration(tmp_path: Path) -> None:
