@@ -2,6 +2,9 @@
 
 `python3 tests/run.py quick` is the inner loop: the checks of the sources and the unit tests, without the slow ones.
 
+`python3 tests/run.py chaos [--rounds 500] [--store postgres] [--seed N]` kills and stops the shared instance and its
+relays, for a long time.
+
 `python3 tests/run.py clients [--update] [ARGUMENTS FOR PYTEST]` installs real clients in `.cache/clients` (2 GB) and
 tests what their models read; `--update` writes what came out into the table of `docs/clients.md`.
 
@@ -82,6 +85,7 @@ SPREAD = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-lo
 A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
 WAITING = (
     "tests/chaos/test_chaos_processes.py",
+    "tests/chaos_instance/test_chaos_instance.py",
     "tests/crashes/test_crashes.py",
     "tests/runs/test_questions.py",
     "tests/stores/test_runs_that_outlive.py",
@@ -138,6 +142,11 @@ def main() -> int:
             install_python()
             test_quickly()
             headline("all quick checks passed")
+            return 0
+        if sys.argv[1:2] == ["chaos"]:
+            install_python()
+            run("chaos", tool("python"), "-m", "tests.chaos_instance", *sys.argv[2:], live=True)
+            headline("every promise was kept")
             return 0
         if sys.argv[1:2] == ["clients"]:
             install_python()
