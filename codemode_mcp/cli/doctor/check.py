@@ -17,6 +17,7 @@ CHECKS: Final = {
     "cache folder": "the folder for the compiled engine and for tool lists",
     "data folder": "the folder for logins",
     "control folder": "the folder in which `codemode-mcp runs` finds serving processes",
+    "instance": "the shared instance of this configuration",
     "engine": "the sandbox",
     "compile cache": "the compiled engine on disk",
     "esbuild": "TypeScript",

@@ -18,6 +18,7 @@ from codemode_mcp.cli.doctor import (
     engine,
     entries,
     folders,
+    instance,
     machine,
     plugins,
     policy,
@@ -112,6 +113,7 @@ class Checkup:
                 await self._run_all(general)
                 return
             general |= {
+                "instance": partial(instance.check, config),
                 "store": partial(store.check, config),
                 "trajectory": _in_thread(machine.trajectory, config),
                 "http": _in_thread(machine.http, config),

@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from codemode_mcp.cli.doctor.check import Check
 from codemode_mcp.control.display import cut
+from codemode_mcp.nesting import DEPTH_VARIABLE
 from upstream_clients.handshake import shake_hands
 from upstream_clients.spec import UpstreamSpec
 
@@ -31,6 +32,9 @@ NAME: Final = "client entry"
 
 START_SECONDS: Final = 15.0
 """Time limit in seconds for an entry's server to answer `initialize`."""
+
+_PRIVATE: Final = {DEPTH_VARIABLE: "1"}
+"""The variable with which `serve` shares no instance, so that no instance is left behind."""
 
 REACH_SECONDS: Final = 3.0
 """Time limit in seconds for an address to accept a connection."""
@@ -88,7 +92,7 @@ async def _check(entry: OwnEntry) -> Check:
         command=program,
         args=entry.args,
         # A client of the same session passes the XDG variables on, so the server uses the user's folders.
-        env={**{name: value for name, value in os.environ.items() if name.startswith("XDG_")}, **entry.env},
+        env={**{name: value for name, value in os.environ.items() if name.startswith("XDG_")}, **entry.env, **_PRIVATE},
         # Python, npx and uvx read files in the working directory, and ours may not be trusted.
         cwd=str(Path.home() if entry.folder is None else entry.folder),
         secrets=tuple(value for value in entry.env.values() if len(value) >= 8),

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.cli.mcp_clients import importing, install_records
 from codemode_mcp.cli.mcp_clients.client_files import Change, read_file
-from codemode_mcp.cli.mcp_clients.entries import is_this_server
+from codemode_mcp.cli.mcp_clients.dialects import common_form
+from codemode_mcp.cli.mcp_clients.entries import is_this_server, string_args
 from codemode_mcp.cli.mcp_clients.json_values import map_strings, strings_in
+from codemode_mcp.cli.mcp_clients.launch import PRIVATE
 from codemode_mcp.cli.mcp_clients.locations import TITLES
 from codemode_mcp.cli.mcp_clients.own_entries import new_entry
 from codemode_mcp.cli.mcp_clients.reading import source_of
@@ -90,6 +92,11 @@ class Plan:
     passed: tuple[str, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
     unmovable: tuple[str, ...] = ()
+
+    @property
+    def is_private(self) -> bool:
+        """True if the new entry starts a server process that only this client uses."""
+        return PRIVATE in string_args(common_form(self.location.client, self.entry)[0])
 
     @property
     def shown(self) -> str:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "codemode-mcp"
 
+PRIVATE: Final = "--private"
+"""The option of `serve` for a process of its own, instead of the shared instance."""
+
 _UV_CACHE: Final = re.compile(r"(?:archive|environments|builds)-v\d+|\.tmp\w+")
 """Folders in uv's cache that hold the environments of single runs of `uvx`."""
 

@@ -52,7 +52,8 @@ def new_entry(
     """
     old, passed = old or {}, passed or {}
     common = common_form(client, old)[0] if old else {}
-    command, args = launch.command, [*launch.args, "--config", config, *_serve_options(string_args(common))]
+    command, args = launch.command, [*launch.args, "--config", config]
+    args += [each for each in _serve_options(string_args(common)) if each not in launch.args]
     match client:
         case "codex":
             names = [*dict.fromkeys((*(old.get("env_vars") or ()), *passed))]
