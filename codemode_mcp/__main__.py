@@ -69,8 +69,8 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
                 from codemode_mcp.instance.process import run as run_instance
 
                 sys.exit(run_instance(config=read[1].pop("config", None), run_command=run_command, **read[1]))
-        case ["call", *_]:
-            from codemode_mcp.cli.running_instance import run_quickly
+        case ["call" | "run" | "tools", *_]:
+            from codemode_mcp.cli.quick_commands import run_quickly
 
             code = run_quickly(arguments)
             if code is not None:

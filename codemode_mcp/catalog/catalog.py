@@ -101,6 +101,10 @@ class Catalog:
         """Return this catalog with other tools beside its MCP tools."""
         return Catalog(self.index, toolset, self._observed)
 
+    def with_servers(self, names: Collection[str]) -> Catalog:
+        """Return this catalog with the MCP tools of some servers only, by their configured names."""
+        return Catalog(self.index.only(names), self.toolset, self._observed)
+
     def with_scopes(self, scopes: Mapping[str, ScopeObject]) -> Catalog:
         """Return this catalog for a program with known scopes, by the ids of namespaces."""
         return Catalog(self.index, self.toolset, self._observed, scopes, self._base or self) if scopes else self

@@ -15,7 +15,7 @@ from declarations.render import ServerFile, ServerSummary, render_index
 from declarations.signatures import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.search.finder import Finder, Meaning
@@ -92,6 +92,10 @@ class ServerIndex:
         self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
         if previous is not None:
             self._reuse(previous)
+
+    def only(self, names: Collection[str]) -> ServerIndex:
+        """Return an index of some of the servers, by their configured names."""
+        return ServerIndex(tuple(server for server in self.servers if server.name in names), self._meaning)
 
     def _reuse(self, previous: ServerIndex) -> None:
         """Take over unchanged files and signatures, and an unchanged search index, from the previous index."""

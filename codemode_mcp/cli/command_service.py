@@ -28,27 +28,92 @@ async def run_command(
 
 
 async def _call(
-    app: App, caller: Caller, terminal: CommandTerminal, *, quiet: bool, **request: Any
+    app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any], quiet: bool
 ) -> Mapping[str, Any]:
     """Make one call. The result has the exit code of the command."""
     from functools import partial
 
-    from codemode_mcp.cli.call_request import CallRequest
+    from codemode_mcp.cli.command_requests import CallRequest
     from codemode_mcp.cli.following import FollowedRun
-    from codemode_mcp.cli.messages import wrap
     from codemode_mcp.cli.selection import configured, unknown_server
     from codemode_mcp.cli.tool_call import program_of
 
     call = CallRequest(**request)
     known = configured(app.config)
     if call.server not in known:
-        terminal.say(wrap(unknown_server(call.server, app.config)))
+        _say(terminal, unknown_server(call.server, app.config))
         return {"code": 2}
     call = call._replace(server=known[call.server])
     followed = FollowedRun(
         terminal, _client_of(terminal), shows_progress=terminal.draws and not quiet, servers=[call.server]
     )
     return {"code": 0 if await followed.follow(app, caller, partial(program_of, call), None) else 1}
+
+
+async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run a program. The result has the exit code of the command."""
+    from codemode_mcp.cli.command_requests import ProgramRequest
+    from codemode_mcp.cli.following import FollowedRun
+    from codemode_mcp.cli.program import NO_SERVERS, BadProgram, check
+    from codemode_mcp.cli.selection import for_program
+
+    asked = ProgramRequest(**request)
+    try:
+        program = check(asked)
+    except BadProgram as error:
+        _say(terminal, str(error))
+        return {"code": error.exit_code}
+    if app.config.path is None:
+        _say(terminal, NO_SERVERS)
+    reachable = for_program(app.config, program.source, program.language)
+    followed = FollowedRun(
+        terminal,
+        _client_of(terminal),
+        tuple(asked.args),
+        as_json=asked.as_json,
+        shows_progress=terminal.draws and not asked.quiet,
+        servers=[spec.name for spec in reachable.upstreams],
+    )
+
+    async def source(_: App, __: Caller) -> str:
+        return program.source
+
+    return {"code": 0 if await followed.follow(app, caller, source, program.language) else 1}
+
+
+async def _tools(
+    app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """List or search tools. The result has the exit code of the command."""
+    from codemode_mcp.cli.command_requests import ToolsRequest
+    from codemode_mcp.cli.listing import printed
+    from codemode_mcp.cli.tool_catalog import emptiness, tools_of, unknown_source
+
+    asked = ToolsRequest(**request)
+    found = await tools_of(app, caller, asked.query, asked.server)
+    if found is None:
+        _say(terminal, unknown_source(asked.server or "", app.config))
+        return {"code": 2}
+    for line in printed(found, asked):
+        terminal.print(line)
+    for note in (*found.notes, *emptiness(app.config)):
+        _say(terminal, note)
+    return {"code": 0}
+
+
+async def _types(app: App, caller: Caller, _: CommandTerminal) -> Mapping[str, Any]:
+    """Return the declaration files and remarks."""
+    from codemode_mcp.cli.tool_catalog import emptiness, types_of
+
+    files, errors = await types_of(app, caller)
+    return {"files": files, "notes": [*errors, *emptiness(app.config)]}
+
+
+def _say(terminal: CommandTerminal, text: str) -> None:
+    """Print a message as `messages.say` does."""
+    from codemode_mcp.cli.messages import escape, wrap
+
+    terminal.say(wrap(escape(text)))
 
 
 def _client_of(terminal: CommandTerminal) -> UnattendedClient:
@@ -58,4 +123,9 @@ def _client_of(terminal: CommandTerminal) -> UnattendedClient:
     return TerminalClient(terminal) if terminal.attended else UnattendedClient()
 
 
-_COMMANDS: Final[dict[str, Callable[..., Awaitable[Mapping[str, Any]]]]] = {"call": _call}
+_COMMANDS: Final[dict[str, Callable[..., Awaitable[Mapping[str, Any]]]]] = {
+    "call": _call,
+    "run": _run,
+    "tools": _tools,
+    "types": _types,
+}

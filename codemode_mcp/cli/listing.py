@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.cli.command_requests import ToolsRequest
     from upstream_clients.tools import UpstreamView
-
-UNCUT = 10_000
-"""Width for output to a pipe, which is not cut."""
 
 WEAK = 0.3
 """Part of the best score that a hit needs. A larger part loses answers to our labelled test queries."""
@@ -68,11 +67,19 @@ def server_errors(catalog: Catalog) -> list[str]:
     return [server.error for server in catalog.servers if server.error]
 
 
+def printed(tools: ToolList, request: ToolsRequest) -> Iterator[str]:
+    """Yield the lines of the output."""
+    if request.as_json:
+        yield json.dumps(tools.entries, ensure_ascii=True, indent=2)
+    else:
+        yield from lines(tools, request.width, grouped=request.query is None, long=request.long)
+
+
 def lines(tools: ToolList, width: int, *, grouped: bool, long: bool) -> Iterator[str]:
     """Yield one line for each tool: its call and the beginning of its description.
 
     Args:
-        width: the columns of the terminal, or `UNCUT`.
+        width: the columns of the terminal, or `command_requests.UNCUT`.
         grouped: group the tools by server.
         long: show whole signatures and descriptions, on several lines.
     """

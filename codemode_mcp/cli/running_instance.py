@@ -12,16 +12,13 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.call_request import read_request
-from codemode_mcp.cli.common_options import read_options, spelled
 from codemode_mcp.cli.messages import end, say, stop
 from codemode_mcp.cli.relaying import client_of
 from codemode_mcp.cli.terminal import Question, Screen, is_attended
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.cli.call_request import CallRequest
     from codemode_mcp.instance.attaching import Attached
 
 READ_BYTES: Final = 64 * 1024
@@ -34,35 +31,7 @@ CANCEL_SECONDS: Final = 5.0
 """Timeout for an interrupted program to end."""
 
 
-_CALL_OPTIONS: Final = spelled(("config", "json"))
-_CALL_FLAGS: Final = spelled(("read_only", "quiet")) | {"-q": "quiet"}
-
-
-def run_quickly(arguments: Sequence[str]) -> int | None:
-    """Have the shared instance run a command that is not unusual. Return the exit code.
-
-    Return None for any other command line, and if no instance runs: then typer has to read it.
-    """
-    match arguments:
-        case ["call", *rest]:
-            read = read_options(rest, _CALL_OPTIONS, _CALL_FLAGS)
-            if read is not None and read[0]:
-                (tool, *words), found = read
-                request = read_request(tool, words, found.pop("json", None))
-                return call_there(request, **found)
-    return None
-
-
-def call_there(
-    request: CallRequest, *, config: str | None = None, read_only: bool = False, quiet: bool = False
-) -> int | None:
-    """Have the shared instance make a call. Return the exit code; None as `run_there` does."""
-    arguments = {**request._asdict(), "quiet": quiet}
-    result = run_there("call", arguments, config=config, read_only=read_only)
-    return None if result is None else result["code"]
-
-
-def run_there(
+def ask_instance(
     name: str,
     arguments: Mapping[str, Any],
     *,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.cli.call_request import CallRequest
+    from codemode_mcp.cli.command_requests import CallRequest
     from codemode_mcp.policy.callers import Caller
 
 CONNECT_SECONDS: Final = 30.0

@@ -9,7 +9,8 @@ import pytest
 
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.entries import OfferedTool
-from codemode_mcp.cli.listing import UNCUT, lines, list_tools
+from codemode_mcp.cli.command_requests import UNCUT
+from codemode_mcp.cli.listing import lines, list_tools
 from codemode_mcp.control.display import columns
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.policy import Policy

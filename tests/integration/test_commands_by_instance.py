@@ -27,20 +27,43 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the tests send signals, and use pseudo-terminals")
 
-CALLS = [
-    ["up.count", "name=42"],
-    ["up.count", "--json", '{"name": "é"}'],
-    ["MCP.up.count", "name=a=b", "--read-only"],
-    ["mcp:up:refuse", "--quiet"],
-    ["up.reject"],
-    ["up.peek", "nom=a"],
-    ["up.cuont", "name=a"],
-    ["upp.count"],
-    ["up"],
-    ["up.count", "name"],
-    ["up.count", "--json", "{'a'}"],
-    ["up.count", "--json=[]"],
-    ["dead.count"],
+COMMANDS = [
+    ["call", "up.count", "name=42"],
+    ["call", "up.count", "--json", '{"name": "é"}'],
+    ["call", "MCP.up.count", "name=a=b", "--read-only"],
+    ["call", "mcp:up:refuse", "--quiet"],
+    ["call", "up.reject"],
+    ["call", "up.peek", "nom=a"],
+    ["call", "up.cuont", "name=a"],
+    ["call", "upp.count"],
+    ["call", "up"],
+    ["call", "up.count", "name"],
+    ["call", "up.count", "--json", "{'a'}"],
+    ["call", "up.count", "--json=[]"],
+    ["call", "dead.count"],
+    ["tools"],
+    ["tools", "--json"],
+    ["tools", "count", "this", "call"],
+    ["tools", "count this call", "--json", "--server", "up"],
+    ["tools", "--server", "up", "--long"],
+    ["tools", "--server", "results"],
+    ["tools", "--server", "dead"],
+    ["tools", "--server=upp"],
+    ["run", "-e", "text('out'); return unwrap(await MCP.up.count({ name: 'from run' }))"],
+    ["run", "--json", "-e", "text('out'); return unwrap(await MCP.up.count({ name: 'as json' }))"],
+    ["run", "-e", "const n: number = 1; return n", "--language", "typescript"],
+    ["run", "-e", "return (await MCP.$api()).servers.length"],
+    ["run", "-e", "return (await MCP.$api()).servers.length", "--server", "other"],
+    ["run", "-e", "text('before'); throw new RangeError('too far')"],
+    ["run", "-e", "return await MCP.dead.count({ name: 'a' })"],
+    ["run", "-e", "return await mcp__up__count({ name: 'a' })"],
+    ["run", "-e", "await MCP.up.count({ name: 'refused' })", "--read-only"],
+    ["run", "-e", "await yield_control(); return 'end'"],
+    ["run", "-e", "return 1", "--language", "python"],
+    ["run", "-e", "return ("],
+    ["run", "-e", "  "],
+    ["run", "no-such-file.js"],
+    ["run"],
 ]
 
 
@@ -63,13 +86,33 @@ def shared(servers: Path) -> Iterator[Path]:
         yield servers
 
 
-@pytest.mark.parametrize("arguments", CALLS, ids=" ".join)
-def test_a_call_prints_the_same_with_and_without_the_instance(shared: Path, arguments: list[str], folder: Path) -> None:
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_command_prints_the_same_with_and_without_the_instance(
+    shared: Path, arguments: list[str], folder: Path
+) -> None:
+    name, *rest = arguments
     started = pids(folder / "up")
-    there = cli("call", *arguments, "--config", str(shared))
+    there = cli(name, "--config", str(shared), *rest)
     assert pids(folder / "up") == started, "the servers of the instance are used"
-    alone = invoke("call", *arguments, "--config", str(shared), "--private")
+    alone = invoke(name, "--private", "--config", str(shared), *rest)
     assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+
+
+def test_a_program_finds_its_arguments_in_the_instance(shared: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.js"
+    program.write_text("return [args, typeof MCP.up.peek]")
+    done = cli("run", "--config", str(shared), str(program), "--", "one", "--flag")
+    assert (done.returncode, done.stdout, done.stderr) == (0, '[["one", "--flag"], "function"]\n', "")
+
+
+def test_the_written_types_are_the_same_with_and_without_the_instance(shared: Path, tmp_path: Path) -> None:
+    found = {}
+    for out, options in (("there", []), ("alone", ["--private"])):
+        done = cli("types", "--out", out, "--config", str(shared), *options, cwd=tmp_path)
+        written = {str(file.relative_to(tmp_path / out)): file.read_text() for file in (tmp_path / out).rglob("*.ts")}
+        found[out] = done.returncode, done.stdout.replace(out, ""), done.stderr.replace(out, ""), written
+    assert found["there"] == found["alone"]
+    assert "mcp/up.d.ts" in found["there"][3]
 
 
 @pytest.mark.anyio

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from codemode_mcp.cli.call_request import read_request
+from codemode_mcp.cli.command_requests import read_call
 from codemode_mcp.cli.completion import server_names
 from codemode_mcp.cli.messages import stop
 from codemode_mcp.cli.options import (
@@ -17,7 +17,7 @@ from codemode_mcp.cli.options import (
     QuietOption,
     ReadOnlyOption,
 )
-from codemode_mcp.cli.running_instance import call_there
+from codemode_mcp.cli.quick_commands import call_there
 
 app = typer.Typer()
 
@@ -48,7 +48,7 @@ def call(
 
     The same rules and approvals apply as to programs.
     """
-    request = read_request(tool, arguments or [], text)
+    request = read_call(tool, arguments or [], text)
     if not private and log_level is None and log_file is None:
         code = call_there(request, config=config, read_only=read_only, quiet=quiet)
         if code is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import shutil
 import sys
 from pathlib import Path  # noqa: TC003 - typer reads it
@@ -11,20 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from codemode_mcp.cli.command_requests import ProgramRequest, read_program
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.following import execute, exit_after
-from codemode_mcp.cli.loading import load
 from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
 from codemode_mcp.cli.options import (
     ConfigOption,
     JsonOption,
     LogFileOption,
     LogLevelOption,
+    PrivateOption,
     QuietOption,
     ReadOnlyOption,
 )
-from codemode_mcp.cli.selection import for_program, with_servers
-from codemode_mcp.errors import CodeModeError
+from codemode_mcp.cli.quick_commands import run_there
 
 if TYPE_CHECKING:
     from codemode_mcp.app.app import App
@@ -63,6 +60,7 @@ def run(
     as_json: JsonOption = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
+    private: PrivateOption = False,
 ) -> None:
     """Run one program against the configured servers, and follow it until it ends."""
     if file is None and code is None:
@@ -72,22 +70,24 @@ def run(
             stop(2, f"give a FILE or -e CODE, not both: leave out {file} or -e; arguments follow --")
         file, args = None, [str(file), *(args or [])]
     if file is not None:
-        code = _read(file)
-        if language is None and file.suffix in (".ts", ".mts", ".cts"):
-            language = "typescript"
-        elif language is None and file.suffix in (".js", ".mjs", ".cjs"):
-            language = "javascript"
-    loaded = load(config, log_level or "warning", log_file, read_only=read_only)
-    from codemode_mcp.server.exec_arguments import exec_arguments
+        code, language = read_program(file, language)
+    request = ProgramRequest(code, language, args or (), as_json, quiet)
+    if not (private or server or trace or trace_html or log_level or log_file):
+        done = run_there(request, config=config, read_only=read_only)
+        if done is not None:
+            raise typer.Exit(done)
+    from codemode_mcp.cli.following import execute, exit_after
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.program import NO_SERVERS, BadProgram, check
+    from codemode_mcp.cli.selection import for_program, with_servers
 
+    loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     try:
-        program = exec_arguments({"code": code, "language": language})
-    except CodeModeError as error:
-        if error.code == "unsupported_language":
-            stop(2, f"--language {language}: use javascript or typescript, or leave it out")
-        stop(1, error.message)
+        program = check(request)
+    except BadProgram as error:
+        stop(error.exit_code, str(error))
     if loaded.path is None:
-        say("no configuration: programs have no servers; codemode-mcp import adds those of your clients")
+        say(NO_SERVERS)
     loaded = (
         with_servers(loaded, server, called=True) if server else for_program(loaded, program.source, program.language)
     )
@@ -113,20 +113,6 @@ def run(
     if record is not None:
         _show_trace(record, loaded, trace_html, draw=trace)
     exit_after(ok)
-
-
-def _read(file: Path) -> str:
-    try:
-        if str(file) == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return file.read_text("utf-8")
-    except FileNotFoundError:
-        if re.search(r"[\s(;=]", str(file)):
-            stop(2, f"there is no file {str(file)!r}; to run this text: codemode-mcp run -e {shlex.quote(str(file))}")
-        stop(2, f"there is no file {file}; to give the program itself, use -e CODE")
-    except (OSError, UnicodeDecodeError) as error:
-        name = "the program from stdin" if str(file) == "-" else str(file)
-        stop(1, f"cannot read {name}: {getattr(error, 'strerror', None) or error}")
 
 
 def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:

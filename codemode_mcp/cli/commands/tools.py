@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import anyio
 import typer
 
+from codemode_mcp.cli.command_requests import read_tools
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.listing import UNCUT, lines, list_tools, server_errors
-from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
-from codemode_mcp.cli.messages import COLUMNS, print_json, say, stop
-from codemode_mcp.cli.options import ConfigOption, JsonOption
-from codemode_mcp.cli.selection import configured, server_suggestion, with_servers
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.cli.messages import say, stop
+from codemode_mcp.cli.options import ConfigOption, JsonOption, PrivateOption
+from codemode_mcp.cli.quick_commands import tools_there
+from codemode_mcp.cli.running_instance import ask_instance
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.listing import ToolList
-    from codemode_mcp.config import Config
+    from collections.abc import Awaitable, Callable
 
-CONNECT_SECONDS = 30.0
-"""Timeout for connecting servers."""
+    from codemode_mcp.app.app import App
+    from codemode_mcp.config import Config
+    from codemode_mcp.policy.callers import Caller
+
+Result = TypeVar("Result")
 
 app = typer.Typer()
 
@@ -44,48 +42,28 @@ def tools(
     long: Annotated[bool, typer.Option("--long", "-l", help="Show signatures and whole descriptions.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    private: PrivateOption = False,
 ) -> None:
     """List the tools a program can call, or search them."""
-    query = " ".join(words) if words else None
+    request = read_tools(words or (), server, long=long, as_json=as_json)
+    if not private:
+        code = tools_there(request, config=config)
+        if code is not None:
+            raise typer.Exit(code)
+    from codemode_mcp.cli.listing import printed
+    from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
+    from codemode_mcp.cli.tool_catalog import emptiness, of_server, tools_of, unknown_source
+
     loaded = load(config, "warning", None)
-    narrowed = loaded
-    if server is not None:
-        narrowed = with_servers(loaded, [server] if server in configured(loaded) else [], called=False)
-    try:
-        # Servers that are down are reported after the list.
-        with logging_of(loaded, level="error"), plugins_on_stderr():
-            found = anyio.run(partial(_tools, narrowed, query, server))
-    except ProgramError:
-        stop(2, f"--server: there is no server or plugin {server!r}; {server_suggestion(server or '', loaded)}")
-    if as_json:
-        print_json(found.entries)
-    else:
-        piped = COLUMNS if long else UNCUT
-        width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else piped
-        for line in lines(found, width, grouped=query is None, long=long):
-            print(line)
-    for note in found.notes:
+    # Servers that are down are reported after the list.
+    with logging_of(loaded, level="error"), plugins_on_stderr():
+        found = _run(of_server(loaded, server), partial(tools_of, query=request.query, server=server))
+    if found is None:
+        stop(2, unknown_source(server or "", loaded))
+    for line in printed(found, request):
+        print(line)
+    for note in (*found.notes, *emptiness(loaded)):
         say(note)
-    _say_if_empty(loaded)
-
-
-async def _tools(config: Config, query: str | None, server: str | None) -> ToolList:
-    """List or search the tools.
-
-    The tools of a single server may come from its kept list, so that it need not start.
-
-    Raises:
-        ProgramError: there is no such server or plugin.
-    """
-    from codemode_mcp.app.app import open_app
-
-    async with open_app(config) as opened:
-        pool = await opened.pool()
-        if server is None or any(view.state != "idle" for view in pool.views()):
-            await opened.connect(CONNECT_SECONDS)
-        catalog = await opened.catalog_for(opened.operator, None)
-        views = pool.views()
-    return list_tools(catalog, views, query, server, config.tools.code_mode.search_default_limit)
 
 
 @app.command(
@@ -95,13 +73,22 @@ async def _tools(config: Config, query: str | None, server: str | None) -> ToolL
 def types(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")] = Path("codemode-types"),
     config: ConfigOption = None,
+    private: PrivateOption = False,
 ) -> None:
     """Write the declaration files and a tsconfig.json, so that an editor completes and checks programs."""
     from codemode_mcp.cli.editor import EXAMPLE, PROJECT, write_folder
 
-    loaded = load(config, "warning", None)
-    with logging_of(loaded, level="error"), plugins_on_stderr():
-        files, errors = anyio.run(partial(_types, loaded))
+    result = None if private else ask_instance("types", {}, config=config, log_level="error")
+    if result is None:
+        from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
+        from codemode_mcp.cli.tool_catalog import emptiness, types_of
+
+        loaded = load(config, "warning", None)
+        with logging_of(loaded, level="error"), plugins_on_stderr():
+            files, errors = _run(loaded, types_of)
+        notes = [*errors, *emptiness(loaded)]
+    else:
+        files, notes = result["files"], result["notes"]
     try:
         written = write_folder(out, files)
     except OSError as error:
@@ -116,28 +103,18 @@ def types(
         say(f"kept {out / PROJECT}, which is not ours; delete it and run this again to have programs checked")
     if written.example:
         say(f"{out / EXAMPLE} is a first program: open {out} in an editor")
-    for error_of_server in errors:
-        say(error_of_server)
-    _say_if_empty(loaded)
+    for note in notes:
+        say(note)
 
 
-def _say_if_empty(config: Config) -> None:
-    if not config.upstreams and not config.plugins:
-        say("no server is enabled: see codemode-mcp import, or name a configuration with --config")
-
-
-async def _types(config: Config) -> tuple[dict[str, str], list[str]]:
-    from importlib import resources
+def _run(config: Config, function: Callable[[App, Caller], Awaitable[Result]]) -> Result:
+    """Call a function with an application that is open meanwhile."""
+    import anyio
 
     from codemode_mcp.app.app import open_app
 
-    async with open_app(config) as opened:
-        await opened.connect(CONNECT_SECONDS)
-        catalog = await opened.catalog_for(opened.operator, None)
-        files = {path: catalog.files.text(path) for path in catalog.files.paths}
-        if catalog.toolset:
-            files["tools.d.ts"] = catalog.toolset.declarations()
-    package = resources.files("declarations")
-    files["guest.d.ts"] = (package / "guest.d.ts").read_text("utf-8")
-    files["codemode-mcp.schema.json"] = (package / "configuration.schema.json").read_text("utf-8")
-    return files, server_errors(catalog)
+    async def run() -> Result:
+        async with open_app(config) as opened:
+            return await function(opened, opened.operator)
+
+    return anyio.run(run)

@@ -1,0 +1,132 @@
+"""The requests of commands, as they were typed, which the command or the shared instance carries out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from codemode_mcp.cli.messages import COLUMNS, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+UNCUT: Final = 10_000
+"""Width for output to a pipe, which is not cut."""
+
+
+class CallRequest(NamedTuple):
+    """A call of one tool.
+
+    Attributes:
+        server: the name of the server, or its identifier in programs.
+        values: the arguments.
+        are_strings: the values are strings, and are to be converted as the tool's schema requires.
+    """
+
+    server: str
+    tool: str
+    values: Mapping[str, Any]
+    are_strings: bool
+
+
+def read_call(tool: str, arguments: Sequence[str], text: str | None) -> CallRequest:
+    """Return the request of a command line. End the command if it is not valid.
+
+    Args:
+        tool: `SERVER.TOOL`.
+        arguments: `KEY=VALUE` each.
+        text: the value of `--json`.
+    """
+    server, _, name = tool.removeprefix("MCP.").removeprefix("mcp:").replace(":", ".", 1).partition(".")
+    if not name:
+        stop(2, f"{tool!r} names no tool: write SERVER.TOOL, as in github.listIssues; codemode-mcp tools lists them")
+    return CallRequest(server, name, _parse(arguments, text), text is None)
+
+
+def _parse(arguments: Sequence[str], text: str | None) -> Mapping[str, Any]:
+    """Return the arguments: JSON values, or the strings of KEY=VALUE."""
+    if text is None:
+        pairs = [each.partition("=") for each in arguments]
+        for key, equals, _ in pairs:
+            if not equals or not key:
+                stop(2, f"{key!r}: write arguments as KEY=VALUE, or all of them as --json '{{...}}'")
+        return {key: value for key, _, value in pairs}
+    if arguments:
+        stop(2, "give either KEY=VALUE or --json, not both")
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        stop(2, f"--json: this is not JSON ({error}); write it in single quotes, as in --json '{{\"a\": 1}}'")
+    if not isinstance(value, dict):
+        stop(2, "--json: arguments are one JSON object, as in --json '{\"a\": 1}'")
+    return value
+
+
+class ToolsRequest(NamedTuple):
+    """A list of tools.
+
+    Attributes:
+        query: what to search for; None for all tools.
+        server: the only server or plugin; None for all.
+        long: show whole signatures and descriptions, on several lines.
+        width: the columns of a line.
+    """
+
+    query: str | None
+    server: str | None
+    long: bool
+    as_json: bool
+    width: int
+
+
+def read_tools(words: Sequence[str], server: str | None, *, long: bool, as_json: bool) -> ToolsRequest:
+    """Return the request of a command line. The lines fit the terminal; those for a pipe are not cut."""
+    import shutil
+
+    piped = COLUMNS if long else UNCUT
+    width = shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else piped
+    return ToolsRequest(" ".join(words) if words else None, server, long, as_json, width)
+
+
+class ProgramRequest(NamedTuple):
+    """A program to run.
+
+    Attributes:
+        language: `javascript`, `typescript` or a wrong name; None to find it out by trying.
+        args: the values of `args` in the program.
+        as_json: print answers as JSON.
+    """
+
+    code: str | None
+    language: str | None
+    args: Sequence[str]
+    as_json: bool
+    quiet: bool
+
+
+def read_program(file: Path, language: str | None) -> tuple[str, str | None]:
+    """Return the text of a program, and its language by the name of the file. End the command if it cannot be read."""
+    if language is None and file.suffix in (".ts", ".mts", ".cts"):
+        language = "typescript"
+    elif language is None and file.suffix in (".js", ".mjs", ".cjs"):
+        language = "javascript"
+    return _read(file), language
+
+
+def _read(file: Path) -> str:
+    import re
+    import shlex
+
+    try:
+        if str(file) == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        if re.search(r"[\s(;=]", str(file)):
+            stop(2, f"there is no file {str(file)!r}; to run this text: codemode-mcp run -e {shlex.quote(str(file))}")
+        stop(2, f"there is no file {file}; to give the program itself, use -e CODE")
+    except (OSError, UnicodeDecodeError) as error:
+        name = "the program from stdin" if str(file) == "-" else str(file)
+        stop(1, f"cannot read {name}: {getattr(error, 'strerror', None) or error}")
