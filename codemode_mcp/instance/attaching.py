@@ -167,7 +167,7 @@ def _attach_or_start(key: str, client: Client, environ: Mapping[str, str]) -> At
                 if now > closing_deadline:
                     raise NoInstance(
                         f"process {record.pid}, the shared instance, closes connections without an answer at "
-                        f"{record.endpoint}; codemode-mcp instance stop ends it"
+                        f"{record.endpoint}; codemode-mcp instance stop --kill ends it"
                     ) from None
         else:
             with suppress(registry.Busy), registry.start_lock(key):
@@ -211,7 +211,7 @@ def _attach(record: registry.Record, client: Client, environ: Mapping[str, str])
         if isinstance(error, TimeoutError):
             raise NoInstance(
                 f"process {record.pid}, the shared instance, does not answer at {path}; "
-                "codemode-mcp instance stop ends it"
+                "codemode-mcp instance stop --kill ends it"
             ) from None
         if isinstance(error, _Squatter):
             # Another program may have the port of an instance that was killed.

@@ -238,7 +238,9 @@ def test_a_process_that_never_answers_or_answers_forever_is_given_up(
     for number, behave in enumerate((pretending(), drip)):
         publish(FakeInstance(folder / "control", loopback=loopback, behave=behave, name=f"fake{number}"))
         began = time.monotonic()
-        with pytest.raises(NoInstance, match=f"process {os.getpid()}, .* does not answer at .*instance stop ends it"):
+        with pytest.raises(
+            NoInstance, match=f"process {os.getpid()}, .* does not answer at .*instance stop --kill ends it"
+        ):
             attached()
         assert time.monotonic() - began < BOUND
 

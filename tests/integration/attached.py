@@ -215,3 +215,15 @@ async def attached(
         yield client
     finally:
         client.kill()
+
+
+@contextmanager
+def killed_in_the_end(config: Path) -> Iterator[None]:
+    """Kill the instance of a configuration file in the end, if a relay or a command has started one."""
+    try:
+        yield
+    finally:
+        key = registry.key_of(config)
+        if registry.is_running(key) and (record := registry.read_record(key)) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(record.pid, signal.SIGKILL)

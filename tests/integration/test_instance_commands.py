@@ -7,13 +7,12 @@ import os
 import re
 import signal
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 import pytest
-from attached import attached, instance
+from attached import attached, instance, killed_in_the_end
 from harness import cli, counting, events, write_config
 from mcp.client.client import Client
 from terminal import terminal
@@ -24,7 +23,6 @@ from codemode_mcp.instance import registry
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [
@@ -46,17 +44,6 @@ async def report(config: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
-
-
-@contextmanager
-def ending(config: Path) -> Iterator[None]:
-    """Kill the instance of a configuration in the end, if it runs."""
-    key = registry.key_of(config)
-    try:
-        yield
-    finally:
-        if registry.is_running(key) and (record := registry.read_record(key)) is not None:
-            os.kill(record.pid, signal.SIGKILL)
 
 
 async def test_status_names_clients_servers_and_what_they_save(tmp_path: Path) -> None:
@@ -116,7 +103,7 @@ async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_p
 
 async def test_an_instance_is_started_and_restarted(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    with ending(config):
+    with killed_in_the_end(config):
         started = await command("instance", "start", "--config", str(config))
         assert started.returncode == 0, started.stderr
         first = (await report(config))["instance"]["pid"]
@@ -134,7 +121,7 @@ async def test_an_instance_is_started_and_restarted(tmp_path: Path) -> None:
 
 async def test_an_instance_serves_over_http_until_it_ends(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
-    with ending(config):
+    with killed_in_the_end(config):
         started = await command("instance", "start", "--http", "--port", "0", "--config", str(config))
         assert started.returncode == 0, started.stderr
         found = re.search(r"serves MCP at (http://127\.0\.0\.1:(\d+)/mcp)", started.stderr)
@@ -152,7 +139,7 @@ async def test_an_instance_serves_over_http_until_it_ends(tmp_path: Path) -> Non
 
 async def test_an_address_that_others_reach_is_refused(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    with ending(config):
+    with killed_in_the_end(config):
         done = await command("instance", "start", "--http", "--host", "0.0.0.0", "--config", str(config))
         assert done.returncode == 1
         assert "--allow-unauthenticated" in done.stderr
