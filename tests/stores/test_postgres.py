@@ -551,3 +551,10 @@ async def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest
     with pytest.raises(StoreUnavailable, match=r"install it with: .* 'asyncpg>="):
         async with open_postgres("postgresql://ann:x@h/runs"):
             pass
+
+
+async def test_work_of_a_process_that_has_closed_its_connections_is_refused(postgres_url: str) -> None:
+    async with counters(postgres_url) as database:
+        pass
+    with pytest.raises(StoreUnavailable, match="is closing its connections"):
+        await value(database, "a")
