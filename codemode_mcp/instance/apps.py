@@ -37,6 +37,10 @@ IDLE_POLL_SECONDS = 5.0
 """Maximum seconds between two looks whether an application without clients can be closed."""
 
 
+class NotOpened(Exception):
+    """Error for an application that was not opened. The log has the reason, unless the applications are closing."""
+
+
 class Apps:
     """The open applications.
 
@@ -52,6 +56,7 @@ class Apps:
         self._engine: EngineLoader | None = None
         self._servers = SharedServers(client_version=__version__, cache=ListingCache(listings_dir()))
         self._group: TaskGroup | None = None
+        self._closing = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -77,6 +82,7 @@ class Apps:
 
     def close(self) -> None:
         """Close all applications soon. Their runs are suspended."""
+        self._closing = True
         for entry in self._entries:
             entry.over.set()
 
@@ -89,7 +95,12 @@ class Apps:
         Args:
             environ: the environment variables of the client.
             load: reads the configuration again; see `open_app`.
+
+        Raises:
+            NotOpened
         """
+        if self._closing:
+            raise NotOpened
         entry = next((each for each in self._entries if each.serves(config, environ)), None)
         if entry is None:
             entry = _Entry(config, environ, load)
@@ -100,7 +111,7 @@ class Apps:
         try:
             await entry.opened.wait()
             if entry.app is None:
-                raise RuntimeError("the application could not be opened")
+                raise NotOpened
             yield entry.app, entry.logs
         finally:
             entry.users -= 1

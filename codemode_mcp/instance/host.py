@@ -182,6 +182,7 @@ class Host:
 
     async def _attach(self, connection: Accepted, request: dict[str, Any]) -> None:
         """Serve one relay until it leaves."""
+        from codemode_mcp.instance.apps import NotOpened
         from codemode_mcp.instance.client_config import ClientConfig
         from codemode_mcp.instance.client_log import logging_for
         from codemode_mcp.instance.clients import Client
@@ -222,6 +223,11 @@ class Host:
                 del self._clients[client.number]
         except Refusal as refusal:
             await _refuse(connection, refusal)
+        except NotOpened:
+            if self._leaving is not None:  # since this client was admitted
+                await _refuse(connection, Refusal("leaving", self._leaving))
+            else:
+                await _refuse(connection, Refusal("failed", "it could not start; see codemode-mcp instance logs"))
         except (anyio.BrokenResourceError, OSError):
             log.debug("a relay has gone while it attached")
         except Exception:
