@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from codemode_mcp.cli import garbage
+from codemode_mcp.app import garbage
 
 pytestmark = pytest.mark.anyio
 
