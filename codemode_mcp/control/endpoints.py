@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import platformdirs
 
+from codemode_mcp.control.identity import sha256
 from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
@@ -208,4 +208,4 @@ def _is_alive(pid: int) -> bool:
 
 
 def _host() -> str:
-    return hashlib.sha256(socket.gethostname().encode("utf-8", "replace")).hexdigest()[:6]
+    return sha256(socket.gethostname().encode("utf-8", "replace")).hexdigest()[:6]

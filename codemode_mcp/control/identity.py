@@ -8,7 +8,21 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from hashlib import sha256
+else:
+    # `hashlib` loads OpenSSL, which takes 8 ms and 4 MB. `random` of the standard library does the same.
+    try:
+        from _sha2 import sha256
+    except ImportError:
+        try:
+            from _sha256 import sha256  # before Python 3.12
+        except ImportError:
+            from hashlib import sha256
+
+__all__ = ["peer_user", "proof", "proves", "sha256"]
 
 
 def peer_user(connected: socket.socket) -> int | None:

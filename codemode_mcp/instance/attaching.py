@@ -6,7 +6,6 @@ refused by name. It is neither believed nor ended, and gets no environment varia
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from codemode_mcp import __version__
 from codemode_mcp.control import endpoints
-from codemode_mcp.control.identity import peer_user, proof, proves
+from codemode_mcp.control.identity import peer_user, proof, proves, sha256
 from codemode_mcp.instance import registry, wire
 
 if TYPE_CHECKING:
@@ -312,7 +311,7 @@ def _digest(config: str | None) -> str | None:
         return None
     try:
         with open(config, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
+            return sha256(file.read()).hexdigest()
     except OSError:
         return None  # the instance says what is wrong with the file
 

@@ -13,7 +13,6 @@ one at most. Another lock lets only one of several relays start an instance.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import socket
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from codemode_mcp.control import endpoints
+from codemode_mcp.control.identity import sha256
 from codemode_mcp.paths import cache_dir, data_dir, state_dir
 from upstream_clients.file_lock import NO_LINK, try_lock
 from upstream_clients.private_files import check_private, open_private
@@ -61,7 +61,7 @@ def key_of(config: Path | None) -> str:
     user = os.geteuid() if sys.platform != "win32" else os.environ.get("USERNAME", "")
     path = "" if config is None else os.path.realpath(config)
     parts = (socket.gethostname(), user, path, cache_dir(), state_dir(), data_dir())
-    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def folder() -> Path:
