@@ -69,7 +69,10 @@ FAULTS: Final = {
 """The faults and their weights: `kill` is SIGKILL, `end` is SIGTERM, `stop` is SIGSTOP with a later SIGCONT."""
 
 MAX_REPEATS: Final = 30
-"""Maximum number of times that a program is begun again, as its answers advise."""
+"""Maximum number of requests for one program."""
+
+BUSY_SECONDS: Final = 0.5
+"""Pause before another request for a run that another process has. PostgreSQL's lease of a killed one must run out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +333,9 @@ class Campaign:
 
     async def _finish(self, index: int, program: Program) -> None:
         """Run a program of a client to its end, as the answers advise, also behind another relay."""
-        for _ in range(MAX_REPEATS):
+        repeats = 0
+        while repeats < MAX_REPEATS:
+            repeats += 1
             client = self._clients[index]
             asked = program.request
             if asked["name"] == "exec":
@@ -345,8 +350,11 @@ class Campaign:
                     program.end = "unknown"
                     return
                 continue
-            self._take(client, program, answer)
+            is_busy = self._take(client, program, answer)
             check(client)
+            if is_busy:
+                repeats -= 1
+                await asyncio.sleep(BUSY_SECONDS)
             if program.end:
                 self.figures.counts[f"programs {program.end}"] += 1
                 return
@@ -365,8 +373,11 @@ class Campaign:
         self._clients[index] = await self._start_client(index)
         client.has_successor.set()
 
-    def _take(self, client: RelayClient, program: Program, answer: dict[str, Any]) -> None:
-        """Check an answer, and note what the client knows from now on. Raises `Broken`."""
+    def _take(self, client: RelayClient, program: Program, answer: dict[str, Any]) -> bool:
+        """Check an answer, and note what the client knows from now on. Raises `Broken`.
+
+        Return True if the run still belongs to another process, for example to a killed one with a lease.
+        """
         program.history.append(f"{time.monotonic() - self._began:.2f} {json.dumps(answer)[:600]}")
         result = answer.get("result", {})
         told = result.get("structuredContent", {})
@@ -374,23 +385,24 @@ class Campaign:
             case "completed":
                 self._check_completed(program, told["value"])
                 program.end = "completed"
-                return
+                return False
             case "waiting":
                 self.figures.counts["suspensions"] += 1
                 if program.run not in (None, told["runId"]):
                     raise Broken(f"{program.name} is {program.run}, but {told['runId']} has answered")
                 program.run, program.stored = told["runId"], True
-                return
-        text = answer["error"]["message"] if "error" in answer else told.get("error", json.dumps(result))
-        self._take_failure(client, program, text if isinstance(text, str) else json.dumps(text))
+                return False
+        text = answer["error"]["message"] if "error" in answer else str(told.get("error", result))
+        if BUSY_RUN.search(text):
+            self.figures.counts["answers: another process has the run"] += 1
+            return True
+        self._take_failure(client, program, text)
+        return False
 
     def _take_failure(self, client: RelayClient, program: Program, text: str) -> None:
         run = named_run(text)
         if run is not None and program.run not in (None, run):
             raise Broken(f"{program.name} is {program.run}, but an answer names {run}: {text}")
-        if BUSY_RUN.search(text):
-            self.figures.counts["answers: another request has the run"] += 1
-            return
         if NO_CALL_SENT.search(text):
             if program.run is None:
                 self._calls.note_unsent(list(program.tools), text)
@@ -469,8 +481,8 @@ class Campaign:
     def _evidence(self, text: str) -> list[str]:
         found = ["last faults:", *self._events[-12:]]
         for program in self._programs:
-            if program.name in text or ("did not end" in text and not program.end):
-                found += [f"{program.name} ({program.run}, stored: {program.stored})", *program.history]
+            if program.name in text or (text.startswith("round ") and not program.end):
+                found += [f"{program.name} ({program.run}, stored: {program.stored})", *program.history[-8:]]
         for client in self._clients:
             if client.open_requests:
                 found.append(f"relay {client.pid} of {client.token} has no answer to {client.open_requests}")

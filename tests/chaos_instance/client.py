@@ -130,7 +130,8 @@ class RelayClient:
                     break  # the relay was killed while it wrote
                 self._take(json.loads(line))
         if not self.ending:
-            self.faults.append(f"the relay {self.pid} of {self.token} has ended")
+            code, said = await self.process.wait(), self.stderr.read_text("utf-8")[-1000:]
+            self.faults.append(f"the relay {self.pid} of {self.token} has ended with {code}: {said}")
         opened, self._open = self._open, {}
         for answer in opened.values():
             if not answer.done():
