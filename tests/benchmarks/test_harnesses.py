@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these benchmarks read /proc")
 
 
-NAMES = ("wire", "peers", "scale", "memory")
+NAMES = ("wire", "peers", "scale", "memory", "shared")
 SIZES = {"tools": (3,), "upstreams": (2,), "suspended": (2,), "clients": (2,), "results": (1000,)}
 
 
@@ -112,6 +112,19 @@ def test_the_memory_of_a_server_is_measured_at_rest_and_after_mixed_programs(ben
         "suspended and cancelled: aborted": 1,
     }
     assert memory.growth_table(points).count("\n") == 3
+
+
+def test_the_shared_instance_is_measured_beside_private_servers(benchmarks: dict[str, ModuleType]) -> None:
+    shared = benchmarks["shared"]
+    rows = shared.measure(rounds=1, clients=2, servers=2, settle=0, runs=1)
+    figures = {row.name: row for row in rows}
+    assert len(figures) == len(rows) == 11
+    assert all(row.shared > 0 for row in rows if not row.name.startswith("added to"))
+    assert [row.bar for row in rows].count(None) == 4
+    assert figures["2 clients with 2 servers: processes of servers"].shared == 2
+    # Two relays, the instance and two servers; two private servers with two servers each.
+    assert figures["2 clients with 2 servers: processes"].cells[1:3] == ["5", "6"]
+    assert shared.table(rows).count("\n") == 1 + len(rows)
 
 
 def test_modules_that_are_imported_are_told_apart_by_whether_they_are_called(benchmarks: dict[str, ModuleType]) -> None:
