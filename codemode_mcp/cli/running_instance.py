@@ -80,11 +80,10 @@ def ask_instance(
                 raise
             stop(1, f"cannot write the output: {error.strerror}; the program was cancelled")
     if result is None:
-        stop(
-            1,
-            f"the shared instance, process {attached.pid}, has ended before the command did; calls of its program may "
-            "have been made: look at what they have done before you repeat it",
-        )
+        advice = "repeat it"
+        if name in ("call", "run"):
+            advice = "calls of its program may have been made: look at what they have done before you repeat it"
+        stop(1, f"the shared instance, process {attached.pid}, has ended before the command did; {advice}")
     return result
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 ATTACH_SECONDS = 10.0
 """Timeout for the first answer of an instance."""
 
+COMMAND_SECONDS = 2.0
+"""The same for a command, which can do without an instance."""
+
 LOAD_SECONDS = 60.0
 """Timeout for the second answer: the instance loads the configuration, which may run programs that print values."""
 
@@ -138,7 +141,7 @@ def attach_running(key: str, client: Client, environ: Mapping[str, str]) -> Atta
         record = registry.read_record(key)
         if record is None or record.version != __version__:
             return None
-        return _attach(record, client, environ)
+        return _attach(record, client, environ, COMMAND_SECONDS)
     except (_Ended, _Leaving, NoInstance, Refused, registry.Unusable, endpoints.NotPrivate, OSError, EOFError):
         return None
 
@@ -181,8 +184,13 @@ def _attach_or_start(key: str, client: Client, environ: Mapping[str, str]) -> At
 # a running instance
 
 
-def _attach(record: registry.Record, client: Client, environ: Mapping[str, str]) -> Attached:
+def _attach(
+    record: registry.Record, client: Client, environ: Mapping[str, str], seconds: float | None = None
+) -> Attached:
     """Attach to the instance of a record.
+
+    Args:
+        seconds: the timeout for the first answer; None for `ATTACH_SECONDS`.
 
     Raises:
         _Ended, _Leaving, Refused
@@ -193,7 +201,7 @@ def _attach(record: registry.Record, client: Client, environ: Mapping[str, str])
     connection = None
     try:
         connection, token = _connect(path)
-        lines = _Lines(connection, ATTACH_SECONDS)
+        lines = _Lines(connection, seconds or ATTACH_SECONDS)
         if token is not None:
             _authenticate(lines, token, path)
         request = wire.attach_request(

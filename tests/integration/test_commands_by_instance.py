@@ -18,6 +18,8 @@ from terminal import terminal
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
+from codemode_mcp.config import trust
+from codemode_mcp.paths import state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,11 +139,15 @@ async def test_a_command_is_a_client_of_the_instance_and_ctrl_c_cancels_its_prog
 
 
 @pytest.mark.anyio
-async def test_the_program_of_a_command_that_is_killed_is_cancelled(tmp_path: Path) -> None:
+async def test_output_is_there_before_a_program_ends_which_is_cancelled_if_the_command_is_killed(
+    tmp_path: Path,
+) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    code = 'text("first"); await MCP.up.hold({ name: "a" }); return "last"'
     async with instance(config):
-        command = [*COMMAND, "call", "up.hold", "name=a", "--config", str(config)]
-        async with await anyio.open_process(command) as process:
+        async with await anyio.open_process([*COMMAND, "run", "-e", code, "--config", str(config)]) as process:
+            assert process.stdout is not None
+            assert await process.stdout.receive() == b"first\n"
             await until(lambda: "call a" in events(tmp_path / "log"))
             process.kill()
             await process.wait()
@@ -192,7 +198,57 @@ async def test_a_line_of_progress_stands_at_the_terminal_of_the_command(tmp_path
         assert len(pids(tmp_path / "log")) == 1
 
 
-def test_a_private_configuration_and_other_versions_are_not_shared(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_a_command_does_without_an_instance_that_does_not_answer(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
+    async with instance(config) as running:
+        os.kill(running.pid, signal.SIGSTOP)
+        try:
+            command = ("call", "up.count", "name=a", "--config", str(config))
+            done = await anyio.to_thread.run_sync(lambda: cli(*command))
+        finally:
+            os.kill(running.pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+
+
+def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, name="codemode-mcp.json")
+    with background_instance(config):
+        refused = cli("call", "up.count", "name=a", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "you have not confirmed its current content" in " ".join(refused.stderr.split())
+        trust.confirm(config, json.loads(config.read_text()), state_dir() / "confirmed")
+        for name in "ab":
+            assert cli("call", "up.count", f"name={name}", cwd=tmp_path).stdout == f"{name}\n"
+        assert len(pids(tmp_path / "log")) == 1
+
+
+def test_a_program_that_takes_longer_than_a_request_is_followed(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {}, codeMode={"timeoutMs": 200, "maxOutputBytes": 1024})
+    code = """
+        for (let n = 0; n < 300; n++) text(`line ${n}`);
+        await yield_control(); await new Promise((resolve) => setTimeout(resolve, 500));
+        text("after"); return "v".repeat(5000)"""
+    with background_instance(config):
+        done = cli("run", "-e", code, "--config", str(config))
+        answers = cli("run", "-e", code, "--config", str(config), "--json")
+    assert done.stdout.splitlines() == [*(f"line {n}" for n in range(300)), "after", "v" * 5000]
+    assert (done.returncode, done.stderr) == (0, "")
+    statuses = [json.loads(line)["status"] for line in answers.stdout.splitlines()]
+    assert statuses == ["waiting"] * (len(statuses) - 1) + ["completed"]
+
+
+@pytest.mark.parametrize("arguments", [["call", "up.count", "name=a"], ["run", "-e", "return 1"], ["tools"]])
+def test_commands_are_the_same_in_pass_through_mode(tmp_path: Path, arguments: list[str]) -> None:
+    config = write_config(tmp_path, {"up": counting(tmp_path / "log")}, codeMode={"enabled": False})
+    with background_instance(config):
+        there = cli(*arguments, "--config", str(config))
+        alone = cli(*arguments, "--config", str(config), "--private")
+    assert (there.returncode, there.stdout, there.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    assert there.returncode == 0
+
+
+def test_a_private_configuration_is_not_shared(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
     command = ["call", "up.count", "name=a", "--config", str(config)]
     with background_instance(config):
