@@ -10,7 +10,9 @@ import pytest
 from codemode_mcp.app import notify
 from codemode_mcp.calls import arguments
 from codemode_mcp.catalog import operations, topics
+from codemode_mcp.cli.commands import instance
 from codemode_mcp.errors import ERROR_CODES
+from codemode_mcp.instance import attaching
 from codemode_mcp.plugins import host, interception, scopes
 from codemode_mcp.plugins.api import PluginTool
 from codemode_mcp.policy import approval
@@ -20,9 +22,10 @@ from codemode_mcp.sandbox import guest
 from codemode_mcp.server import descriptions, protocol_fit
 from codemode_mcp.server.http import connection, oauth
 from codemode_mcp.server.http.bodies import BodyBudget
-from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings
+from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
 from codemode_mcp.stores import ending, postgres, values
 from codemode_mcp.stores.lease import Lease
+from tests.instance import test_serve_by_relay
 from upstream_clients import line_messages, liveness, question_routing, questions, schema_expansion, spec
 
 PAGE = (Path(__file__).parents[1] / "docs" / "promises.md").read_text("utf-8")
@@ -92,6 +95,9 @@ FIGURES = {
         f"`requestsPerSecond`, {http.requests_per_second}, after `requestBurst`, {http.request_burst:,};"
     ),
     "Sessions and connections": f"`maxSessions` and `maxConnections`, {http.max_sessions:,} each",
+    "A relay needs little memory": f"{test_serve_by_relay.MAX_RESIDENT // 1024} MB",
+    "An instance without clients ends": f"`instance.idleSeconds`, {InstanceSettings().idle_seconds:.0f} s",
+    "An instance that hangs": f"{attaching.ATTACH_SECONDS:.0f} s; terminals {instance.ANSWER_SECONDS:.0f} s",
     "A hook that hangs": f"{interception.HOOK_SECONDS:.0f} s",
     "A plugin that fails or hangs": f"{host.LOAD_SECONDS:.0f} s",
     "A tool of a plugin": f"`timeout`, {PluginTool.__dataclass_fields__['timeout'].default:.0f} s",
