@@ -72,7 +72,10 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
         case ["call" | "run" | "tools", *_]:
             from codemode_mcp.cli.quick_commands import run_quickly
 
-            code = run_quickly(arguments)
+            try:
+                code = run_quickly(arguments)
+            except KeyboardInterrupt:  # before the program has begun
+                sys.exit(130)
             if code is not None:
                 sys.exit(code)
     from codemode_mcp.cli import app

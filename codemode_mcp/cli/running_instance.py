@@ -58,7 +58,7 @@ def ask_instance(
     found = client_of(config, options)
     if found is None:
         return None
-    from codemode_mcp.instance import attaching, wire
+    from codemode_mcp.instance import attaching
 
     attached = attaching.attach_running(*found, os.environ)
     if attached is None:
@@ -66,8 +66,7 @@ def ask_instance(
     with attached.connection:
         try:
             with screen:
-                attached.connection.sendall(wire.encode_line({"arguments": arguments}))
-                result = _Session(attached, screen).run()
+                result = _Session(attached, screen).run(arguments)
         except KeyboardInterrupt:
             if screen.is_stuck:
                 os._exit(130)  # the reader of our output does not read
@@ -96,9 +95,10 @@ class _Session:
         self._screen = screen
         self._questions: dict[int, Question] = {}
 
-    def run(self) -> dict[str, Any] | None:
+    def run(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """Show what the instance sends. Return the result; None if the instance has ended without one."""
         self._screen.when_gone(self._leave)
+        self._send({"arguments": arguments})
         try:
             return self._result()
         except KeyboardInterrupt:

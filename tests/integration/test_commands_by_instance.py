@@ -198,6 +198,7 @@ async def test_a_line_of_progress_stands_at_the_terminal_of_the_command(tmp_path
         assert len(pids(tmp_path / "log")) == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the test looks for sockets in /proc")
 @pytest.mark.anyio
 async def test_a_command_does_without_an_instance_that_does_not_answer(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": counting(tmp_path / "log")})
@@ -206,9 +207,21 @@ async def test_a_command_does_without_an_instance_that_does_not_answer(tmp_path:
         try:
             command = ("call", "up.count", "name=a", "--config", str(config))
             done = await anyio.to_thread.run_sync(lambda: cli(*command))
+            async with await anyio.open_process([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
+                await until(lambda: _connected(process.pid))
+                process.send_signal(signal.SIGINT)
+                assert await process.wait() == 130
+                assert process.stderr is not None
+                assert [part async for part in process.stderr] == []
         finally:
             os.kill(running.pid, signal.SIGCONT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+
+
+def _connected(pid: int) -> bool:
+    """Return True if a process has a socket."""
+    folder = f"/proc/{pid}/fd"
+    return any(os.readlink(f"{folder}/{each}").startswith("socket:") for each in os.listdir(folder))
 
 
 def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: Path) -> None:
