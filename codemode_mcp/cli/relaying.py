@@ -113,7 +113,7 @@ def client_of(config: str | None, options: Mapping[str, Any]) -> tuple[str, Clie
         path = find_config(config, environ=os.environ, cwd=folder, user_config_dir=config_dir(), admit=found.append)
     except ConfigError:
         return None  # loading the configuration says what is wrong
-    if path is not None and not _is_shared(path):
+    if path is not None and not is_shared(path):
         return None
     from codemode_mcp.instance import attaching, registry
 
@@ -128,7 +128,7 @@ def say_hint() -> None:
     say("  to add it to a client: codemode-mcp install --client NAME; to see what it does: codemode-mcp demo")
 
 
-def _is_shared(path: Path) -> bool:
+def is_shared(path: Path) -> bool:
     """Return True if clients of a configuration file may share an instance.
 
     A pipe, such as `/dev/fd/63`, can be read once and by this process only, so its client has a private server.

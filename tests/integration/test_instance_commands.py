@@ -249,3 +249,8 @@ async def test_doctor_says_that_nothing_is_shared(tmp_path: Path) -> None:
     config.write_text('{"instance": {"shared": false}}')
     ((status, detail, _),) = await doctor(config)
     assert (status, "instance.shared is false" in detail) == ("ok", True)
+    for options in ((), ("--http", "--port", "0")):
+        done = await command("instance", "start", *options, "--config", str(config))
+        assert done.returncode == 1
+        assert "instance.shared: false" in " ".join(done.stderr.split())
+    assert not registry.is_running(registry.key_of(config))

@@ -39,6 +39,7 @@ POLL_SECONDS: Final = 0.05
 FOLLOW_SECONDS: Final = 0.3
 """Seconds between two looks at a log that is followed."""
 
+_NOT_SHARED: Final = "instance.shared: false"
 _NONE: Final = "No shared instance runs for this configuration."
 
 
@@ -141,8 +142,11 @@ def start(
 
 
 def _start(path: Path | None) -> None:
+    from codemode_mcp.cli.relaying import is_shared
     from codemode_mcp.instance import attaching, registry
 
+    if path is not None and not is_shared(path):
+        stop(1, f"{path} has {_NOT_SHARED}, so no client would use a shared instance")
     key = registry.key_of(path)
     record = _running(key)
     if record is not None:
@@ -161,10 +165,13 @@ def _start(path: Path | None) -> None:
 
 
 def _start_http(config: str | None, options: Mapping[str, Any]) -> None:
+    from codemode_mcp.cli.relaying import is_shared
     from codemode_mcp.instance import attaching, registry
 
     found: list[Path] = []
     path = _path(config, found)
+    if path is not None and not is_shared(path):
+        stop(1, f"{path} has {_NOT_SHARED}; codemode-mcp serve --transport http serves it")
     client = attaching.Client(None if path is None else str(path), bool(found), os.getcwd(), {"http": options})
     try:
         attached = attaching.attach(registry.key_of(path), client, dict(os.environ))
@@ -172,7 +179,7 @@ def _start_http(config: str | None, options: Mapping[str, Any]) -> None:
         stop(1, str(error))
     except attaching.Refused as error:
         if error.code == "private":
-            stop(1, "the configuration has instance.shared: false; codemode-mcp serve --transport http serves it alone")
+            stop(1, f"the configuration has {_NOT_SHARED}; codemode-mcp serve --transport http serves it")
         stop(2 if error.code in ("invalid_config", "not_confirmed") else 1, "\n".join(error.lines))
     attached.connection.close()
     say(f"codemode-mcp serves MCP at {attached.answer.get('url')}, until process {attached.pid} ends")
@@ -360,7 +367,6 @@ def _advice(record: Record) -> str:
 
 def _stop(record: Record, key: str, *, kill: bool) -> None:
     from codemode_mcp.control.client import NoAnswer, NotListening
-    from codemode_mcp.instance import registry
 
     try:
         with suppress(NotListening):  # it has just ended
@@ -369,11 +375,29 @@ def _stop(record: Record, key: str, *, kill: bool) -> None:
         if not kill:
             stop(1, f"{error}. {_advice(record)}")
         _kill(record)
+    if _has_ended(record, key):
+        return
+    if kill:
+        _kill(record)
+        if _has_ended(record, key):
+            return
+    stop(
+        1,
+        f"process {record.pid}, the shared instance, has not ended within {STOP_SECONDS:g} s. "
+        "To end it: codemode-mcp instance stop --kill",
+    )
+
+
+def _has_ended(record: Record, key: str) -> bool:
+    """Return True once an instance has ended, also if there is another one by then; False after `STOP_SECONDS`."""
+    from codemode_mcp.instance import registry
+
     until = time.monotonic() + STOP_SECONDS
     while registry.is_running(key) and registry.read_record(key) in (record, None):
         if time.monotonic() > until:
-            stop(1, f"process {record.pid}, the shared instance, has not ended within {STOP_SECONDS:g} s")
+            return False
         time.sleep(POLL_SECONDS)
+    return True
 
 
 def _kill(record: Record) -> None:
