@@ -376,7 +376,8 @@ class Campaign:
     def _take(self, client: RelayClient, program: Program, answer: dict[str, Any]) -> bool:
         """Check an answer, and note what the client knows from now on. Raises `Broken`.
 
-        Return True if the run still belongs to another process, for example to a killed one with a lease.
+        Return True if the run still belongs to another process, for example to a killed one with a lease, or if the
+        store does not answer. The same request has to be made again.
         """
         program.history.append(f"{time.monotonic() - self._began:.2f} {json.dumps(answer)[:600]}")
         result = answer.get("result", {})
@@ -394,7 +395,7 @@ class Campaign:
                 return False
         text = answer["error"]["message"] if "error" in answer else str(told.get("error", result))
         if BUSY_RUN.search(text):
-            self.figures.counts["answers: another process has the run"] += 1
+            self.figures.counts["answers: not now"] += 1
             return True
         self._take_failure(client, program, text)
         return False

@@ -42,7 +42,9 @@ CONNECTION_CLOSED: Final = "Connection closed"
 """The answer to open requests of a client that leaves."""
 
 UNKNOWN_RUN: Final = "there is no run "
-BUSY_RUN: Final = re.compile(r"another request is waiting for run|was taken over by another process")
+BUSY_RUN: Final = re.compile(
+    "another request is waiting for run|was taken over by another process|the store cannot be used now"
+)
 _RUN: Final = re.compile(r'call wait(?: again)? with runId "?([\w-]+)', re.IGNORECASE)
 
 
