@@ -397,6 +397,9 @@ class Campaign:
         if BUSY_RUN.search(text):
             self.figures.counts["answers: not now"] += 1
             return True
+        if told.get("code") == "timeout":  # the instance was stopped while the program computed
+            program.end = "timed out"
+            return False
         self._take_failure(client, program, text)
         return False
 
