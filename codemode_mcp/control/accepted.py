@@ -50,6 +50,16 @@ class Accepted(asyncio.Protocol):
         assert self._transport is not None
         return cast("socket.socket", self._transport.get_extra_info("socket"))
 
+    @property
+    def has_line(self) -> bool:
+        """True if `receive` does not have to wait for the next line."""
+        return bool(self._lines)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that the other side has not let the system take yet."""
+        return 0 if self._transport is None or self._closed.is_set() else self._transport.get_write_buffer_size()
+
     async def receive(self) -> bytes | None:
         """Return the next line. Return None after the end of the stream, and after a line that is too long."""
         while not self._lines:

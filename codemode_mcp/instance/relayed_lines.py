@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.lowlevel
 
 from codemode_mcp.instance import wire
 from codemode_mcp.server.handshake import read_message
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from upstream_clients.jsonrpc import RequestId
 
 log = logging.getLogger("codemode_mcp.instance")
+
+MAX_UNSENT: Final = 1024 * 1024
+"""Bytes that a client has not read yet, from which on no more of its lines are received."""
 
 _MARK: Final = wire.MARK[0]
 
@@ -60,6 +64,12 @@ class RelayedLines:
         """Return the next line of the client, or None after the client has left."""
         if self._unread:
             return self._unread.popleft()
+        if self._connection.has_line:
+            # One line in each round of the event loop: the requests of other clients are handled between those of a
+            # client that sends many.
+            await anyio.lowlevel.checkpoint()
+        while self._connection.unsent_bytes > MAX_UNSENT:
+            await self._connection.written()  # the client does not read, so it gets no more to read
         while (line := await self._connection.receive()) is not None:
             if self._held:
                 await anyio.sleep_forever()

@@ -1,0 +1,88 @@
+"""The lines of a relay, as the instance receives them: in turn with those of other relays, and not for ever unread."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from codemode_mcp.control.accepted import Accepted
+from codemode_mcp.instance.relayed_lines import MAX_UNSENT, RelayedLines
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 10.0
+
+
+@asynccontextmanager
+async def relayed() -> AsyncIterator[tuple[RelayedLines, socket.socket]]:
+    """Yield the lines of a relay, and the relay's end of the connection."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with theirs:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(lambda: Accepted(10**6, lambda _: None), sock=ours)
+        try:
+            yield RelayedLines(connection, lambda *_: None), theirs
+        finally:
+            connection.abort()
+
+
+async def test_a_client_that_sends_many_lines_gets_a_turn_in_each_round_of_the_loop() -> None:
+    async with relayed() as (lines, relay):
+        relay.sendall(b"".join(b'{"n": %d}\n' % number for number in range(50)))
+        rounds = 0
+        over = False
+
+        async def count_rounds() -> None:
+            nonlocal rounds
+            while not over:
+                await anyio.lowlevel.checkpoint()
+                rounds += 1
+
+        async with anyio.create_task_group() as group:
+            assert await lines.receive() == '{"n": 0}'
+            group.start_soon(count_rounds)
+            for number in range(1, 50):
+                assert await lines.receive() == f'{{"n": {number}}}'
+            over = True
+        assert rounds >= 48
+
+
+async def test_no_line_of_a_client_is_received_while_it_does_not_read() -> None:
+    async with relayed() as (lines, relay):
+        with anyio.move_on_after(0.1):
+            await lines.send(b"x" * 4 * MAX_UNSENT)
+        relay.sendall(b"{}\n")
+        received = None
+        with anyio.move_on_after(0.2):
+            received = await lines.receive()
+        assert received is None
+        async with anyio.create_task_group() as group:
+            group.start_soon(_read_all, relay, 4 * MAX_UNSENT)
+            with anyio.fail_after(SECONDS):
+                assert await lines.receive() == "{}"
+
+
+async def test_a_relay_that_goes_without_reading_ends_the_lines() -> None:
+    async with relayed() as (lines, relay):
+        with anyio.move_on_after(0.1):
+            await lines.send(b"x" * 4 * MAX_UNSENT)
+        relay.close()
+        with anyio.fail_after(SECONDS):
+            assert await lines.receive() is None
+
+
+async def _read_all(relay: socket.socket, size: int) -> None:
+    while size > 0:
+        with suppress(BlockingIOError):
+            size -= len(relay.recv(1 << 16))
+        await anyio.lowlevel.checkpoint()
