@@ -19,7 +19,7 @@ def report(name: str, figure: str, bar: str, ok: bool) -> None:
 def ours(config: Path) -> StdioServerParameters:
     return StdioServerParameters(
         command=sys.executable,
-        args=["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"],
+        args=["-m", "codemode_mcp", "serve", "--private", "--config", str(config), "--log-level", "error"],
         # Not among the user's own programs.
         env={"XDG_STATE_HOME": str(config.parent / "state")},
     )

@@ -156,7 +156,18 @@ def upstream(tools: int = 0) -> dict[str, Any]:
 
 def serve(config: Path, *options: str) -> list[str]:
     """Return the command of our own server."""
-    return [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error", *options]
+    return [
+        sys.executable,
+        "-m",
+        "codemode_mcp",
+        "serve",
+        "--private",
+        "--config",
+        str(config),
+        "--log-level",
+        "error",
+        *options,
+    ]
 
 
 # what processes cost

@@ -55,7 +55,7 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
                 serve_by_relay(**options)
                 from codemode_mcp.cli.serving import run
 
-                run(**{name: value for name, value in options.items() if name not in ("private", "shared")})
+                run(**{name: value for name, value in options.items() if name != "private"})
                 return
         case ["instance", "run", *rest]:
             from codemode_mcp.cli.common_options import read_options, spelled

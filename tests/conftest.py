@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.instance.registry import is_running, read_record
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
@@ -86,6 +88,15 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) ->
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
         yield
+        end_instances()
+
+
+def end_instances() -> None:
+    """End the shared instances that tests have started: a client that starts one does not end it."""
+    for path in (cache_dir() / "instance").glob("*.json"):
+        record = read_record(path.stem)
+        if record is not None and is_running(path.stem):
+            os.kill(record.pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.instance.attaching import Attached, Client
 
 _OPTIONS: Final = spelled(("config", "context", "log_file", "log_level"))
-_FLAGS: Final = spelled(("read_only", "private", "shared"))
+_FLAGS: Final = spelled(("read_only", "private"))
 
 _QUIET: Final = ("private", "invalid_config", "not_confirmed")
 """Refusals about which nothing is said here: a private server is wanted, or says the same."""
@@ -51,14 +51,13 @@ def serve_by_relay(
     log_level: str | None = None,
     log_file: str | None = None,
     private: bool = False,
-    shared: bool = False,
 ) -> None:
     """Serve the client on the standard streams by the shared instance, and end the process when the client leaves.
 
     Return if this process has to serve the client itself. The arguments are the options of the command, which bind this
     client only.
     """
-    if private or not shared:
+    if private:
         return
     options = {
         "readOnly": read_only,

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -65,7 +66,10 @@ WATCH_SECONDS: Final = 2.0
 EARLY_SECONDS: Final = 10.0
 """Seconds after the first client at which the memory of this process is taken to be that of a private server."""
 
-CLOSE_SECONDS: Final = 6.0
+RETIRE_SECONDS: Final = 5.0
+"""Seconds for the runs to be suspended, after the instance has begun to leave."""
+
+CLOSE_SECONDS: Final = 15.0
 """Seconds for everything to close, after the instance has begun to leave. The process ends after that in any case."""
 
 
@@ -140,10 +144,14 @@ class Host:
 
     async def _close(self) -> None:
         """Suspend the runs, answer the open requests, and end the connections."""
+        # A server or a thread that does not end must not keep the process: no other instance starts meanwhile.
+        backstop = threading.Timer(CLOSE_SECONDS, os._exit, (1,))
+        backstop.daemon = True
+        backstop.start()
         assert self._apps is not None
         for client in [*self._clients.values()]:
             client.prepare_end(self._leaving or "")
-        with anyio.move_on_after(CLOSE_SECONDS):
+        with anyio.move_on_after(RETIRE_SECONDS):
             async with anyio.create_task_group() as group:
                 for app in self._apps.open:
                     group.start_soon(app.retire)
@@ -223,6 +231,8 @@ class Host:
                 del self._clients[client.number]
         except Refusal as refusal:
             await _refuse(connection, refusal)
+            if not self._clients and not self._apps and refusal.code != "leaving":
+                self.leave("its only client was refused")
         except NotOpened:
             if self._leaving is not None:  # since this client was admitted
                 await _refuse(connection, Refusal("leaving", self._leaving))

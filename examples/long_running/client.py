@@ -18,7 +18,16 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 HERE = Path(__file__).parent
-SERVE = ["-m", "codemode_mcp", "serve", "--config", str(HERE / "codemode-mcp.json"), "--log-level", "error"]
+SERVE = [
+    "-m",
+    "codemode_mcp",
+    "serve",
+    "--private",
+    "--config",
+    str(HERE / "codemode-mcp.json"),
+    "--log-level",
+    "error",
+]
 
 
 async def on_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -267,7 +267,7 @@ async def rig(folder: Path, servers: dict[str, Any], **code_mode: Any) -> AsyncI
     with stderr.open("w", encoding="utf-8") as errlog:
         parameters = StdioServerParameters(
             command=sys.executable,
-            args=[str(SERVERS / "watched_serve.py"), str(tasks), "serve", "--config", str(config)],
+            args=[str(SERVERS / "watched_serve.py"), str(tasks), "serve", "--private", "--config", str(config)],
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             cwd=folder,
         )

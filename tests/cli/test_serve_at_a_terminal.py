@@ -20,7 +20,7 @@ def started(tmp_path: Path, stdin: int, text: str = '{"mcpServers": {}}') -> sub
     config = tmp_path / "codemode-mcp.json"
     config.write_text(text)
     return subprocess.Popen(
-        [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config)],
+        [sys.executable, "-m", "codemode_mcp", "serve", "--private", "--config", str(config)],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

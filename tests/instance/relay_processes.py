@@ -47,7 +47,7 @@ class User:
         registry.write_record(registry.key_of(config), registry.Record(**self.fake.record))
 
     def serve(self, *options: str, **environ: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "codemode_mcp", "serve", "--shared", *options]
+        command = [sys.executable, "-m", "codemode_mcp", "serve", *options]
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -14,7 +14,7 @@ import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import jsonschema_rs
@@ -324,7 +324,7 @@ async def serve(
             command, *arguments = COMMAND
             parameters = StdioServerParameters(
                 command=command,
-                args=[*arguments, "serve", "--config", str(config), *flags],
+                args=[*arguments, "serve", *SERVE, "--config", str(config), *flags],
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
             )
@@ -334,7 +334,8 @@ async def serve(
         assert "Traceback" not in session.stderr, session.stderr
 
 
-SERVE = os.environ.get("SERVE_OPTIONS", "").split()
+SERVE: Final = [] if os.environ.get("TEST_THE_RELAY") else ["--private"]
+"""Options of `serve`. Most tests are about a server of their own. `tests/run.py` runs some with relays, too."""
 
 # bare JSON lines
 

@@ -348,7 +348,7 @@ async def test_a_context_that_cannot_be_used_is_refused(
     tmp_path: Path, arguments: list[str], contexts: dict[str, Any], message: str
 ) -> None:
     config = write(tmp_path, contexts)
-    command = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config), *arguments]
+    command = [sys.executable, "-m", "codemode_mcp", "serve", "--private", "--config", str(config), *arguments]
     ended = await anyio.run_process(command, check=False, stdin=subprocess.DEVNULL)
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert message in ended.stderr.decode()

@@ -72,7 +72,16 @@ def play(driver: Driver, folder: Path) -> Played:
     seen = Seen()
     model = Model(driver.api, conversation(seen, folder, driver))
     # The store is the default, a file: the Inspector starts a server for each call.
-    server = (sys.executable, str(HERE / "recording.py"), str(log), sys.executable, "-m", "codemode_mcp", "serve")
+    server = (
+        sys.executable,
+        str(HERE / "recording.py"),
+        str(log),
+        sys.executable,
+        "-m",
+        "codemode_mcp",
+        "serve",
+        "--private",
+    )
     command = (*server, "--config", str(_config(folder)))
     with serving(model) as url:
         launch = driver.launch(Place(home, url, command, _server_env(folder)))

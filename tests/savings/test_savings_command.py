@@ -40,7 +40,7 @@ def text_of(result: types.CallToolResult) -> str:
 
 async def recorded(config: Path) -> tuple[list[dict[str, Any]], types.CallToolResult]:
     """Return what `serve` lists once it knows its servers' tools, and its answer to a program."""
-    command = ["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
+    command = ["-m", "codemode_mcp", "serve", "--private", "--config", str(config), "--log-level", "error"]
     parameters = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     async with Client(parameters) as client:
         answer = await client.call_tool("exec", {"code": MEASURING})

@@ -35,9 +35,8 @@ def serve(
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
     private: Annotated[
-        bool, typer.Option("--private", help="With stdio: serve in this process, and share no instance.")
+        bool, typer.Option("--private", help="With stdio: serve in this process, without the shared instance.")
     ] = False,
-    shared: Annotated[bool, typer.Option("--shared", hidden=True)] = False,
 ) -> None:
     """Serve MCP on standard input and output, or over HTTP."""
     if transport == "stdio" and (host, port, path) == (None, None, None):
@@ -50,7 +49,6 @@ def serve(
             log_level=log_level,
             log_file=log_file,
             private=private,
-            shared=shared,
         )
     from codemode_mcp.cli.serving import run
 
