@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codemode_mcp.config import load_config
@@ -12,7 +14,6 @@ from codemode_mcp.paths import state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.instance.hello import Hello
@@ -42,7 +43,7 @@ class ClientConfig:
         if self._hello.found and self._path is not None:
             gate.remember(self._path)
         try:
-            return load_config(self._path, environ=self.environ, reading=reading, admit=gate.admit)
+            return self._with_folders(load_config(self._path, environ=self.environ, reading=reading, admit=gate.admit))
         except NotConfirmedError as error:
             if reading is not None:
                 raise
@@ -51,6 +52,20 @@ class ClientConfig:
             if reading is not None:
                 raise
             raise Refusal("invalid_config", *error.problems) from None
+
+    def _with_folders(self, config: Config) -> Config:
+        """Return the configuration with a working directory for each server that has none.
+
+        A private server starts such servers in the folder of its client. Servers of several clients start in the folder
+        of the configuration file, so that clients in different folders can share them.
+        """
+        common = Path.home() if config.path is None else config.path.parent
+        folders = {"user": str(common), "client": self._hello.folder}
+        upstreams = tuple(
+            replace(spec, cwd=folders[spec.share]) if spec.cwd is None and spec.command is not None else spec
+            for spec in config.upstreams
+        )
+        return replace(config, upstreams=upstreams)
 
 
 def _refuse_unknown(path: Path, value: object) -> None:

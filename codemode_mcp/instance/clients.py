@@ -139,7 +139,9 @@ class Client:
         self._set_front(surface)
 
         def take_interrupted(request: dict[str, Any], run: str | None, dispatched: bool) -> str:
-            surface.note_interrupted(request["id"], run, dispatched=dispatched)
+            # Without a run, nothing was done for the request yet, so that it can simply be repeated.
+            if run is not None or dispatched:
+                surface.note_interrupted(request["id"], run, dispatched=dispatched)
             return json.dumps(request)
 
         self._lines = RelayedLines(self._connection, take_interrupted)

@@ -35,7 +35,6 @@ def run(key: str, config: str | None, run_command: RunCommand, *, detach: bool =
         os._exit(0)
     use_one_arena()
     collect_rarely()
-    os.umask(0o077)
     try:
         with registry.life_lock(key):
             anyio.run(_serve, key, None if config is None else Path(config), run_command)

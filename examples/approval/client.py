@@ -17,7 +17,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitResult
 
 HERE = Path(__file__).parent
-SERVE = ["-m", "codemode_mcp", "serve", "--config", str(HERE / "codemode-mcp.json"), "--log-level", "error"]
+CONFIG = str(HERE / "codemode-mcp.json")
+SERVE = ["-m", "codemode_mcp", "serve", "--private", "--config", CONFIG, "--log-level", "error"]
 
 
 async def ask(context: Any, params: Any) -> ElicitResult:

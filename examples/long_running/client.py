@@ -18,16 +18,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 HERE = Path(__file__).parent
-SERVE = [
-    "-m",
-    "codemode_mcp",
-    "serve",
-    "--private",
-    "--config",
-    str(HERE / "codemode-mcp.json"),
-    "--log-level",
-    "error",
-]
+CONFIG = str(HERE / "codemode-mcp.json")
+SERVE = ["-m", "codemode_mcp", "serve", "--private", "--config", CONFIG, "--log-level", "error"]
 
 
 async def on_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -69,7 +69,7 @@ async def test_stop_suspends_runs_and_the_next_instance_continues_them(tmp_path:
             "tools/call",
             {
                 "name": "exec",
-                "arguments": {"code": "await new Promise(done => setTimeout(done, 3000)); return 'later'"},
+                "arguments": {"code": "await new Promise(done => setTimeout(done, 12000)); return 'later'"},
             },
         )
         with anyio.fail_after(20):
