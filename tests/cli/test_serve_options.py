@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
-from codemode_mcp.cli import app, serving
+from codemode_mcp.cli import app, relaying, serving
 from codemode_mcp.cli.relaying import LOG_LEVELS, common_options
 from codemode_mcp.settings import LogLevel
 
@@ -27,6 +27,7 @@ from codemode_mcp.settings import LogLevel
 )
 def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: dict[str, Any] = {}
+    monkeypatch.setattr(relaying, "serve_by_relay", lambda **_: None)
     monkeypatch.setattr(serving, "run", parsed.update)
     assert CliRunner().invoke(app, ["serve", *arguments]).exit_code == 0
     found = common_options(arguments)
