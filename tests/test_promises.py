@@ -10,7 +10,7 @@ import pytest
 from codemode_mcp.app import notify
 from codemode_mcp.calls import arguments
 from codemode_mcp.catalog import operations, topics
-from codemode_mcp.cli.commands import instance
+from codemode_mcp.cli import instance_control
 from codemode_mcp.errors import ERROR_CODES
 from codemode_mcp.instance import attaching
 from codemode_mcp.plugins import host, interception, scopes
@@ -97,7 +97,7 @@ FIGURES = {
     "Sessions and connections": f"`maxSessions` and `maxConnections`, {http.max_sessions:,} each",
     "A relay needs little memory": f"{test_serve_by_relay.MAX_RESIDENT // 1024} MB",
     "An instance without clients ends": f"`instance.idleSeconds`, {InstanceSettings().idle_seconds:.0f} s",
-    "An instance that hangs": f"{attaching.ATTACH_SECONDS:.0f} s; terminals {instance.ANSWER_SECONDS:.0f} s",
+    "An instance that hangs": f"{attaching.ATTACH_SECONDS:.0f} s; terminals {instance_control.ANSWER_SECONDS:.0f} s",
     "A hook that hangs": f"{interception.HOOK_SECONDS:.0f} s",
     "A plugin that fails or hangs": f"{host.LOAD_SECONDS:.0f} s",
     "A tool of a plugin": f"`timeout`, {PluginTool.__dataclass_fields__['timeout'].default:.0f} s",

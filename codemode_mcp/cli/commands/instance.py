@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from codemode_mcp.cli.instance_control import (
+    ANSWER_SECONDS,
+    POLL_SECONDS,
+    advice_for,
+    answer_of,
+    ask_instance,
+    end_instance,
+    folder_errors,
+    running_record,
+)
 from codemode_mcp.cli.messages import print_json, say, stop, wrap
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from codemode_mcp.control.protocol import Operation
-    from codemode_mcp.instance.registry import Record
 
 app = typer.Typer(
     name="instance",
@@ -27,14 +33,6 @@ app = typer.Typer(
     help="Show and control the shared instance, the process that serves all clients of a configuration.",
     epilog="Example: codemode-mcp instance status\n\nExample: codemode-mcp instance stop",
 )
-
-STOP_SECONDS: Final = 15.0
-"""Seconds that `stop` waits for the end of an instance."""
-
-ANSWER_SECONDS: Final = 5.0
-"""Seconds that an instance may take to answer. One that takes longer hangs, or its process is stopped."""
-
-POLL_SECONDS: Final = 0.05
 
 FOLLOW_SECONDS: Final = 0.3
 """Seconds between two looks at a log that is followed."""
@@ -59,8 +57,8 @@ def status(
         _status_of_all(as_json=as_json)
         return
     key = _key(config)
-    record = _running(key)
-    facts = None if record is None else _ask(record, "instance")["instance"]
+    record = running_record(key)
+    facts = None if record is None else ask_instance(record, "instance")["instance"]
     if as_json:
         print_json({"running": facts is not None, "instance": facts})
     elif facts is None:
@@ -73,18 +71,18 @@ def _status_of_all(*, as_json: bool) -> None:
     from codemode_mcp.control.client import NoAnswer
 
     found, problems = [], []
-    with _folder_errors():
+    with folder_errors():
         from codemode_mcp.instance import registry
 
         keys = registry.keys()
     for key in keys:
-        record = _running(key)
+        record = running_record(key)
         if record is None:
             continue
         try:
-            found.append(_answer_of(record, "instance")["instance"])
+            found.append(answer_of(record, "instance")["instance"])
         except NoAnswer as error:
-            problems.append(f"{error}. {_advice(record)}")
+            problems.append(f"{error}. {advice_for(record)}")
     if as_json:
         print_json({"instances": found, "problems": problems})
     elif not found and not problems:
@@ -148,18 +146,18 @@ def _start(path: Path | None) -> None:
     if path is not None and not is_shared(path):
         stop(1, f"{path} has {_NOT_SHARED}, so no client would use a shared instance")
     key = registry.key_of(path)
-    record = _running(key)
+    record = running_record(key)
     if record is not None:
         say(f"The shared instance runs already: process {record.pid}.")
         return
-    with _folder_errors():
+    with folder_errors():
         try:
             attaching.start(key, None if path is None else str(path))
         except attaching.NoInstance as error:
             stop(1, str(error))
     until = time.monotonic() + ANSWER_SECONDS
     # If a client has started it at the same moment, its record may not be written yet.
-    while (started := _running(key)) is None and time.monotonic() < until:
+    while (started := running_record(key)) is None and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
     say("The shared instance runs." if started is None else f"The shared instance runs: process {started.pid}.")
 
@@ -196,11 +194,11 @@ def stop_instance(
 ) -> None:
     """Suspend the runs of the shared instance, and end it. Its clients start the next one."""
     key = _key(config)
-    record = _running(key)
+    record = running_record(key)
     if record is None:
         say(_NONE)
         return
-    _stop(record, key, kill=kill)
+    end_instance(record, key, kill=kill)
     say(f"The shared instance, process {record.pid}, has ended.")
 
 
@@ -211,9 +209,9 @@ def restart(config: ConfigOption = None) -> None:
     from codemode_mcp.instance import registry
 
     key = registry.key_of(path)
-    record = _running(key)
+    record = running_record(key)
     if record is not None:
-        _stop(record, key, kill=False)
+        end_instance(record, key, kill=False)
     # If a client has started the next one meanwhile, that one counts.
     _start(path)
 
@@ -228,7 +226,7 @@ def logs(
     from codemode_mcp.control.display import plain
     from codemode_mcp.instance import registry
 
-    with _folder_errors():
+    with folder_errors():
         path = registry.log_path(_key(config))
     try:
         with path.open("rb") as file:
@@ -313,101 +311,6 @@ def _key(config: str | None) -> str:
     from codemode_mcp.instance import registry
 
     return registry.key_of(_path(config))
-
-
-def _running(key: str) -> Record | None:
-    """Return the record of the instance of a key; None if it does not run."""
-    from codemode_mcp.instance import registry
-
-    with _folder_errors():
-        record = registry.read_record(key)
-        return record if record is not None and registry.is_running(key) else None
-
-
-@contextmanager
-def _folder_errors() -> Iterator[None]:
-    """End the command if the folder of the instance cannot be used."""
-    from codemode_mcp.instance import registry
-
-    try:
-        yield
-    except registry.Unusable as error:
-        stop(1, str(error))
-    except OSError as error:
-        stop(1, f"{error.filename or 'the folder of the shared instance'}: {error.strerror or error}")
-
-
-def _answer_of(record: Record, operation: Operation) -> dict[str, Any]:
-    """Return the answer of an instance. Raise `client.NoAnswer`."""
-    import anyio
-
-    from codemode_mcp.control import client
-    from codemode_mcp.control.endpoints import endpoint_at
-    from codemode_mcp.control.protocol import Request
-
-    endpoint = endpoint_at(Path(record.endpoint), record.pid)
-    return anyio.run(client.ask, endpoint, Request(operation), ANSWER_SECONDS)
-
-
-def _ask(record: Record, operation: Operation) -> dict[str, Any]:
-    """Return the answer of an instance. End the command if there is none."""
-    from codemode_mcp.control.client import NoAnswer
-
-    try:
-        return _answer_of(record, operation)
-    except NoAnswer as error:
-        stop(1, f"{error}. {_advice(record)}")
-
-
-def _advice(record: Record) -> str:
-    """Return what to do about an instance that does not answer."""
-    resume = "" if sys.platform == "win32" else f"If it was suspended, resume it: kill -CONT {record.pid}. "
-    return f"{resume}To end it: codemode-mcp instance stop --kill"
-
-
-def _stop(record: Record, key: str, *, kill: bool) -> None:
-    from codemode_mcp.control.client import NoAnswer, NotListening
-
-    try:
-        with suppress(NotListening):  # it has just ended
-            _answer_of(record, "stop")
-    except NoAnswer as error:
-        if not kill:
-            stop(1, f"{error}. {_advice(record)}")
-        _kill(record)
-    if _has_ended(record, key):
-        return
-    if kill:
-        _kill(record)
-        if _has_ended(record, key):
-            return
-    stop(
-        1,
-        f"process {record.pid}, the shared instance, has not ended within {STOP_SECONDS:g} s. "
-        "To end it: codemode-mcp instance stop --kill",
-    )
-
-
-def _has_ended(record: Record, key: str) -> bool:
-    """Return True once an instance has ended, also if there is another one by then; False after `STOP_SECONDS`."""
-    from codemode_mcp.instance import registry
-
-    until = time.monotonic() + STOP_SECONDS
-    while registry.is_running(key) and registry.read_record(key) in (record, None):
-        if time.monotonic() > until:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
-
-
-def _kill(record: Record) -> None:
-    """Kill an instance that does not answer. It holds its lock, so no other process has its id."""
-    try:
-        os.kill(record.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    except OSError as error:
-        stop(1, f"process {record.pid} cannot be ended: {error.strerror}")
 
 
 def _print(facts: Mapping[str, Any]) -> None:

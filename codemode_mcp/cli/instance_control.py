@@ -1,0 +1,130 @@
+"""The shared instance as commands see it: whether it runs, its answers, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.cli.messages import stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from codemode_mcp.control.protocol import Operation
+    from codemode_mcp.instance.registry import Record
+
+STOP_SECONDS: Final = 15.0
+"""Seconds that `stop` waits for the end of an instance."""
+
+ANSWER_SECONDS: Final = 5.0
+"""Seconds that an instance may take to answer. One that takes longer hangs, or its process is stopped."""
+
+POLL_SECONDS: Final = 0.05
+"""Seconds between two looks whether an instance runs."""
+
+
+def running_record(key: str) -> Record | None:
+    """Return the record of the instance of a key; None if it does not run."""
+    from codemode_mcp.instance import registry
+
+    with folder_errors():
+        record = registry.read_record(key)
+        return record if record is not None and registry.is_running(key) else None
+
+
+@contextmanager
+def folder_errors() -> Iterator[None]:
+    """End the command if the folder of the instance cannot be used."""
+    from codemode_mcp.instance import registry
+
+    try:
+        yield
+    except registry.Unusable as error:
+        stop(1, str(error))
+    except OSError as error:
+        stop(1, f"{error.filename or 'the folder of the shared instance'}: {error.strerror or error}")
+
+
+def answer_of(record: Record, operation: Operation) -> dict[str, Any]:
+    """Return the answer of an instance. Raise `client.NoAnswer`."""
+    import anyio
+
+    from codemode_mcp.control import client
+    from codemode_mcp.control.endpoints import endpoint_at
+    from codemode_mcp.control.protocol import Request
+
+    endpoint = endpoint_at(Path(record.endpoint), record.pid)
+    return anyio.run(client.ask, endpoint, Request(operation), ANSWER_SECONDS)
+
+
+def ask_instance(record: Record, operation: Operation) -> dict[str, Any]:
+    """Return the answer of an instance. End the command if there is none."""
+    from codemode_mcp.control.client import NoAnswer
+
+    try:
+        return answer_of(record, operation)
+    except NoAnswer as error:
+        stop(1, f"{error}. {advice_for(record)}")
+
+
+def advice_for(record: Record) -> str:
+    """Return what to do about an instance that does not answer."""
+    resume = "" if sys.platform == "win32" else f"If it was suspended, resume it: kill -CONT {record.pid}. "
+    return f"{resume}To end it: codemode-mcp instance stop --kill"
+
+
+def end_instance(record: Record, key: str, *, kill: bool) -> None:
+    """Let an instance end, and wait for that. End the command if it does not end.
+
+    Args:
+        kill: kill the process if it does not answer, or does not end.
+    """
+    from codemode_mcp.control.client import NoAnswer, NotListening
+
+    listens = True
+    try:
+        answer_of(record, "stop")
+    except NotListening:
+        listens = False  # it has just ended, and another process may have its id by now
+    except NoAnswer as error:
+        if not kill:
+            stop(1, f"{error}. {advice_for(record)}")
+        _kill(record)
+    if _has_ended(record, key):
+        return
+    if kill and listens:
+        _kill(record)
+        if _has_ended(record, key):
+            return
+    stop(
+        1,
+        f"process {record.pid}, the shared instance, has not ended within {STOP_SECONDS:g} s. "
+        "To end it: codemode-mcp instance stop --kill",
+    )
+
+
+def _has_ended(record: Record, key: str) -> bool:
+    """Return True once an instance has ended, also if there is another one by then; False after `STOP_SECONDS`."""
+    from codemode_mcp.instance import registry
+
+    until = time.monotonic() + STOP_SECONDS
+    while registry.is_running(key) and registry.read_record(key) in (record, None):
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _kill(record: Record) -> None:
+    """Kill an instance. It holds its lock and listens at its socket, so no other process has its id."""
+    try:
+        os.kill(record.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except OSError as error:
+        stop(1, f"process {record.pid} cannot be ended: {error.strerror}")
