@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -18,6 +18,9 @@ from codemode_mcp.instance.host import Host
 
 if TYPE_CHECKING:
     from codemode_mcp.instance.command_terminal import RunCommand
+
+LOCK_SECONDS: Final = 0.2
+"""Timeout for the lock of the instance. Commands that look whether an instance runs hold it for a moment."""
 
 
 def run(key: str, config: str | None, run_command: RunCommand, *, detach: bool = False) -> int:
@@ -36,7 +39,7 @@ def run(key: str, config: str | None, run_command: RunCommand, *, detach: bool =
     use_one_arena()
     collect_rarely()
     try:
-        with registry.life_lock(key):
+        with registry.life_lock(key, LOCK_SECONDS):
             anyio.run(_serve, key, None if config is None else Path(config), run_command)
     except registry.Busy:
         _print_ready()  # another process has become the instance

@@ -18,6 +18,7 @@ import os
 import socket
 import stat
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 MAX_RECORD: Final = 16 * 1024
 """Maximum bytes of a record. A longer one is damaged."""
+
+
+LOCK_PAUSE_SECONDS: Final = 0.01
+"""Pause before another attempt to lock a file."""
 
 
 class Record(NamedTuple):
@@ -193,8 +198,11 @@ def start_lock(key: str) -> Iterator[None]:
 
 
 @contextmanager
-def life_lock(key: str) -> Iterator[None]:
+def life_lock(key: str, seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of the instance of a key for the duration of the context, which is the life of a process.
+
+    Args:
+        seconds: wait so long for the lock. `is_running` holds it for a moment too.
 
     Raises:
         Busy: another process is the instance.
@@ -202,9 +210,12 @@ def life_lock(key: str) -> Iterator[None]:
         Unusable: the file is a link, or others can change it.
     """
     descriptor = _open_own(folder() / f"{key}.life", os.O_RDWR)
+    deadline = time.monotonic() + seconds
     try:
-        if not try_lock(descriptor):
-            raise Busy
+        while not try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                raise Busy
+            time.sleep(LOCK_PAUSE_SECONDS)
         yield
     finally:
         os.close(descriptor)

@@ -7,6 +7,8 @@ import os
 import socket
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -167,6 +169,23 @@ def test_one_process_at_a_time_is_the_instance() -> None:
         with pytest.raises(Busy), life_lock(KEY):
             pass
     assert not is_running(KEY)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_lock_of_the_instance_is_waited_for_while_a_command_looks() -> None:
+    held, over = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with life_lock(KEY):
+            held.set()
+            over.wait(0.1)
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        assert held.wait(10)
+        with life_lock(KEY, 10):
+            assert is_running(KEY)
+        looking.result()
 
 
 @unix

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from codemode_mcp.cli.instance_control import (
-    ANSWER_SECONDS,
     POLL_SECONDS,
+    STOP_SECONDS,
     advice_for,
     answer_of,
     ask_instance,
@@ -155,11 +155,13 @@ def _start(path: Path | None) -> None:
             attaching.start(key, None if path is None else str(path))
         except attaching.NoInstance as error:
             stop(1, str(error))
-    until = time.monotonic() + ANSWER_SECONDS
+    until = time.monotonic() + STOP_SECONDS
     # If a client has started it at the same moment, its record may not be written yet.
     while (started := running_record(key)) is None and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
-    say("The shared instance runs." if started is None else f"The shared instance runs: process {started.pid}.")
+    if started is None:
+        stop(1, "the shared instance has started, and has ended; codemode-mcp instance logs may say why")
+    say(f"The shared instance runs: process {started.pid}.")
 
 
 def _start_http(config: str | None, options: Mapping[str, Any]) -> None:
