@@ -92,10 +92,10 @@ class User:
         self.config.write_text(json.dumps({"mcpServers": {f"up{number}": box for number in range(servers)}}))
 
     def relay(self) -> list[str]:
-        return serve(self.config, "--shared")
+        return serve(self.config, private=False)
 
     def private(self) -> list[str]:
-        return serve(self.config, "--private")
+        return serve(self.config)
 
     def usage(self) -> Usage:
         """Return the costs of all processes of the user."""

@@ -154,20 +154,10 @@ def upstream(tools: int = 0) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-S", str(UPSTREAM), "--tools", str(tools)]}
 
 
-def serve(config: Path, *options: str) -> list[str]:
-    """Return the command of our own server."""
-    return [
-        sys.executable,
-        "-m",
-        "codemode_mcp",
-        "serve",
-        "--private",
-        "--config",
-        str(config),
-        "--log-level",
-        "error",
-        *options,
-    ]
+def serve(config: Path, *options: str, private: bool = True) -> list[str]:
+    """Return the command of our own server, or of a relay to the shared instance."""
+    words = ("serve", *(["--private"] if private else ()), "--config", str(config), "--log-level", "error")
+    return [sys.executable, "-m", "codemode_mcp", *words, *options]
 
 
 # what processes cost

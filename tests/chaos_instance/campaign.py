@@ -246,7 +246,7 @@ class Campaign:
 
     async def _start_client(self, number: int) -> RelayClient:
         token = f"client-{number}-{random.Random(f'{self._orders.seed} {number}').getrandbits(48):012x}"
-        command = [sys.executable, "-m", "codemode_mcp", "serve", "--shared", "--config", str(self._config)]
+        command = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(self._config)]
         stderr = self._home / f"relay-{number}.log"
         while True:
             try:

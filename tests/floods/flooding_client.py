@@ -119,7 +119,7 @@ def flood_unread(config: Path) -> None:
 
 
 def flood_by_stopped_relay(config: Path) -> None:
-    command = [sys.executable, "-m", "codemode_mcp", "serve", "--shared", "--config", str(config)]
+    command = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config)]
     relay = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert relay.stdin is not None
