@@ -33,6 +33,8 @@ LONG = (
     "tests/crashes/test_crashes.py",
     "tests/conformance/test_conformance.py",
     "tests/mcp_conformance/test_client_suite.py",
+    "tests/integration/test_instance_commands.py",
+    "tests/integration/test_instance_life.py",
     "tests/integration/test_serve_http.py",
     "tests/mcp_conformance/test_server_suite.py",
     "tests/test_packaging.py",

@@ -25,7 +25,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.sdk_servers import SdkServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from mcp_types import CallToolResult
 
@@ -441,13 +441,19 @@ MODERN = {
 
 
 @asynccontextmanager
-async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> AsyncIterator[Raw]:
-    """`codemode-mcp serve` and a client of bare lines. It is killed in the end if it has not ended by itself."""
+async def raw(
+    config: Path, *flags: str, env: dict[str, str] | None = None, serve: Sequence[str] = SERVE
+) -> AsyncIterator[Raw]:
+    """`codemode-mcp serve` and a client of bare lines. It is killed in the end if it has not ended by itself.
+
+    Args:
+        serve: options that decide between a private server and a relay.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stderr"
         with path.open("wb") as errlog:
             process = await anyio.open_process(
-                [*COMMAND, "serve", *SERVE, "--config", str(config), *flags],
+                [*COMMAND, "serve", *serve, "--config", str(config), *flags],
                 stderr=errlog,
                 env={**os.environ, **(env or {})},
                 cwd=config.parent,
@@ -468,9 +474,11 @@ async def raw(config: Path, *flags: str, env: dict[str, str] | None = None) -> A
 
 
 @asynccontextmanager
-async def handshaken(config: Path, *flags: str, env: dict[str, str] | None = None) -> AsyncIterator[Raw]:
+async def handshaken(
+    config: Path, *flags: str, env: dict[str, str] | None = None, serve: Sequence[str] = SERVE
+) -> AsyncIterator[Raw]:
     """`raw` after the handshake. The process does not import the SDK, as it would for requests of 2026-07-28."""
-    async with raw(config, *flags, env=env) as client:
+    async with raw(config, *flags, env=env, serve=serve) as client:
         await client.initialize("2025-11-25")
         yield client
 

@@ -62,7 +62,7 @@ async def has_server(client: Raw, name: str) -> None:
 @asynccontextmanager
 async def relayed(config: Path, **environ: str) -> AsyncIterator[Raw]:
     """Yield a client that the shared instance serves through the real relay."""
-    async with handshaken(config, "--shared", env=environ) as client:
+    async with handshaken(config, env=environ, serve=()) as client:
         yield client
 
 
@@ -166,7 +166,7 @@ async def test_an_instance_that_cannot_write_its_log_serves(tmp_path: Path) -> N
 async def test_where_no_record_can_be_written_a_client_has_a_private_server(tmp_path: Path) -> None:
     # Standard error is a pipe, because the limit is for files.
     config = write_config(tmp_path, DOWN)
-    serve = [sys.executable, "-m", "codemode_mcp", "serve", "--shared", "--config", str(config)]
+    serve = [sys.executable, "-m", "codemode_mcp", "serve", "--config", str(config)]
     limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *serve]
     lines = [
         {"id": 1, "method": "initialize", "params": GREETING},
@@ -216,7 +216,7 @@ async def test_an_invalid_configuration_changes_nothing_for_clients_and_is_named
             assert await value(client, CALL) == "hello"
             good = config.read_text("utf-8")
             config.write_text('{"mcpServers": 1}', "utf-8")
-            late = await anyio.to_thread.run_sync(lambda: cli("serve", "--shared", "--config", str(config)))
+            late = await anyio.to_thread.run_sync(lambda: cli("serve", "--config", str(config)))
             assert late.returncode == 2
             assert "mcpServers" in late.stderr
             await anyio.sleep(1)
