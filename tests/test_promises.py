@@ -12,7 +12,7 @@ from codemode_mcp.calls import arguments
 from codemode_mcp.catalog import operations, topics
 from codemode_mcp.cli import instance_control
 from codemode_mcp.errors import ERROR_CODES
-from codemode_mcp.instance import attaching
+from codemode_mcp.instance import attaching, relayed_lines
 from codemode_mcp.plugins import host, interception, scopes
 from codemode_mcp.plugins.api import PluginTool
 from codemode_mcp.policy import approval
@@ -95,6 +95,7 @@ FIGURES = {
         f"`requestsPerSecond`, {http.requests_per_second}, after `requestBurst`, {http.request_burst:,};"
     ),
     "Sessions and connections": f"`maxSessions` and `maxConnections`, {http.max_sessions:,} each",
+    "The answers that a client does not read": f"{size(relayed_lines.MAX_UNSENT)},",
     "A relay needs little memory": f"{test_serve_by_relay.MAX_RESIDENT // 1024} MB",
     "An instance without clients ends": f"`instance.idleSeconds`, {InstanceSettings().idle_seconds:.0f} s",
     "An instance that hangs": f"{attaching.ATTACH_SECONDS:.0f} s; terminals {instance_control.ANSWER_SECONDS:.0f} s",
