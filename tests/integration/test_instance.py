@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from attached import attached, connect, instance
-from harness import cli, counting, pids, write_config
+from harness import SERVERS, cli, counting, pids, write_config
 
 from codemode_mcp.instance import registry
 
@@ -43,6 +44,32 @@ async def test_a_client_with_another_variable_gets_a_process_of_its_own(tmp_path
             await client.greet()
             assert (await client.exec(CALL))["value"] == "hello"
     assert len(pids(tmp_path / "log")) == 2
+
+
+@pytest.mark.parametrize(("share", "folders"), [("user", ["."]), ("client", ["one", "two"])])
+async def test_a_server_without_a_folder_starts_beside_the_configuration_or_in_the_folder_of_its_only_client(
+    tmp_path: Path, share: str, folders: list[str]
+) -> None:
+    script = tmp_path / "where.py"
+    log = tmp_path / "log"
+    script.write_text(
+        f"import os, runpy, sys\nopen({str(log)!r}, 'a').write(os.getcwd() + chr(10))\n"
+        f"sys.argv = ['counting.py', {str(tmp_path / 'counted')!r}]\n"
+        f"runpy.run_path({str(SERVERS / 'counting.py')!r}, run_name='__main__')\n",
+        "utf-8",
+    )
+    config = write_config(tmp_path, {"a": {"command": sys.executable, "args": [str(script)], "share": share}})
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    async with (
+        instance(config),
+        attached(config, hello={"folder": str(tmp_path / "one")}) as first,
+        attached(config, hello={"folder": str(tmp_path / "two")}) as second,
+    ):
+        for client in (first, second):
+            await client.greet()
+            assert (await client.exec(CALL))["value"] == "hello"
+    assert {*log.read_text("utf-8").split()} == {str((tmp_path / name).resolve()) for name in folders}
 
 
 async def test_a_client_that_leaves_does_not_disturb_the_others(tmp_path: Path) -> None:
