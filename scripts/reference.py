@@ -155,7 +155,12 @@ _SERVER = (
     ("command", "string", "", "The program of a local server."),
     ("args", "list of strings", "`[]`", "Its arguments."),
     ("env", "object", "`{}`", f"Variables of the program, before those of `envFile`; each value a {_SECRET}."),
-    ("cwd", "string", "the file's folder; with `--private`, where `serve` runs", "Folder it runs in, relative to the file's."),
+    (
+        "cwd",
+        "string",
+        "the file's folder; with `--private`, where `serve` runs",
+        "Folder it runs in, relative to the file's.",
+    ),
     ("envFile", "string", "", "A file of further variables, relative to the file's folder."),
     ("url", "string", "", "The address of a server over HTTP."),
     ("serverUrl", "string", "", "The same as `url`, as Windsurf writes it."),
