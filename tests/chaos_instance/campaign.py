@@ -368,7 +368,7 @@ class Campaign:
             return
         client.replaced = True
         code = await client.wait()
-        if code not in (0, -signal.SIGKILL):
+        if code not in (0, -signal.SIGKILL, -signal.SIGTERM):  # the last: before it has attached
             raise Broken(f"the relay of {client.token} has ended with {code}")
         self._clients[index] = await self._start_client(index)
         client.has_successor.set()
