@@ -54,6 +54,9 @@ __all__ = ["Cell", "RunManager", "Services", "open_manager"]
 
 log = logging.getLogger("codemode_mcp.runs")
 
+CLAIM_SECONDS = 5.0
+"""Seconds for which a manager that closes waits until requests that claim runs have done so."""
+
 SWEEP_SECONDS = 5.0
 """Interval at which expired runs are dropped."""
 
@@ -223,7 +226,7 @@ class RunManager:
             since, whole = found.outcome
             return self._with_late_notes(whole if from_start else since, caller)
         run, suspended = found
-        if self._closed:  # during the claim, which is never cancelled
+        if self._closed:  # during the claim, for which closing does not wait for ever
             self._takeover.forget(run)
             raise ShuttingDown
         observation = self._observation(client, self._latest())
@@ -419,4 +422,7 @@ async def open_manager(services: Services, settings: CodeModeSettings) -> AsyncI
                 yield manager
             finally:
                 manager.close()
+                # Claims are never cancelled, and begin calls that other processes have left.
+                with anyio.move_on_after(CLAIM_SECONDS, shield=True):
+                    await manager._takeover.claims_ended()
                 group.cancel_scope.cancel()

@@ -89,6 +89,8 @@ class Takeover:
         self._spawn = spawn
         self._looks = anyio.CapacityLimiter(MAX_LOOKS)
         self._observed = anyio.Event()
+        self._claims = 0  # that are open
+        self._claim_ended = anyio.Event()
         self._failure: str | None = None
         """The latest message about a failure of the store; None while the store works."""
 
@@ -114,22 +116,33 @@ class Takeover:
             CodeModeError: there is no such run, it has expired, or it is observed already.
         """
         found: tuple[Run, SuspendedRun] | EndedRun | None = None
+        self._claims += 1
         # See the invariants at the top of the module.
         with anyio.CancelScope(shield=True):
-            claimed = await self._claim(run_id, owner, cancel=cancel)
-            if isinstance(claimed, EndedRun):
-                found = claimed
-            else:
-                try:
-                    run = await self._take_over(claimed, caller)
-                except BaseException:
-                    with suppress(StoreUnavailable):
-                        await self._store.release(run_id, owner)
-                    self._store.forget(run_id)
-                    raise
-                found = run if isinstance(run, EndedRun) else (run, claimed.run)
+            try:
+                claimed = await self._claim(run_id, owner, cancel=cancel)
+                found = claimed if isinstance(claimed, EndedRun) else await self._continue(claimed, owner, caller)
+            finally:
+                self._claims -= 1
+                self._claim_ended.set()
         assert found is not None
         return found
+
+    async def _continue(self, claimed: Claim, owner: str, caller: Caller | None) -> tuple[Run, SuspendedRun] | EndedRun:
+        try:
+            run = await self._take_over(claimed, caller)
+        except BaseException:
+            with suppress(StoreUnavailable):
+                await self._store.release(claimed.run.id, owner)
+            self._store.forget(claimed.run.id)
+            raise
+        return run if isinstance(run, EndedRun) else (run, claimed.run)
+
+    async def claims_ended(self) -> None:
+        """Wait until no request claims a run. The caller has seen to it that no other claim begins."""
+        while self._claims:
+            self._claim_ended = anyio.Event()
+            await self._claim_ended.wait()
 
     async def _claim(self, run_id: str, owner: str, *, cancel: bool) -> Claim | EndedRun:
         until = self._clock() + self._settings().max_request_ms / 1000

@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -600,6 +600,34 @@ async def test_a_claim_that_ends_after_its_process_has_closed_leaves_the_run_to_
         closed.set()
     async with replica(engine, tmp_path, fast()) as third:
         assert (await until_done(third, waiting.run_id)).value == 1
+
+
+async def test_a_process_closes_after_a_claim_has_begun_the_calls_of_the_run(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = slow()
+    async with replica(engine, tmp_path, source, timeout_ms=100) as first:
+        waiting = await first.execute("const r = await MCP.files.read({n: 1}); return unwrap(r).text")
+        assert waiting.status == "waiting"
+    claimed = anyio.Event()
+
+    async def observe(it: Bench) -> None:
+        with suppress(ShuttingDown):
+            await it.observe(waiting.run_id)
+
+    async with anyio.create_task_group() as group, replica(engine, tmp_path, slow()) as second:
+        take_over = second.manager._takeover._take_over
+
+        async def take_over_slowly(*arguments: Any) -> Any:
+            claimed.set()
+            await anyio.sleep(0.2)
+            return await take_over(*arguments)
+
+        monkeypatch.setattr(second.manager._takeover, "_take_over", take_over_slowly)
+        group.start_soon(observe, second)
+        await claimed.wait()
+    async with replica(engine, tmp_path, fast()) as third:
+        assert (await until_done(third, waiting.run_id)).value == "done 1"
 
 
 async def test_a_program_that_cannot_be_written_down_is_suspended_in_its_process_alone(
