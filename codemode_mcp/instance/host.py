@@ -168,9 +168,7 @@ class Host:
         """Leave when no relay can find this instance any more, or none has ever come."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
-            record = await anyio.to_thread.run_sync(registry.read_record, self._key)
-            exists = await anyio.to_thread.run_sync(os.path.lexists, endpoint)
-            if record is None or record.pid != os.getpid() or not exists:
+            if not await anyio.to_thread.run_sync(self._can_be_found, endpoint):
                 self.leave("its record or its socket was removed")
             unused = (
                 not self._last_client and self._http is None and time.monotonic() - self._began > FIRST_CLIENT_SECONDS
@@ -180,6 +178,16 @@ class Host:
             first = self._first_client_at
             if self._early_size is None and first is not None and time.monotonic() - first > EARLY_SECONDS:
                 self._early_size = (await anyio.to_thread.run_sync(usage_of, [os.getpid()])).size
+
+    def _can_be_found(self, endpoint: Path) -> bool:
+        """Return True if relays can find this instance, as far as is known. Blocks for disk operations."""
+        try:
+            record = registry.read_record(self._key)
+        except registry.Unusable:
+            return False
+        except OSError:
+            return True  # for example, there are no free file descriptors
+        return record is not None and record.pid == os.getpid() and os.path.lexists(endpoint)
 
     def _on_app_closed(self) -> None:
         assert self._apps is not None

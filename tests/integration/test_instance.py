@@ -145,12 +145,20 @@ async def test_there_is_one_instance_at_most(tmp_path: Path) -> None:
         assert second.pid == first.pid
 
 
-async def test_an_instance_ends_when_its_record_is_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("instead", ["nothing", "a link"])
+async def test_an_instance_ends_when_its_record_is_removed_or_replaced(tmp_path: Path, instead: str) -> None:
     config = write_config(tmp_path, {})
     async with instance(config) as process:
-        (registry.folder() / f"{registry.key_of(config)}.json").unlink()
+        record = registry.folder() / f"{registry.key_of(config)}.json"
+        record.unlink()
+        if instead == "a link":
+            record.symlink_to(tmp_path / "elsewhere")
         with anyio.fail_after(20):
             await process.wait()
+        log = registry.log_path(registry.key_of(config)).read_text("utf-8")
+    record.unlink(missing_ok=True)
+    assert "its record or its socket was removed" in log
+    assert "Traceback" not in log
 
 
 async def test_an_instance_ends_after_its_last_client_and_the_idle_time(tmp_path: Path) -> None:
