@@ -13,6 +13,7 @@ Invariants:
   gets repeated and new lines in order.
 - While an instance lives, the main thread never waits for the other thread. It would not read meanwhile, so the
   instance could not write, would not read either, and the other thread could not send.
+- For the same reason, the main thread reads while it repeats lines to the next instance.
 - A thread that sends to an instance which no longer reads is woken by `shutdown`, before `_sending` is needed.
 """
 
@@ -246,7 +247,8 @@ class Relay:
                     raise _ClientGone
                 attached = self._attach()
                 self._attached_at = time.monotonic()
-                if self._replay(attached.connection):
+                if (received := self._replay(attached.connection)) is not None:
+                    attached = attached._replace(received=attached.received + received)
                     break
                 attached.connection.close()
             self._connection, self._leaving = attached.connection, False
@@ -256,19 +258,25 @@ class Relay:
             self._sending.notify_all()
             return attached
 
-    def _replay(self, connection: socket.socket) -> bool:
-        """Send the state of the session to another instance. Return False if that instance has gone too."""
+    def _replay(self, connection: socket.socket) -> bytes | None:
+        """Send the state of the session to another instance. Return what the instance has sent meanwhile.
+
+        Return None if that instance has gone too.
+        """
         with self._state:
             lines, answers = self._session.replay()
         self._write(answers)
+        received: list[bytes] = []
         try:
+            connection.setblocking(False)
             for outgoing in lines:
-                connection.sendall(outgoing.line + b"\n")
+                _send_and_receive(connection, outgoing.line + b"\n", received)
                 with self._state:
                     self._session.sent(outgoing.key)
-        except OSError:
-            return False
-        return True
+            connection.setblocking(True)
+        except (OSError, EOFError):
+            return None
+        return b"".join(received)
 
     def _pause(self) -> None:
         """Wait for a moment if one instance after another ends before it is of use. Raises `NoInstance`."""
@@ -338,6 +346,27 @@ def _read(source: int) -> bytes:
             select.select([source], [], [])
         except OSError:
             return b""
+
+
+def _send_and_receive(connection: socket.socket, data: bytes, received: list[bytes]) -> None:
+    """Send data on a connection that does not block. Meanwhile, add what comes from the other side to `received`.
+
+    An instance stops reading too if its answers are not read.
+
+    Raises:
+        OSError, EOFError: the other side has gone.
+    """
+    rest = memoryview(data)
+    while True:
+        with suppress(BlockingIOError):
+            rest = rest[connection.send(rest) :]
+        if not rest:
+            return
+        readable, _, _ = select.select([connection], [connection], [])
+        if readable:
+            received.append(connection.recv(READ_BYTES))
+            if not received[-1]:
+                raise EOFError
 
 
 def _close(connection: socket.socket) -> None:

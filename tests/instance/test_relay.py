@@ -275,6 +275,26 @@ def test_an_instance_that_dies_during_a_recovery_is_replaced_too(client: Client)
     assert client.read() == result(1)
 
 
+def test_an_instance_that_answers_before_it_reads_on_gets_all_repeated_lines(client: Client) -> None:
+    greet(client)
+    numbers = range(1, 1001)
+    for number in numbers:
+        client.send(request(number, "tools/list"))
+        client.instance.receive()
+    old = client.instance
+    client.instance = client.new_instance()
+    old.close()
+    answers = threading.Thread(
+        target=client.instance.send, args=[result(number, pad="x" * 2000) for number in numbers], daemon=True
+    )
+    answers.start()
+    answers.join(BOUND)  # the instance reads nothing meanwhile
+    assert not answers.is_alive()
+    repeated = [client.instance.receive_json() for _ in range(2 + len(numbers))]
+    assert [each.get("id") for each in repeated] == [0, None, *numbers]
+    assert [client.read()["id"] for _ in numbers] == [*numbers]
+
+
 def test_a_leaving_instance_gets_no_more_lines(client: Client) -> None:
     greet(client)
     client.instance.note(leaving="a newer version takes over")
