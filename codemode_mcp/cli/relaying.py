@@ -57,13 +57,14 @@ def serve_by_relay(
     Return if this process has to serve the client itself. The arguments are the options of the command, which bind this
     client only.
     """
-    if private:
+    if private or (log_file is not None and not _is_file(log_file)):
         return
     options = {
         "readOnly": read_only,
         "context": context,
         "logLevel": log_level,
-        "logFile": None if log_file is None else os.path.abspath(log_file),
+        # `/dev/stderr` is another file for another process.
+        "logFile": None if log_file is None else os.path.realpath(log_file),
     }
     shareable = client_of(config, options)
     if shareable is None:
@@ -125,6 +126,11 @@ def say_hint() -> None:
     """Say to a person who has started `serve` at a terminal that it waits for a client."""
     say("this is an MCP server: it waits for an MCP client on standard input; Ctrl-C ends it")
     say("  to add it to a client: codemode-mcp install --client NAME; to see what it does: codemode-mcp demo")
+
+
+def _is_file(log_file: str) -> bool:
+    """Return True if another process can write a log without waiting: it is no pipe or terminal of this process."""
+    return not os.path.exists(log_file) or os.path.isfile(log_file) or os.path.realpath(log_file) == os.devnull
 
 
 def is_shared(path: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from codemode_mcp.instance.hello import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TextIO
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.client_logs import ClientLogs
@@ -32,7 +35,7 @@ def logging_for(client: Client, app: App, logs: ClientLogs) -> Iterator[None]:
         return
     path = os.path.join(client.folder, name)
     try:
-        file = open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115 - closed below
+        file = _open(path)
     except OSError as error:
         raise Refusal(
             "failed", f"cannot log to {path}: {error.strerror}; name another file with --log-file or log.file"
@@ -51,3 +54,31 @@ def logging_for(client: Client, app: App, logs: ClientLogs) -> Iterator[None]:
     finally:
         with suppress(OSError):
             file.close()
+
+
+def _open(path: str) -> TextIO:
+    """Open a log for appending. Raise `OSError` if it is no file of the client's own.
+
+    Writing to a pipe or a terminal may wait for its reader, and all clients would wait with it. `/dev/stderr` is the
+    standard error of this process, not that of the client.
+    """
+    # Opening a pipe without O_NONBLOCK would wait for its reader.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) and os.path.realpath(path) != os.devnull:
+            raise OSError(errno.EINVAL, "the shared instance writes to regular files only", path)
+        if _is_standard_error(about):
+            raise OSError(errno.EINVAL, "it is the standard error of the shared instance", path)
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace", buffering=1)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _is_standard_error(about: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(about, os.fstat(2))
+    except OSError:
+        return False

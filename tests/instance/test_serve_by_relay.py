@@ -64,6 +64,18 @@ def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: Use
     assert process.stderr.read() == b"a line of the log\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/stderr"), reason="this system has no such file")
+def test_a_log_on_a_pipe_of_the_client_is_written_by_a_private_server(user: User) -> None:
+    user.publish(None)
+    process = user.serve("--log-file", "/dev/stderr", "--log-level", "debug")
+    write_line(process, INITIALIZE)
+    assert read_line(process)["id"] == 0
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(BOUND) == 0
+    assert user.fake.connections == 0
+
+
 def test_a_file_of_the_working_directory_is_marked_as_found(user: User) -> None:
     config = user.work / "codemode-mcp.json"
     config.write_text("{}", "utf-8")

@@ -161,6 +161,31 @@ async def test_an_instance_ends_when_its_record_is_removed_or_replaced(tmp_path:
     assert "Traceback" not in log
 
 
+async def test_a_log_that_is_no_file_of_the_client_is_refused_and_delays_no_client(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    os.mkfifo(tmp_path / "pipe")
+    async with instance(config), attached(config) as first:
+        await first.greet()
+        for file in ("pipe", "/dev/zero"):
+            with pytest.raises(AssertionError, match=r"cannot log to .*/(pipe|zero): "):
+                async with attached(config, options={"logFile": file}):
+                    pass
+        async with attached(config, options={"logFile": os.devnull}) as second:
+            await second.greet()
+        assert await first.request("ping") == {}
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stderr"), reason="this system has no such file")
+async def test_a_client_does_not_log_to_the_standard_error_of_the_instance(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config), attached(config) as first:
+        await first.greet()
+        with pytest.raises(AssertionError) as refused:
+            async with attached(config, options={"logFile": "/dev/stderr"}):
+                pass
+        assert "the standard error of the shared instance" in str(refused.value)
+
+
 async def test_an_instance_ends_after_its_last_client_and_the_idle_time(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"instance": {"idleSeconds": 1}}))
