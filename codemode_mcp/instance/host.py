@@ -177,7 +177,8 @@ class Host:
                 self.leave("no client has come")
             first = self._first_client_at
             if self._early_size is None and first is not None and time.monotonic() - first > EARLY_SECONDS:
-                self._early_size = (await anyio.to_thread.run_sync(usage_of, [os.getpid()])).size
+                with suppress(OSError):  # there are no free file descriptors
+                    self._early_size = (await anyio.to_thread.run_sync(usage_of, [os.getpid()])).size
 
     def _can_be_found(self, endpoint: Path) -> bool:
         """Return True if relays can find this instance, as far as is known. Blocks for disk operations."""
