@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MAX_READ_AHEAD: Final = 100
 """Lines that are read before they are received. At this number, reading pauses until a line is received."""
 
+MAX_BYTES_AHEAD: Final = 1024 * 1024
+"""Bytes of such lines at which reading pauses, too. A line that is being read does not count: it may be longer."""
+
 
 class Accepted(asyncio.Protocol):
     """An accepted connection. Its lines are bytes without their line feeds.
@@ -35,6 +38,7 @@ class Accepted(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         # The state of reading. The parts of an incomplete line are joined once, so that this takes linear time.
         self._lines: deque[bytes] = deque()
+        self._lines_size = 0
         self._incomplete: list[bytes] = []
         self._incomplete_size = 0
         self._ended = False
@@ -71,7 +75,8 @@ class Accepted(asyncio.Protocol):
             finally:
                 self._line_ready = None
         line = self._lines.popleft()
-        if self._reading_paused and len(self._lines) < MAX_READ_AHEAD and self._transport is not None:
+        self._lines_size -= len(line)
+        if self._reading_paused and not self._is_far_ahead and self._transport is not None:
             self._reading_paused = False
             self._transport.resume_reading()
         return line
@@ -136,11 +141,13 @@ class Accepted(asyncio.Protocol):
             self._incomplete.append(rest)
             self._incomplete_size += len(rest)
         self._lines.extend(lines)
+        self._lines_size += sum(map(len, lines))
         if self._incomplete_size > self.limit or any(len(line) > self.limit for line in lines):
             self.too_long = True
             self._lines.clear()
+            self._lines_size = 0
             self._incomplete = []
-        if len(self._lines) >= MAX_READ_AHEAD and not self._reading_paused and self._transport is not None:
+        if self._is_far_ahead and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
         self._wake()
@@ -165,6 +172,10 @@ class Accepted(asyncio.Protocol):
         self._closed.set()
         self._writable.set()
         self._wake()
+
+    @property
+    def _is_far_ahead(self) -> bool:
+        return len(self._lines) >= MAX_READ_AHEAD or self._lines_size >= MAX_BYTES_AHEAD
 
     def _wake(self) -> None:
         if (

@@ -72,6 +72,26 @@ async def test_no_line_of_a_client_is_received_while_it_does_not_read() -> None:
                 assert await lines.receive() == "{}"
 
 
+async def test_few_bytes_are_read_before_they_are_received() -> None:
+    async with relayed() as (lines, relay):
+        line = b'"' + b"x" * 900_000 + b'"\n'
+        sent = 0
+
+        async def send() -> None:
+            nonlocal sent
+            for _ in range(20):
+                await asyncio.get_running_loop().sock_sendall(relay, line)
+                sent += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(send)
+            await anyio.sleep(0.3)
+            assert sent <= 3  # two that are read, and a part of one that the system has
+            for _ in range(20):
+                assert await lines.receive() == line[:-1].decode()
+        assert sent == 20
+
+
 async def test_a_relay_that_goes_without_reading_ends_the_lines() -> None:
     async with relayed() as (lines, relay):
         with anyio.move_on_after(0.1):
