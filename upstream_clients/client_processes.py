@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -133,6 +134,8 @@ class SharedServer:
         self.limiter = FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
         self._start = start
+        self._context = copy_context()
+        """The context of the first pool. A process for several clients does not belong to the one that needs it now."""
         self._others: list[RunningServer] = []
         self.main = RunningServer(self, self._report_change)
         self.running = [self.main]
@@ -166,7 +169,10 @@ class SharedServer:
         other = RunningServer(self, None, key)
         self._others.append(other)
         self.running.append(other)
-        self._start(other)
+        if per_client:
+            self._start(other)
+        else:
+            self._context.run(self._start, other)
         return other
 
     async def learn_roots_of(self, client: str | None) -> None:
@@ -273,7 +279,7 @@ class SharedServer:
             self.main.upstream.report_idle()
         if view.asks_for_roots:
             self.main.upstream.report_asks_for_roots()
-        self._start(self.main)
+        self._context.run(self._start, self.main)
         old.stop_when_unused()
 
     def _report_change(self) -> None:

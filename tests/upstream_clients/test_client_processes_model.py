@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import anyio
@@ -134,3 +135,25 @@ def test_a_process_that_has_got_roots_serves_only_clients_with_these_roots(
             model.check()
 
     anyio.run(run)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("share", "context"), [("user", "all"), ("client", "eve")])
+async def test_a_process_for_several_clients_is_not_started_in_the_context_of_one(share: str, context: str) -> None:
+    user = ContextVar("user", default="all")
+    began: list[str] = []
+    clients = ClientRoots()
+    spec = UpstreamSpec("srv", command="x", share=share)  # type: ignore[arg-type]
+    server = SharedServer(spec, clients, lambda _: began.append(user.get()))
+    server.main.upstream.report_asks_for_roots()
+    server.main.upstream.report_connecting()
+    for client in ("ada", "eve", "ada"):
+        user.set(client)
+        clients.offer(client, None)
+        clients.note(client, {"roots": [{"uri": f"file:///{client}"}]})
+        server.process_of(client)
+    assert began == [context]
+    began.clear()
+    clients.forget("ada")  # the main process served it, and is replaced
+    server.end_unneeded()
+    assert began == ["all"]
