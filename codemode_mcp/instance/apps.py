@@ -47,10 +47,12 @@ class Apps:
     Args:
         listen: answers terminals for one application.
         on_closed: called after an application is closed.
+        leave: ends the instance, for a reason.
     """
 
-    def __init__(self, listen: Listen, on_closed: Callable[[], None]) -> None:
+    def __init__(self, listen: Listen, on_closed: Callable[[], None], leave: Callable[[str], None]) -> None:
         self._listen = listen
+        self._leave = leave
         self._on_closed = on_closed
         self._entries: list[_Entry] = []
         self._engine: EngineLoader | None = None
@@ -123,6 +125,9 @@ class Apps:
                 await self._keep_open(entry)
         except Exception:
             log.exception("an application has ended in an unexpected way")
+            if entry.app is not None:
+                # Its clients would get no more answers. Their relays bring them to the next instance.
+                self._leave("an application has ended in an unexpected way")
         finally:
             self._entries.remove(entry)
             entry.app = None

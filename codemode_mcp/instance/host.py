@@ -121,7 +121,7 @@ class Host:
                     ready()
                     log.info("the shared instance serves at %s", endpoint.path)
                     group.start_soon(self._watch, endpoint.path)
-                    self._apps = Apps(self._reports.listen, self._on_app_closed)
+                    self._apps = Apps(self._reports.listen, self._on_app_closed, self.leave)
                     async with self._apps.running():
                         await self._over.wait()
                         await self._close()
@@ -228,6 +228,8 @@ class Host:
                 client = Client(self._last_client, connection, hello, time.monotonic(), self._run_command)
             if client is None:
                 return
+            if self._leaving is not None:  # since this client was admitted
+                raise Refusal("leaving", self._leaving)
             assert self._apps is not None
             self._first_client_at = self._first_client_at or time.monotonic()
             self._clients[client.number] = client
@@ -302,8 +304,8 @@ class Host:
             )
         if len(self._clients) >= MAX_CLIENTS:
             raise Refusal("failed", f"the shared instance has {MAX_CLIENTS} clients, and takes no more")
-        mine = None if self._config_path is None else os.path.realpath(self._config_path)
-        theirs = None if hello.config is None else os.path.realpath(hello.config)
+        mine = None if self._config_path is None else os.path.abspath(self._config_path)
+        theirs = None if hello.config is None else os.path.abspath(hello.config)
         if mine != theirs:
             raise Refusal("failed", f"the shared instance serves {mine}, and this client asks for {theirs}")
 

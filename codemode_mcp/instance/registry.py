@@ -62,9 +62,13 @@ class Busy(Exception):
 
 
 def key_of(config: Path | None) -> str:
-    """Return the key of the instance of a configuration file; None for the defaults."""
+    """Return the key of the instance of a configuration file; None for the defaults.
+
+    Two paths to the same file, through a link, have two keys: relative paths in the file, and the owner of runs, depend
+    on the path.
+    """
     user = os.geteuid() if sys.platform != "win32" else os.environ.get("USERNAME", "")
-    path = "" if config is None else os.path.realpath(config)
+    path = "" if config is None else os.path.abspath(config)
     parts = (socket.gethostname(), user, path, cache_dir(), state_dir(), data_dir())
     return sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
