@@ -54,7 +54,7 @@ async def show() -> bool:
     with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as scratch:
         config = Path(scratch) / "codemode-mcp.json"
         config.write_text(json.dumps(_config(folder)), "utf-8")
-        command = ["-m", "codemode_mcp", "serve", "--config", str(config), "--log-level", "error"]
+        command = ["-m", "codemode_mcp", "serve", "--private", "--config", str(config), "--log-level", "error"]
         async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
             return await _Demo(console, client, folder).run()
 

@@ -223,3 +223,10 @@ async def test_a_terminal_can_connect_while_a_client_floods(tmp_path: Path) -> N
         writer.close()
         status = await anyio.to_thread.run_sync(lambda: cli("instance", "status", "--config", str(config)))
         assert status.returncode == 0
+
+
+async def test_the_demo_leaves_no_instance_behind() -> None:
+    before = {path.name for path in registry.folder().glob("*.json")}
+    done = await anyio.to_thread.run_sync(lambda: cli("demo"))
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in registry.folder().glob("*.json")} <= before
