@@ -6,9 +6,10 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import uuid
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,15 +91,20 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) ->
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
         yield
-        end_instances()
 
 
-def end_instances() -> None:
-    """End the shared instances that tests have started: a client that starts one does not end it."""
-    for path in (cache_dir() / "instance").glob("*.json"):
-        record = read_record(path.stem)
-        if record is not None and is_running(path.stem):
-            os.kill(record.pid, signal.SIGTERM)
+@pytest.fixture(scope="module", autouse=True)
+def instances_end(own_folders: None) -> Iterator[None]:
+    """End the shared instances that the tests of a module have started: a client that starts one does not end it."""
+    yield
+    found = [(path.stem, read_record(path.stem)) for path in (cache_dir() / "instance").glob("*.json")]
+    for key, record in found:
+        if record is not None and is_running(key):
+            with suppress(ProcessLookupError):
+                os.kill(record.pid, signal.SIGTERM)
+    until = time.monotonic() + 20
+    while any(is_running(key) for key, _ in found) and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="session")

@@ -258,6 +258,7 @@ def test_without_hatchling_the_command_that_builds_wheels_says_what_to_install(m
 WITH_A_SERVER: Final = {
     "docs/doctor.md": ("codemode-mcp doctor", "server tracker: 6 tools"),
     "docs/editor.md": ("codemode-mcp types --out cells", "mcp/tracker.d.ts"),
+    "docs/instance.md": ("codemode-mcp instance status", "No shared instance runs"),
     "docs/repl.md": ("printf ", '["tracker"]'),
     "docs/runs.md": ("codemode-mcp runs list", "no runs: "),
     "docs/run.md": ("codemode-mcp run -e 'return (await MCP.$api()).servers'", '"identifier": "tracker"'),

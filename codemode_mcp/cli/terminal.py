@@ -220,7 +220,8 @@ class Screen:
         except OSError as error:
             if stream is self._out:
                 self.gone = error
-                self._on_gone()
+                with suppress(RuntimeError):  # the event loop, which the function calls, has ended
+                    self._on_gone()
 
     def _draw(self) -> None:
         line = self.status

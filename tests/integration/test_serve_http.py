@@ -369,7 +369,7 @@ main.main()
 
 def start_printing(script: Path, config: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, str(script), "serve", "--config", str(config)],
+        [sys.executable, str(script), "serve", "--private", "--config", str(config)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
