@@ -242,8 +242,6 @@ class Host:
                 del self._clients[client.number]
         except Refusal as refusal:
             await _refuse(connection, refusal)
-            if not self._clients and not self._apps and refusal.code != "leaving":
-                self.leave("its only client was refused")
         except NotOpened:
             if self._leaving is not None:  # since this client was admitted
                 await _refuse(connection, Refusal("leaving", self._leaving))

@@ -113,8 +113,10 @@ async def test_stop_suspends_runs_and_the_next_instance_continues_them(tmp_path:
     assert registry.read_record(registry.key_of(config)) is None
     async with instance(config), attached(config) as client:
         await client.greet()
-        result = await client.request("tools/call", {"name": "wait", "arguments": {"runId": outcome["runId"]}})
-        assert result["structuredContent"]["value"] == "later"
+        while outcome["status"] == "waiting":
+            result = await client.request("tools/call", {"name": "wait", "arguments": {"runId": outcome["runId"]}})
+            outcome = result["structuredContent"]
+        assert outcome["value"] == "later"
 
 
 @pytest.mark.parametrize(
