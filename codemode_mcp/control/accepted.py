@@ -117,10 +117,6 @@ class Accepted(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def wait_closed(self) -> None:
-        """Return after the connection is closed."""
-        await self._closed.wait()
-
     # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

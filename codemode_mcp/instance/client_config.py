@@ -71,5 +71,6 @@ class ClientConfig:
 def _refuse_unknown(path: Path, value: object) -> None:
     if not is_confirmed(path, value, state_dir() / "confirmed"):
         raise NotConfirmedError(
-            f"{path} was found in the working directory, and you have not confirmed its current content", "x"
+            f"{path} was found in the working directory, and you have not confirmed its current content",
+            "read it, then name it with --config, or give the command at a terminal, which asks you once",
         )

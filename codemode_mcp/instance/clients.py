@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from codemode_mcp.instance.hello import Hello, Options
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.passthrough import Passthrough
-
-log = logging.getLogger("codemode_mcp.instance")
-
-END_SECONDS: Final = 2.0
-"""Seconds for the last messages to a client, before its connection is closed."""
 
 
 class Client:

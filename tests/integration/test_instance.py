@@ -126,7 +126,7 @@ async def test_stop_suspends_runs_and_the_next_instance_continues_them(tmp_path:
         ({"product": "0.0.1"}, "version", "0.0.1"),
         ({"config": "/nowhere.json"}, "failed", "nowhere.json"),
         ({"pid": "one"}, "failed", "pid"),
-        ({"options": {"context": "nobody"}}, "failed", "nobody"),
+        ({"options": {"context": "absent"}}, "failed", "absent"),
     ],
 )
 async def test_a_relay_that_cannot_be_served_is_told_why(
