@@ -2,6 +2,8 @@
 
 If no instance runs, the relay starts one. A process that is no instance of this user, and does not behave as one, is
 refused by name. It is neither believed nor ended, and gets no environment variable.
+
+The module is long because its steps share one deadline, and a failure of any step decides which one comes next.
 """
 
 from __future__ import annotations

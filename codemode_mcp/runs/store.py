@@ -323,6 +323,18 @@ def already_observed(run_id: str) -> ProgramError:
     )
 
 
+def observed_elsewhere(run_id: str) -> ProgramError:
+    """Return the error for a run that another process holds.
+
+    That process may have crashed a moment ago. With PostgreSQL, others know this only when its lease has ended.
+    """
+    return ProgramError(
+        "invalid_input",
+        f"another request is waiting for run {run_id} already, in another process; use the answer of that request. "
+        "If there is no such request, that process has just ended: call wait again in 10 seconds",
+    )
+
+
 def expired_run(run_id: str, settings: CodeModeSettings) -> ProgramError:
     """Return the error for a run that was suspended for too long."""
     return ProgramError(

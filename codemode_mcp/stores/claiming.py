@@ -30,6 +30,7 @@ from codemode_mcp.runs.store import (
     SuspendedRun,
     already_observed,
     expired_run,
+    observed_elsewhere,
     unknown_run,
 )
 from codemode_mcp.stores.ending import seconds_left
@@ -124,7 +125,7 @@ def claim(
         if known_run is not None and known_run.driving:
             raise already_observed(run_id)
     elif holder is not None and (yield Alive(frozenset((holder,)))):
-        raise already_observed(run_id)
+        raise observed_elsewhere(run_id)
     left = seconds_left(suspended, expires, now, age)
     if left <= 0:
         raise expired_run(run_id, settings)
