@@ -77,6 +77,13 @@ class PolicyDenied(CodeModeError):
         super().__init__("nested_tool_failed", message)
 
 
+class BudgetExceeded(CodeModeError):
+    """A budget of the operator refuses a call. The guest gets the error as a rejection."""
+
+    def __init__(self, message: str, exceeded: Exceeded) -> None:
+        super().__init__("nested_tool_failed", message, exceeded)
+
+
 class UpstreamError(CodeModeError):
     """A nested call failed at its tool, or on the way to the tool. The guest gets the error as a rejection.
 

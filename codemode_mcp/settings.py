@@ -152,6 +152,34 @@ DUPLICATE_CLAMPS: dict[str, Clamp] = {"max": Clamp(1, 10_000), "windowSeconds": 
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """One entry of `tools.budgets`: how much each caller may use each server in a window of time."""
+
+    name: str
+    server: str = "*"
+    """Glob on names of servers; each server has an account of its own."""
+    callers: tuple[str, ...] = ()
+    """Callers (`for`), as in `tools.contexts`; each has an account of its own. Empty: all callers."""
+    calls: int | None = None
+    """Calls that may be sent."""
+    bytes: int | None = None
+    """Bytes of results, as JSON."""
+    running_ms: int | None = None
+    """Milliseconds in which calls are in flight, added up."""
+    window_seconds: int = 3600
+    """Length of the window, which moves with the time."""
+
+
+BUDGET_CLAMPS: dict[str, Clamp] = {
+    "calls": Clamp(1, 10**9),
+    "bytes": Clamp(1, 10**15),
+    "runningMs": Clamp(1, 10**12),
+    "windowSeconds": Clamp(1, 31 * 86_400),
+}
+"""Ranges of the numbers in an entry of `tools.budgets`, by key."""
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalSettings:
     """`tools.approval`: how a person is asked to approve calls."""
 
@@ -347,6 +375,8 @@ class ToolSettings:
     contexts: tuple[PolicyContext, ...] = ()
     """Contexts. The first one that matches a caller is used."""
     duplicates: DuplicateSettings = field(default_factory=DuplicateSettings)
+    budgets: tuple[BudgetSettings, ...] = ()
+    """Budgets. A call must fit into all that apply to its caller and server."""
     approval: ApprovalSettings = field(default_factory=ApprovalSettings)
     result_format: Literal["markdown", "plain"] = "markdown"
     """Format of results for the model."""

@@ -219,11 +219,12 @@ def sections() -> tuple[Section, ...]:
         *_RULES,
         ("contexts", "object", "`{}`", "Other rules for some callers, by name; see [below](#toolscontextsname)."),
         ("duplicates", "object", "", "See [below](#toolsduplicates)."),
+        ("budgets", "object", "`{}`", "How much callers may use servers, by name; see [below](#toolsbudgetsname)."),
         ("approval", "object", "", "See [below](#toolsapproval)."),
         *fields(
             settings.ToolSettings,
             {},
-            without=("code_mode", "policy", "contexts", "duplicates", "clients", "approval"),
+            without=("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval"),
         ),
     )
     contexts = (
@@ -235,6 +236,15 @@ def sections() -> tuple[Section, ...]:
         ),
         *((key, kind, "that of `tools`", text) for key, kind, _, text in _RULES),
         ("readOnly", "`true`, `false`", "`false`", _docs(settings.PolicyRules)["read_only"]),
+    )
+    budgets = (
+        (
+            "for",
+            "list of callers",
+            "all",
+            _docs(settings.BudgetSettings)["callers"].replace(" (`for`)", ""),
+        ),
+        *fields(settings.BudgetSettings, settings.BUDGET_CLAMPS, without=("name", "callers")),
     )
     store = (
         *fields(settings.StoreSettings, {}, without=("url", "encryption_keys")),
@@ -285,6 +295,11 @@ def sections() -> tuple[Section, ...]:
             "tools.duplicates",
             _sentence(settings.DuplicateSettings),
             fields(settings.DuplicateSettings, settings.DUPLICATE_CLAMPS),
+        ),
+        Section(
+            "tools.budgets.NAME",
+            "A call must fit into all budgets that apply; see [the guide](../policy.md#budgets).",
+            budgets,
         ),
         Section("tools.approval", _sentence(settings.ApprovalSettings), fields(settings.ApprovalSettings, {})),
         Section(

@@ -9,8 +9,8 @@ call of pass-through mode. The steps are, in this order:
 2. `policy`: the rules deny the call, allow it, or require the approval of a person.
 3. `arguments`: options and input are checked against the tool's own schema, and defaults are added.
 4. `hooks`: plugins may deny the call or replace its input, which is then checked as in step 3.
-5. `approval`: a person decides, if policy requires it. They see the arguments that will be sent.
-6. `send`: the source of the tool waits for a connection and its turn, and repeats step 2.
+5. `approval`: if budgets have room, a person decides, if policy requires it. They see the arguments that will be sent.
+6. `send`: the source of the tool waits for a connection and its turn, and repeats step 2. Budgets count the call.
 7. `middleware`: plugins may replace the result. Its size is checked, and a type is learned from it.
 8. `record`: the end of the call is written into its record, from which events are made.
 
@@ -57,6 +57,7 @@ from msgspec import structs
 
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.calls.arguments import ArgumentChecker
+from codemode_mcp.calls.budgets import CallBudgets
 from codemode_mcp.calls.context import CallContext, entry_by_id
 from codemode_mcp.calls.hooks import admit_program, event_of
 from codemode_mcp.calls.lookups import answer
@@ -122,7 +123,8 @@ class Dispatcher:
         self._observed = observed
         self._interception = interception
         self._arguments = ArgumentChecker()
-        self._sender = Sender(source, self._rules, lambda: self._settings)
+        self.budgets = CallBudgets(tools.budgets)
+        self._sender = Sender(source, self._rules, self.budgets, lambda: self._settings)
         self._results = Results(lambda: self._settings, observed, interception)
 
     def context(self, run_id: str, owner: str, caller: Caller, catalog: Catalog) -> CallContext:
@@ -137,6 +139,7 @@ class Dispatcher:
     def apply(self, tools: ToolSettings) -> None:
         """Apply these settings from now on, also to runs that have begun."""
         self._rules.apply(tools)
+        self.budgets.apply(tools.budgets)
         self._settings, self._via = tools.code_mode, tools.approval.via
 
     # look-ups
@@ -278,7 +281,11 @@ class Dispatcher:
                     interception.before_now(event, entry.path, note, self._accepts(call, entry, signature))
                 )
 
+            use = self.budgets.use(entry, context)
+
             def on_sent() -> None:
+                if use is not None:
+                    use.sent()
                 sent()
                 record.status, record.dispatched = "executing", True
 
@@ -286,6 +293,8 @@ class Dispatcher:
                 if isinstance(end, Unfinished):
                     spawn(_finish, end, ended)
                 else:
+                    if use is not None:
+                        use.ended(end)
                     self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
 
             made_in = copy_context()
@@ -303,9 +312,10 @@ class Dispatcher:
         except Exception as error:
             context.counts.call += 1
             return self._ended(context, record, self._failed(call, record, error))
-        if in_flight is not None:  # otherwise `call` makes the call, and counts it
-            context.counts.call += 1
-        return in_flight
+        if in_flight is None:  # `call` makes the call, and counts it
+            return None
+        context.counts.call += 1
+        return in_flight if use is None else use.of(in_flight)
 
     def _accepts(self, call: ToolCall, entry: Entry, signature: Callable[[], str]) -> Callable[[str], JsonObject]:
         """Return a function that checks the input, as JSON text, that a hook returns instead."""
@@ -418,6 +428,8 @@ class Dispatcher:
             changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:
                 arguments, event = dict(changed), None  # the event has the earlier arguments
+        if self.budgets.limits(entry):
+            self.budgets.check(entry, context)
         if asked_for is not None:
             await self._rules.approve(entry, call, context, arguments, asked_for, approve)
         result, source_text = await self._sender.send(

@@ -17,6 +17,7 @@ from upstream_clients.errors import UpstreamCallError, UpstreamClientError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from codemode_mcp.calls.budgets import CallBudgets
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.calls.rules import CallRules
@@ -35,10 +36,12 @@ class Sender:
         self,
         source: Callable[[Entry, CallContext], ToolSource],
         rules: CallRules,
+        budgets: CallBudgets,
         settings: Callable[[], CodeModeSettings],
     ) -> None:
         self._source = source
         self._rules = rules
+        self._budgets = budgets
         self._settings = settings
 
     async def send(
@@ -65,10 +68,14 @@ class Sender:
                 why = f"{entry.path}: {removal_message(entry.source_name)}"
             raise UpstreamError(why, dispatched=False) from None
 
+        use = self._budgets.use(entry, context)
+
         def on_sent() -> None:
             if entry.operation is not None:
                 # The rules may have changed while the call waited for a connection.
                 self._rules.decide_again(entry, context, approved=approved)
+            if use is not None:
+                use.sent()
             sent()
             record.status, record.dispatched = "executing", True
 
@@ -92,8 +99,13 @@ class Sender:
                 result = await self._perform(
                     source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
                 )
+            if use is not None:
+                use.received(result, source_text)
         except UpstreamClientError as error:
             raise call_error(entry, source, record, error) from error
+        finally:
+            if use is not None:
+                use.ended()
         record.dispatched = True  # even if the source did not report it
         return result, source_text
 

@@ -1,12 +1,12 @@
-"""`tools.contexts`: other rules for some callers. A mistake in a context makes the whole configuration invalid."""
+"""`tools.contexts` and `tools.budgets`: rules and budgets for some callers. A mistake makes the file invalid."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from codemode_mcp.config.nodes import Node, array_of, did_you_mean, quote
+from codemode_mcp.config.nodes import Node, array_of, clamps, did_you_mean, quote
 from codemode_mcp.config.patterns import RULES
-from codemode_mcp.settings import PolicyContext, PolicyRules
+from codemode_mcp.settings import BUDGET_CLAMPS, BudgetSettings, PolicyContext, PolicyRules
 
 _KINDS = ("stdio", "principal", "group", "anonymous")
 _ALLOWED = 'allowed: "stdio", "stdio:<login name>", "principal:<name>", "group:<name>" and "anonymous"'
@@ -17,6 +17,22 @@ def read_contexts(node: Node, base: PolicyRules) -> tuple[PolicyContext, ...]:
     if node.value is None:
         return ()
     return tuple(_context(name, entry, base) for name, entry in node.entries().items())
+
+
+def read_budgets(node: Node) -> tuple[BudgetSettings, ...]:
+    """Return the budgets in the order of the file."""
+    if node.value is None:
+        return ()
+    return tuple(_budget(name, entry) for name, entry in node.entries('{"hourly": {"calls": 1000}}').items())
+
+
+def _budget(name: str, node: Node) -> BudgetSettings:
+    if not name.strip() or not name.isprintable():
+        node.fail("the name of a budget must not be blank or have control characters")
+    given = node.settings({"server": Node.nonblank, "for": array_of(_caller), **clamps(BUDGET_CLAMPS)})
+    if isinstance(node.value, dict) and not given.keys() & {"calls", "bytes", "running_ms"}:
+        node.fail("needs at least one of `calls`, `bytes` and `runningMs`")
+    return BudgetSettings(name, callers=given.pop("for", ()), **given)
 
 
 def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:

@@ -1,11 +1,11 @@
-"""The section `tools`: code mode, rules, duplicate calls and approval."""
+"""The section `tools`: code mode, rules, duplicate calls, budgets and approval."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.contexts import read_contexts
+from codemode_mcp.config.contexts import read_budgets, read_contexts
 from codemode_mcp.config.nodes import Node, array_of, clamps, one_of
 from codemode_mcp.config.patterns import RULES
 from codemode_mcp.settings import (
@@ -31,6 +31,7 @@ def read_tools(node: Node, expander: Expander) -> ToolSettings:
             "contexts": lambda node: node,  # read below, because contexts begin with the rules of `tools`
             "resultFormat": one_of("markdown", "plain"),
             "duplicates": _duplicates,
+            "budgets": read_budgets,
             "approval": _approval,
             "esbuild": expander.unexpanded_path,
         }

@@ -14,6 +14,8 @@ from codemode_mcp.policy.rules import Rules, covers, glob_pattern, may_overlap, 
 from codemode_mcp.settings import PolicyRules
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.settings import PolicyContext, ToolSettings
     from upstream_clients.tools import Annotations
@@ -235,7 +237,12 @@ _NOTHING: Final = Policy(PolicyRules(allow=()))
 
 def belongs(caller: Caller, context: PolicyContext) -> bool:
     """Return True if a caller belongs to a context."""
-    return any(_is(caller, described) for described in context.callers)
+    return is_among(caller, context.callers)
+
+
+def is_among(caller: Caller, described: Iterable[str]) -> bool:
+    """Return True if a caller fits one of these descriptions; see `PolicyContext.callers`."""
+    return any(_is(caller, each) for each in described)
 
 
 def _is(caller: Caller, described: str) -> bool:

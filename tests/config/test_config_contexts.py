@@ -1,4 +1,4 @@
-"""`tools.contexts`: what it means, and what each mistake is told."""
+"""`tools.contexts` and `tools.budgets`: what they mean, and what each mistake is told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from codemode_mcp.config import load_config
 from codemode_mcp.errors import ConfigError
-from codemode_mcp.settings import PolicyContext, PolicyRules
+from codemode_mcp.settings import BudgetSettings, PolicyContext, PolicyRules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,3 +122,37 @@ def one(**fields: Any) -> dict[str, Any]:
 )
 def test_mistakes_about_a_context(tmp_path: Path, contexts: object, message: str) -> None:
     assert problem(tmp_path, contexts).startswith(message)
+
+
+def budgets(folder: Path, given: object) -> Config:
+    path = folder / "codemode-mcp.json"
+    path.write_text(json.dumps({"tools": {"budgets": given}}), "utf-8")
+    return load_config(path, environ={})
+
+
+def test_budgets_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
+    given = {
+        "hourly": {"calls": 10},
+        "guests": {"for": ["anonymous"], "server": "web*", "bytes": 5, "runningMs": 7, "windowSeconds": 60},
+    }
+    assert budgets(tmp_path, given).tools.budgets == (
+        BudgetSettings("hourly", calls=10),
+        BudgetSettings("guests", "web*", ("anonymous",), None, 5, 7, 60),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"b": {"windowSeconds": 60}}, "tools.budgets.b: needs at least one of `calls`, `bytes` and `runningMs`"),
+        ({"b": {"calls": "many"}}, "tools.budgets.b.calls"),
+        ({"b": {"call": 3, "bytes": 1}}, "calls"),
+        ({"b": {"calls": 1, "for": ["me"]}}, "is not a kind of caller"),
+        ({" ": {"calls": 1}}, "the name of a budget must not be blank"),
+        ([], "an object such as"),
+    ],
+)
+def test_a_wrong_budget_is_refused(tmp_path: Path, given: object, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        budgets(tmp_path, given)
+    assert said in caught.value.message
