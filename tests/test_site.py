@@ -94,6 +94,7 @@ SECTIONS = {
     "tools.codeMode": '{ "tools": { "codeMode": { "oops": 1 } } }',
     "tools.contexts.NAME": '{ "tools": { "contexts": { "a": { "for": ["stdio"], "oops": 1 } } } }',
     "tools.duplicates": '{ "tools": { "duplicates": { "oops": 1 } } }',
+    "tools.budgets.NAME": '{ "tools": { "budgets": { "a": { "calls": 1, "oops": 1 } } } }',
     "tools.approval": '{ "tools": { "approval": { "oops": 1 } } }',
     "plugins.NAME": '{ "plugins": { "a": { "oops": 1 } } }',
     "clients.GLOB": '{ "clients": { "a": { "oops": 1 } } }',
