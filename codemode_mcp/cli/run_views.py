@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.trace.timeline import size
+from codemode_mcp.audit.timeline import size
 from codemode_mcp.control.display import columns, counted, cut, plain, wrapped
 from codemode_mcp.control.merging import is_here, where
 from codemode_mcp.control.protocol import digest_of

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codemode_mcp.cli.trace import reading
+from codemode_mcp.audit import trajectory_files
+from codemode_mcp.audit.timeline import Bar, Scale, duration, size, trace_of
+from codemode_mcp.audit.trajectory_files import NoTrace, every, files_of, find, latest
 from codemode_mcp.cli.trace.page import page
-from codemode_mcp.cli.trace.reading import NoTrace, every, files_of, find, latest
 from codemode_mcp.cli.trace.text import as_json, drawn, listed
-from codemode_mcp.cli.trace.timeline import Bar, Scale, duration, size, trace_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -304,7 +304,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_read(tmp_path: Path) -> None:
 def test_no_more_is_read_in_one_go_than_a_line_of_ours_can_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MAX_LINE", 100)
+    monkeypatch.setattr(trajectory_files, "MAX_LINE", 100)
     path = tmp_path / "runs.jsonl"
     lines = [{"kind": "run_started", "id": name} for name in ("a", "b" * 200, "c")]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")

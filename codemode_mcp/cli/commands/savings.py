@@ -71,8 +71,8 @@ def savings(
 
 def _recorded(config: Config, named: Path | None, since: float | None, reads: Reads) -> tuple[Tasks | None, str]:
     """Return the recorded tasks, and the reason if there are none."""
+    from codemode_mcp.audit.trajectory_files import every, files_of
     from codemode_mcp.cli.savings.tasks import tasks_of
-    from codemode_mcp.cli.trace.reading import every, files_of
 
     path = named or (None if config.audit.trajectory is None else Path(config.audit.trajectory))
     if path is None:

@@ -32,7 +32,8 @@ def trace(
     """Show what a run did and when: its requests, its nested calls, and where it was suspended."""
     import shutil
 
-    from codemode_mcp.cli.trace import page, reading, text
+    from codemode_mcp.audit import trajectory_files
+    from codemode_mcp.cli.trace import page, text
 
     if run is None and html is not None:
         stop(2, "--html draws one run: name it; codemode-mcp trace lists them")
@@ -44,25 +45,25 @@ def trace(
                 'no run is recorded: set "audit.trajectory" to a file in the configuration, or name one: --trajectory',
             )
         trajectory = Path(configured)
-    elif not reading.files_of(trajectory):
+    elif not trajectory_files.files_of(trajectory):
         stop(1, f"--trajectory {trajectory}: there is no such file; it is created when a client first calls exec")
     try:
         if run is None:
-            traces = reading.latest(trajectory, 20)
+            traces = trajectory_files.latest(trajectory, 20)
             if as_json:
                 print_json([text.as_json(each) for each in traces])
             else:
                 for line in text.listed(traces):
                     print(line)
             if not traces:
-                why = "" if reading.files_of(trajectory) else ": there is no such file"
+                why = "" if trajectory_files.files_of(trajectory) else ": there is no such file"
                 say(f"no run is recorded in {trajectory} yet{why}; recording starts when a client calls exec")
             return
-        found = reading.find(trajectory, run)
+        found = trajectory_files.find(trajectory, run)
         if html is not None:
             html.write_text(page.page(found), "utf-8")
             say(f"written to {html}")
-    except reading.NoTrace as problem:
+    except trajectory_files.NoTrace as problem:
         stop(1, str(problem))
     except BrokenPipeError:
         raise

@@ -6,11 +6,10 @@ import html
 import textwrap
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.audit.timeline import moment, size
 from codemode_mcp.cli.savings.report import verdict_of_exposure, verdict_of_tasks
-from codemode_mcp.cli.trace.page import svg_number
-from codemode_mcp.cli.trace.text import moment
-from codemode_mcp.cli.trace.timeline import size
 from codemode_mcp.control.display import counted, cut
+from codemode_mcp.page.timeline_rows import svg_number
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.savings.report import Report

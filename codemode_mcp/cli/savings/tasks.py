@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from codemode_mcp.cli.trace.event_fields import mapping, number, text
+from codemode_mcp.audit.event_fields import mapping, number, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.audit.timeline import moment, size
 from codemode_mcp.cli.savings.report import costs, left_out, verdict_of_exposure, verdict_of_tasks
-from codemode_mcp.cli.trace.text import moment, padded
-from codemode_mcp.cli.trace.timeline import size
+from codemode_mcp.cli.trace.text import padded
 from codemode_mcp.control.display import columns, plain
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """`codemode-mcp trace`: the timeline of a run, from the trajectory.
 
-`reading` finds the events of a run in the files. `event_fields` reads the fields of events. `timeline` builds the
-timeline from events. `text` draws a timeline in a terminal, and `page` draws it in HTML. `progress` follows a run of
-this process.
+`audit.trajectory_files` finds the events of a run, and `audit.timeline` builds the timeline from them. `text` draws a
+timeline in a terminal, and `page` draws it in HTML. `progress` follows a run of this process.
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.audit.timeline import duration, trace_of
 from codemode_mcp.audit.trajectory import document_of
-from codemode_mcp.cli.trace.timeline import duration, trace_of
 from codemode_mcp.control.display import columns, cut
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.events import Event
     from codemode_mcp.audit.redaction import Inputs
-    from codemode_mcp.cli.trace.timeline import Trace
+    from codemode_mcp.audit.timeline import Trace
 
 MAX_EVENTS: Final = 200_000
 """Maximum number of events that are kept for a trace. Further events are counted as lost."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.trace.timeline import Scale, duration
+from codemode_mcp.audit.timeline import Scale, duration, moment
 from codemode_mcp.control.display import columns, counted, cut, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from codemode_mcp.cli.trace.timeline import Bar, Call, Takeover, Trace
+    from codemode_mcp.audit.timeline import Bar, Call, Takeover, Trace
 
 MAX_ROWS: Final = 500
 """Maximum number of calls that are drawn. The text gives the number of the others."""
@@ -101,11 +100,6 @@ def listed(traces: Sequence[Trace]) -> Iterator[str]:
         yield "  ".join(
             cell + " " * (width - columns(cell)) for cell, width in zip(shown, widths, strict=True)
         ).rstrip()
-
-
-def moment(seconds: float) -> str:
-    """Return a time in Unix seconds as a date and time in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def padded(text: str, width: int) -> str:

@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.trace.timeline import Trace, trace_of
+from codemode_mcp.audit.timeline import Trace, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

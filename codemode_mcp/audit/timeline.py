@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.cli.trace.event_fields import mapping, number, text
+from codemode_mcp.audit.event_fields import mapping, number, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -285,6 +286,11 @@ def size(count: int) -> str:
     if count < 1000:
         return f"{count} B"
     return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def moment(seconds: float) -> str:
+    """Return a time in Unix seconds as a date and time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _time(event: Mapping[str, Any]) -> float:
