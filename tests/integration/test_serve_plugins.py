@@ -379,3 +379,17 @@ async def test_principals_over_http_have_tools_of_their_own(tmp_path: Path) -> N
         for session, foreign in ((alice, "others"), (bob, "alices")):
             answer = await session.exec(f"return await tools.call('plugin:p:{foreign}')")
             assert "there is no tool" in answer.error
+
+
+async def test_the_plugin_redact_hides_secrets_of_results_from_programs(tmp_path: Path) -> None:
+    token = "npm" + "_" + "aB3" * 12
+    path = tmp_path / "config.json"
+    plugins = {"redact": {"middleware": ["mcp:library:count"]}}
+    path.write_text(json.dumps({"mcpServers": {"library": counting(tmp_path / "log")}, "plugins": plugins}), "utf-8")
+    async with serve(path) as session:
+        program = "return unwrap(await MCP.library.{}({{ name: {} }}))"
+        assert await session.value(program.format("count", json.dumps(f"the token {token}."))) == (
+            "the token [redacted: npm token]."
+        )
+        assert events(tmp_path / "log") == [f"call the token {token}."]
+        assert token not in session.stderr
