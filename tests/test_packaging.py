@@ -123,7 +123,8 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     about = {name.partition(".dist-info/")[2]: data for name, data in contents(wheel).items() if ".dist-info/" in name}
     assert sorted(about) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
     assert about["entry_points.txt"].decode().split() == [
-        *("[console_scripts]", "codemode-mcp", "=", "codemode_mcp.__main__:main")
+        *("[console_scripts]", "codemode-mcp", "=", "codemode_mcp.__main__:main"),
+        *("[codemode_mcp.plugins]", "redact", "=", "codemode_mcp.plugins.bundled.redact:register"),
     ]
     metadata = Parser().parsestr(about["METADATA"].decode())
     assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "MIT")
