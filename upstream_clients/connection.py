@@ -287,6 +287,7 @@ class Connection:
                                 dispatcher,
                                 agreement,
                                 self._client_info,
+                                watch=watch,
                                 over=self._over,
                                 on_stale=changes.schedule_relist,
                             )
@@ -342,6 +343,8 @@ class Connection:
                 "ready",
                 description=self._spec.description,
                 instructions=agreement.instructions,
+                server_name=agreement.server_name,
+                logged_in=link.logged_in,
                 server_version=agreement.server_version,
                 era="modern" if link.modern else "legacy",
                 protocol_version=link.protocol_version,

@@ -73,6 +73,7 @@ class HttpWatch:
         refused_status: HTTP status of the latest POST that was refused.
         failure: reason of the latest failed POST, for a person.
         logged_out: True if the latest request was refused because a login is needed first.
+        logged_in: True if the latest request was sent with a stored login.
         login: stamp of the login of the latest request. Another login is a reason to try again.
     """
 
@@ -80,6 +81,7 @@ class HttpWatch:
     refused_status: int | None = None
     failure: str | None = None
     logged_out: bool = False
+    logged_in: bool = False
     login: Stamp = None
 
 

@@ -171,6 +171,7 @@ class McpHttpClient(httpx2.AsyncClient):
             or self._spec.oauth is not None
             or read_challenge(response.headers.get("www-authenticate")) is not None
         )
+        self._watch.logged_in = token is not None
         self._watch.login = bearer.stamp
         return response
 

@@ -78,7 +78,7 @@ class ListChanges:
                 logger.warning("server %r: tools could not be listed again: %s", upstream.name, error)
                 upstream.report_relisted(list_changes)
             else:
-                upstream.report_tools(listing.tools, listing.problems)
+                upstream.report_tools(listing.tools, listing.problems, logged_in=link.logged_in)
                 upstream.report_relisted(list_changes)
                 await self._on_listed()
             # A call that waits for a listing ends the pause early.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Files of another format are ignored, and removed as the oldest."""
 
 FRESH_SECONDS = 24 * 3600.0
@@ -184,7 +184,11 @@ class _SavedView(msgspec.Struct):
     format: int
     tools: list[Any]
     problems: tuple[str, ...]
-    asks_for_roots: bool = False
+    asks_for_roots: bool
+    server_name: str | None
+    logged_in: bool
+    prompt_list: tuple[dict[str, Any], ...] | None
+    template_list: tuple[dict[str, Any], ...] | None
 
     @staticmethod
     def of(view: UpstreamView) -> _SavedView:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import anyio
 
     from upstream_clients.dispatcher import Dispatcher
+    from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.negotiate import Agreement
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.subscription import Subscription
@@ -49,6 +50,7 @@ class LiveConnection:
     """One live connection, for calls and requests.
 
     Args:
+        watch: the watch of the HTTP client.
         over: set when the connection can no longer be used. This class also sets it.
         on_stale: called when a tool has changed since it was listed.
     """
@@ -60,6 +62,7 @@ class LiveConnection:
         agreement: Agreement,
         client_info: JsonObject,
         *,
+        watch: HttpWatch,
         over: anyio.Event,
         on_stale: Callable[[], None],
     ) -> None:
@@ -67,6 +70,7 @@ class LiveConnection:
         self.modern = agreement.modern
         self._spec = spec
         self._dispatcher = dispatcher
+        self._watch = watch
         self._over = over
         self._on_stale = on_stale
         self._envelope = {PROTOCOL_VERSION: self.protocol_version, CLIENT_INFO: client_info}
@@ -78,6 +82,11 @@ class LiveConnection:
     def alive(self) -> bool:
         """True if a request sent now can reach the server."""
         return not self._over.is_set()
+
+    @property
+    def logged_in(self) -> bool:
+        """True if the latest request was sent with a stored login."""
+        return self._watch.logged_in
 
     @property
     def message_count(self) -> int:

@@ -78,12 +78,13 @@ class Agreement:
     """The outcome of the negotiation with a server.
 
     Attributes:
-        server_version: the version of the server program, as the server states it.
+        server_name, server_version: the name and version of the server program, as the server states them.
     """
 
     protocol_version: str
     modern: bool
     capabilities: Capabilities
+    server_name: str | None
     server_version: str | None
     instructions: str | None
 
@@ -121,7 +122,8 @@ async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreem
     if version not in HANDSHAKE_VERSIONS:
         raise InvalidAnswer(f"its protocol version {version!r} is not supported")
     await dispatcher.notify("notifications/initialized", headers={VERSION_HEADER: version})
-    return Agreement(version, False, answer.capabilities, answer.server_info.version, answer.instructions)
+    info = answer.server_info
+    return Agreement(version, False, answer.capabilities, info.name, info.version, answer.instructions)
 
 
 async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: str) -> Agreement | None:
@@ -157,9 +159,11 @@ def _agreement(result: JsonObject) -> Agreement | None:
     if not common:
         return None
     info = answer.meta.get(SERVER_INFO) if isinstance(answer.meta, dict) else None
-    named = info.get("version") if isinstance(info, dict) and isinstance(info.get("name"), str) else None
-    version = named if isinstance(named, str) else None
-    return Agreement(common[-1], True, answer.capabilities, version, answer.instructions)
+    name, version = (info.get("name"), info.get("version")) if isinstance(info, dict) else (None, None)
+    if not isinstance(name, str):
+        name = version = None
+    version = version if isinstance(version, str) else None
+    return Agreement(common[-1], True, answer.capabilities, name, version, answer.instructions)
 
 
 def _supported(error: JsonRpcError) -> list[str] | None:

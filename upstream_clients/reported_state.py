@@ -91,10 +91,10 @@ class ReportedState:
         self._set_tools(view.tools)
         self._show(view)
 
-    def report_tools(self, tools: tuple[Tool, ...], problems: tuple[str, ...]) -> None:
+    def report_tools(self, tools: tuple[Tool, ...], problems: tuple[str, ...], *, logged_in: bool = False) -> None:
         """Note that the server's tools have changed."""
         self._set_tools(tools)
-        self._show(replace(self._view, tools=tools, problems=problems))
+        self._show(replace(self._view, tools=tools, problems=problems, logged_in=logged_in))
 
     def report_asks_for_roots(self) -> None:
         """Note that the server has asked for the roots of a client."""

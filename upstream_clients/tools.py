@@ -173,10 +173,15 @@ class UpstreamView:
             `error`, and attempts continue in the background.
         error: the reason for `down`, for a person; no secrets, no traceback.
         login_required: True if the server is down because it needs a login. `error` then has the command.
+        server_name: the name of the server program, as the server states it.
+        logged_in: True if the lists were requested with a stored login.
         tools: last known tools, also while the server is down.
+        prompt_list, template_list: the prompts and resource templates of the server, as in MCP but without their
+            metadata and icons (`item_list_repair`); None while they are not listed yet.
+        withheld: the tools of the server that are not in `tools`, each with the reason, as a sentence for a model.
         resources, prompts, completions: True if the server has this capability.
         era: `"modern"` or `"legacy"` protocol, once connected.
-        problems: repairs of the server's tool list, one sentence each.
+        problems: repairs and failures of the server's lists, one sentence each.
         asks_for_roots: True if the server has asked for the roots of a client, now or in an earlier process.
     """
 
@@ -195,6 +200,11 @@ class UpstreamView:
     completions: bool = False
     problems: tuple[str, ...] = ()
     asks_for_roots: bool = False
+    server_name: str | None = None
+    logged_in: bool = False
+    prompt_list: tuple[JsonObject, ...] | None = None
+    template_list: tuple[JsonObject, ...] | None = None
+    withheld: Mapping[str, str] = field(default_factory=dict)
 
 
 class RequestOptions(TypedDict, total=False):

@@ -15,7 +15,7 @@ import pytest
 
 from upstream_clients import Asking, UpstreamCallError, UpstreamPool, UpstreamSpec, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
-from upstream_clients.listing_cache import FRESH_SECONDS, MAX_FILE_BYTES, MAX_FILES, ListingCache
+from upstream_clients.listing_cache import FORMAT, FRESH_SECONDS, MAX_FILE_BYTES, MAX_FILES, ListingCache
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ VIEW = UpstreamView(
     resources=True,
     completions=True,
     problems=("tool 'c' has no name",),
+    server_name="Server",
+    logged_in=True,
+    prompt_list=({"name": "p", "arguments": [{"name": "x", "required": True}]},),
+    template_list=(),
 )
 
 
@@ -140,22 +144,34 @@ async def test_only_the_user_can_read_the_files(cache: ListingCache) -> None:
 
 
 def _damages() -> Iterator[Any]:
-    whole = {"format": 1, "tools": [], "problems": [], "era": "modern", "instructions": None, "server_version": None}
+    whole = {
+        "format": FORMAT,
+        "tools": [],
+        "problems": [],
+        "era": "modern",
+        "instructions": None,
+        "server_version": None,
+    }
     whole |= {"protocol_version": "x", "resources": True, "prompts": True, "completions": True}
+    whole |= {"asks_for_roots": False, "server_name": None, "logged_in": False}
+    whole |= {"prompt_list": None, "template_list": None}
     yield pytest.param(b"", id="empty")
-    yield pytest.param(b'{"format": 1, "tools": [{"name"', id="half")
+    yield pytest.param(b'{"format": 2, "tools": [{"name"', id="half")
     yield pytest.param(b"[" * 100_000, id="deep")
     yield pytest.param(b"\xff\xfe", id="binary")
     yield pytest.param(b"[]", id="list")
     yield pytest.param(b" " * (MAX_FILE_BYTES + 1), id="large")
     for change in (
-        {"format": 2},
+        {"format": FORMAT + 1},
+        {"format": 1},
         {"era": "future"},
         {"tools": [{"name": 7}]},
         {"tools": 7},
         {"problems": [7]},
         {"resources": "yes"},
         {"instructions": {}},
+        {"prompt_list": [7]},
+        {"template_list": {}},
     ):
         yield pytest.param(json.dumps({**whole, **change}).encode(), id=str(change))
 

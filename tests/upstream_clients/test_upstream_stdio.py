@@ -25,7 +25,8 @@ def text(outcome: ToolOutcome) -> str:
 async def test_a_modern_server_is_connected_listed_and_called(sdk_pool: Any) -> None:
     (view,) = sdk_pool.views()
     assert (view.state, view.era, view.protocol_version) == ("ready", "modern", "2026-07-28")
-    assert (view.server_version, view.instructions, view.description) == ("1.2.3", "Be gentle.", "Says things.")
+    assert (view.server_name, view.server_version) == ("sdk", "1.2.3")
+    assert (view.instructions, view.description, view.logged_in) == ("Be gentle.", "Says things.", False)
     assert "echo" in [tool.name for tool in view.tools]
     assert text(await sdk_pool.source("srv").call_tool("echo", {"text": "hi"})) == "hi"
 
