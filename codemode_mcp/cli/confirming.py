@@ -1,7 +1,7 @@
 """Asks a person once before a configuration from the working directory is used.
 
 The file could be replaced between two reads, and while the person thinks. So the decision is about exactly the content
-that the command uses: `trust.Gate` notes which file was found, and decides after it is read.
+that the command uses: `confirmation.Gate` notes which file was found, and decides after it is read.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ def ask(path: Path, value: object) -> None:
         NotConfirmedError: it is not confirmed. The message says how to name it.
     """
     from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
-    from codemode_mcp.config import trust
+    from codemode_mcp.config import confirmation
     from codemode_mcp.control.display import cut
 
     folder = _folder()
-    if trust.is_confirmed(path, value, folder):
+    if confirmation.is_confirmed(path, value, folder):
         return
     if not is_at_terminal():
         raise _refusal(path)
     say(f"{path} was found in the working directory. You have not used its current content before. It starts, as you:")
-    programs = trust.described_parts(value)
+    programs = confirmation.described_parts(value)
     for line in programs[:MAX_LINES]:
         say_command(cut(line, MAX_LINE))
     if len(programs) > MAX_LINES:
@@ -84,13 +84,13 @@ def ask(path: Path, value: object) -> None:
     sys.stderr.write(wrap("Type yes if you have read it and trust it; anything else: no. ") + "\n> ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().casefold() not in ("yes", "y"):
-        raise trust.NotConfirmedError(
+        raise confirmation.NotConfirmedError(
             f"nothing of {escape(str(path))} was started",
             f"to use another configuration, name it with --config FILE; to use this one, once you trust it, add "
             f"{_option(path)}",
         )
     try:
-        trust.confirm(path, value, folder)
+        confirmation.confirm(path, value, folder)
     except OSError as error:
         say(f"your answer could not be stored in {folder}: {error.strerror}; you will be asked again")
 
@@ -101,9 +101,9 @@ def refuse_unknown(path: Path, value: object) -> None:
     Raises:
         NotConfirmedError: it is not confirmed.
     """
-    from codemode_mcp.config import trust
+    from codemode_mcp.config import confirmation
 
-    if not trust.is_confirmed(path, value, _folder()):
+    if not confirmation.is_confirmed(path, value, _folder()):
         raise _refusal(path)
 
 
@@ -114,7 +114,7 @@ def _folder() -> Path:
 
 
 def _refusal(path: Path) -> Exception:
-    from codemode_mcp.config.trust import NotConfirmedError
+    from codemode_mcp.config.confirmation import NotConfirmedError
 
     return NotConfirmedError(
         f"{escape(str(path))} was found in the working directory, and you have not confirmed its current content; a "

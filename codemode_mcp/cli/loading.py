@@ -24,7 +24,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
     """Return the configuration of a command, with its options. End the command if there is no valid one."""
     from codemode_mcp.cli.confirming import ask, find
     from codemode_mcp.config import load_config
-    from codemode_mcp.config.trust import Gate, NotConfirmedError
+    from codemode_mcp.config.confirmation import Gate, NotConfirmedError
 
     found, gate = None, Gate(ask)
     try:

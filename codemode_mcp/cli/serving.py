@@ -83,7 +83,7 @@ def run(
         def reload(reading: Reading) -> Config:
             from codemode_mcp.cli.confirming import find, refuse_unknown
             from codemode_mcp.config import load_config
-            from codemode_mcp.config.trust import Gate
+            from codemode_mcp.config.confirmation import Gate
 
             # A changed file in the working directory may start programs that were not confirmed.
             gate = Gate(refuse_unknown)

@@ -46,7 +46,7 @@ def read_store(config: str | None, known: Collection[str]) -> StoreContents:
     """
     from codemode_mcp.cli.confirming import find, refuse_unknown
     from codemode_mcp.config import load_store
-    from codemode_mcp.config.trust import Gate
+    from codemode_mcp.config.confirmation import Gate
     from codemode_mcp.paths import state_dir
     from codemode_mcp.settings import StoreSettings
     from codemode_mcp.stores.opening import file_of, name_of

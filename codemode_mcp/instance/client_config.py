@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codemode_mcp.config import load_config
-from codemode_mcp.config.trust import Gate, NotConfirmedError, is_confirmed
+from codemode_mcp.config.confirmation import Gate, NotConfirmedError, is_confirmed
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.instance.hello import Refusal
 from codemode_mcp.paths import state_dir

@@ -17,7 +17,7 @@ from codemode_mcp.cli.confirming import refuse_unknown
 from codemode_mcp.cli.doctor import Check, Checkup, check_config
 from codemode_mcp.cli.doctor.ahead import make_ahead
 from codemode_mcp.config import Config, load_config
-from codemode_mcp.config.trust import Gate
+from codemode_mcp.config.confirmation import Gate
 
 TRACKER = Path(__file__).parents[2] / "examples" / "quickstart" / "tracker.py"
 

@@ -22,11 +22,11 @@ from codemode_mcp.cli.doctor.folders import MIN_FREE, folder
 from codemode_mcp.cli.doctor.machine import http, is_here, nesting, notify, other_clients, own_code_mode
 from codemode_mcp.cli.doctor.servers import HUGE_DESCRIPTION, advice_for, by_hand, oddities
 from codemode_mcp.config import Config, load_config
+from codemode_mcp.config.confirmation import Gate
 from codemode_mcp.config.expand import Expander
 from codemode_mcp.config.nodes import Node, Report
 from codemode_mcp.config.secret_values import SecretValues
 from codemode_mcp.config.servers import read_servers
-from codemode_mcp.config.trust import Gate
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, HttpSettings, StaticToken, ToolSettings
 from upstream_clients.spec import UpstreamSpec

@@ -13,7 +13,7 @@ from harness import COMMAND, QUICKSTART, SERVERS, counting, events, npm_server, 
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.config import trust
+from codemode_mcp.config import confirmation
 from codemode_mcp.paths import state_dir
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_a_confirmed_configuration_is_found_in_the_working_directory_and_any_by_
     path = write_config(tmp_path, {"counting": counting(tmp_path / "log")}, name="codemode-mcp.json")
     program = ("run", "--json", "-e", "return (await MCP.$api()).servers.length")
     monkeypatch.chdir(tmp_path)
-    trust.confirm(path, json.loads(path.read_text()), state_dir() / "confirmed")
+    confirmation.confirm(path, json.loads(path.read_text()), state_dir() / "confirmed")
     assert json.loads(invoke(*program).stdout)["value"] == 1
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -18,7 +18,7 @@ from terminal import terminal
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.config import trust
+from codemode_mcp.config import confirmation
 from codemode_mcp.paths import state_dir
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: 
         refused = cli("call", "up.count", "name=a", cwd=tmp_path)
         assert refused.returncode == 2
         assert "you have not confirmed its current content" in " ".join(refused.stderr.split())
-        trust.confirm(config, json.loads(config.read_text()), state_dir() / "confirmed")
+        confirmation.confirm(config, json.loads(config.read_text()), state_dir() / "confirmed")
         for name in "ab":
             assert cli("call", "up.count", f"name={name}", cwd=tmp_path).stdout == f"{name}\n"
         assert len(pids(tmp_path / "log")) == 1

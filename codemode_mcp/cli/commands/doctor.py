@@ -47,7 +47,7 @@ def doctor(
     from codemode_mcp.cli.confirming import ask
     from codemode_mcp.cli.doctor import Checkup, check_config, report
     from codemode_mcp.cli.mcp_clients import overlaps, own_entries, reading
-    from codemode_mcp.config.trust import Gate
+    from codemode_mcp.config.confirmation import Gate
 
     loaded, checks = check_config(config, os.environ, Gate(ask))
     only = [] if loaded is None else _known(loaded, servers or [])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from codemode_mcp.config import Config
-    from codemode_mcp.config.trust import Gate
+    from codemode_mcp.config.confirmation import Gate
 
 _REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(:-[^}]*)?\}")
 _EDITOR_VARIABLES: Final = ("workspaceFolder", "userHome", "pathSeparator")
@@ -38,7 +38,7 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
         The configuration, or None if it is invalid, and the results of the checks.
     """
     from codemode_mcp.config import find_config, load_config
-    from codemode_mcp.config.trust import NotConfirmedError
+    from codemode_mcp.config.confirmation import NotConfirmedError
     from codemode_mcp.paths import config_dir
 
     found = None
