@@ -1,0 +1,267 @@
+"""The files with the pins of servers. The functions block on disk operations.
+
+Each server of a configuration file has its own file. Several processes may use it, so a file is changed under a lock,
+and replaced in one step. A definition that is both accepted and present is written once. If a file would be too large,
+it is written without definitions, so that only the digests are compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+
+import msgspec
+
+from codemode_mcp.strict_json import Form
+from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins
+from codemode_mcp.trust.items import Item, Kind
+from upstream_clients.file_lock import NO_LINK, try_lock
+from upstream_clients.private_files import check_private, make_private_folder, open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+FORMAT: Final = 1
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+LOCK_SECONDS: Final = 5.0
+"""Seconds to wait for the lock of a file, which other processes hold for milliseconds."""
+
+_PAUSE_SECONDS: Final = 0.01
+
+KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
+
+Stamp = tuple[int, int, int] | None
+"""The identity of one version of a file; None if there is no file."""
+
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class PinsUnavailable(Exception):
+    """Error for pins that cannot be read or written. The message says why, and names the file."""
+
+
+class PinsDamaged(PinsUnavailable):
+    """Error for a file that is not as this version writes it. A person may replace it by accepting items."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinsFolder:
+    """The files with the pins of one configuration file.
+
+    Attributes:
+        folder: contains a folder for each configuration file. It is created when it is needed.
+        config: the path of the configuration file; None for the defaults.
+    """
+
+    folder: Path
+    config: Path | None
+
+    def path(self, server: str) -> Path:
+        """Return the path of the file of a server."""
+        return self._own_folder / f"{_name_of(server)}.json"
+
+    @property
+    def _own_folder(self) -> Path:
+        return self.folder / _name_of("" if self.config is None else os.path.realpath(self.config))
+
+    def servers(self) -> list[str]:
+        """Return the names of all servers with readable pins, in alphabetical order."""
+        found = []
+        with suppress(OSError):
+            for path in self._own_folder.glob("*.json"):
+                with suppress(PinsUnavailable):
+                    pins = _read(path)
+                    if pins is not None and self.path(pins.server) == path:
+                        found.append(pins.server)
+        return sorted(found)
+
+    def stamp(self, server: str) -> Stamp:
+        """Return the identity of the present version of a file."""
+        try:
+            about = os.stat(self.path(server), follow_symlinks=False)
+        except OSError:
+            return None
+        return about.st_mtime_ns, about.st_size, about.st_ino
+
+    def load(self, server: str) -> ServerPins | None:
+        """Return the pins of a server; None if it has none.
+
+        Raises:
+            PinsDamaged: the file is damaged.
+            PinsUnavailable: the file cannot be read, or others can change it.
+        """
+        path = self.path(server)
+        pins = _read(path)
+        if pins is not None and pins.server != server:
+            raise PinsDamaged(f"the pins of server {server!r} in {path} are those of another server")
+        return pins
+
+    def update(self, server: str, change: Callable[[ServerPins | None], ServerPins]) -> ServerPins:
+        """Change the pins of a server, and return the new ones.
+
+        Args:
+            change: returns the new pins from the stored ones. Its exceptions are passed on, and nothing is changed.
+
+        Raises:
+            PinsDamaged: the file is damaged.
+            PinsUnavailable: the file cannot be read or written.
+        """
+        path = self.path(server)
+        try:
+            make_private_folder(path.parent)
+            with _locked(path.with_suffix(".lock")):
+                before = self.load(server)
+                after = change(before)
+                if after != before:
+                    _replace(path, _to_bytes(after))
+                return after
+        except OSError as error:
+            raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
+
+    def replace_damaged(self, server: str, pins: ServerPins) -> None:
+        """Replace a file, whatever is in it. Raises `PinsUnavailable`."""
+        path = self.path(server)
+        try:
+            make_private_folder(path.parent)
+            with _locked(path.with_suffix(".lock")):
+                _replace(path, _to_bytes(pins))
+        except OSError as error:
+            raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
+
+
+class _StoredItem(Form, omit_defaults=True):
+    """An item. `definition` is not set if the definition is not stored, or if it is that of the accepted item."""
+
+    kind: Kind
+    name: str
+    digest: _Digest
+    shape: _Digest
+    definition: dict[str, Any] | None = None
+    by: str = ""
+    at: float = 0.0
+
+
+class _StoredPins(Form):
+    """The content of a file, without its format."""
+
+    server: str
+    logged_in: bool
+    baseline: list[Kind]
+    accepted: list[_StoredItem]
+    rejected: list[_Digest]
+    present: list[_StoredItem]
+    complete: list[Kind]
+    seen_at: float
+
+
+def _read(path: Path) -> ServerPins | None:
+    try:
+        with open_private(path) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PinsUnavailable(f"the pins in {path} cannot be read: {error.strerror or error}") from error
+    try:
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError
+        raw = json.loads(data)
+        version = raw.pop("format")
+        if version == FORMAT:
+            return _from_stored(msgspec.convert(raw, _StoredPins))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise PinsDamaged(f"the pins in {path} are damaged") from error
+    raise PinsUnavailable(f"the pins in {path} were written by another version of codemode-mcp")
+
+
+def _from_stored(stored: _StoredPins) -> ServerPins:
+    accepted = {}
+    for each in stored.accepted:
+        item = _item(each)
+        accepted[item.key] = Acceptance(item, each.by, each.at)
+    present = {}
+    for each in stored.present:
+        known = accepted.get((each.kind, each.name))
+        item = _item(each) if known is None or known.item.digest != each.digest else known.item
+        present[item.key] = item
+    listing = Listing(present, frozenset(stored.complete), stored.seen_at)
+    return ServerPins(
+        stored.server, accepted, frozenset(stored.rejected), listing, stored.logged_in, frozenset(stored.baseline)
+    )
+
+
+def _item(stored: _StoredItem) -> Item:
+    return Item(stored.kind, stored.name, stored.definition, stored.digest, stored.shape)
+
+
+def _to_bytes(pins: ServerPins) -> bytes:
+    """Return the content of a file. Raises `OSError` if it is too large even without definitions."""
+    for with_definitions in (True, False):
+        accepted = [_stored(each.item, with_definitions, by=each.by, at=each.at) for each in pins.accepted.values()]
+        digests = {key: each.item.digest for key, each in pins.accepted.items()}
+        present = [
+            _stored(item, with_definitions and digests.get(key) != item.digest)
+            for key, item in pins.present.items.items()
+            if item.is_comparable
+        ]
+        stored = _StoredPins(
+            server=pins.server,
+            logged_in=pins.logged_in,
+            baseline=sorted(pins.baseline),
+            accepted=accepted,
+            rejected=sorted(pins.rejected),
+            present=present,
+            complete=sorted(pins.present.complete),
+            seen_at=pins.present.at,
+        )
+        # Not by msgspec, which refuses integers of more than 64 bits.
+        data = json.dumps({"format": FORMAT, **msgspec.to_builtins(stored)}).encode()
+        if len(data) <= MAX_FILE_BYTES:
+            return data
+    raise OSError("the list of the server is too large")
+
+
+def _stored(item: Item, with_definition: bool, *, by: str = "", at: float = 0.0) -> _StoredItem:
+    definition = dict(item.definition) if with_definition and item.definition is not None else None
+    return _StoredItem(item.kind, item.name, item.digest, item.shape_digest, definition, by, at)
+
+
+def _name_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file for the duration of the context. Raises `OSError`, also if another process keeps it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
+    try:
+        check_private(descriptor, path)
+        until = time.monotonic() + LOCK_SECONDS
+        while not try_lock(descriptor):
+            if time.monotonic() > until:
+                raise TimeoutError("another process has locked it")
+            time.sleep(_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a private file in one step. After a crash of the system, the old or the new content is on the disk."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    finally:
+        with suppress(OSError):
+            os.unlink(name)
