@@ -1,0 +1,249 @@
+"""The differences between two definitions of a tool, prompt or template, word by word, for a person. Pure.
+
+A server chooses its texts, and could try to hide a change from the person who decides about it. So every character that
+misleads is escaped, and a long run of blanks is shown as its length: it could push the rest out of sight.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from codemode_mcp.trust.items import canonical_json
+from declarations.untrusted_text import escape_misleading, json_escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from upstream_clients.tools import JsonObject
+
+MAX_CHANGED_WORDS: Final = 600
+"""Changed words of one definition that are found one by one. Further texts are shown as a whole, the old one before the
+new one. The time of a comparison grows with the square of this number."""
+
+MAX_COMPARED_WORDS: Final = 20_000
+"""Words of two texts, apart from the same beginning and end, that are compared one by one."""
+
+_CONTEXT: Final = 80
+"""Characters of unchanged text that `shortened` keeps on each side of a change."""
+
+_TEXT_KEYS: Final = frozenset({"title", "description", "instructions", "name", "$comment"})
+"""Keys whose strings are shown without quotation marks."""
+
+_FIRST_KEYS: Final = ("name", "title", "description")
+
+_WORD: Final = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
+_BLANKS: Final = re.compile(r"\n(?: *\n){2,}| {9,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a text.
+
+    Attributes:
+        change: `omitted` is a note about unchanged text that is not shown.
+        text: the text with misleading characters escaped. It may have line breaks.
+    """
+
+    change: Literal["kept", "removed", "added", "omitted"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDiff:
+    """The difference between two values at the same place of two definitions.
+
+    Attributes:
+        where: the JSON pointer (RFC 6901) of the value, such as `/inputSchema/properties/title/description`, with
+            misleading characters escaped.
+        parts: the text of both values, in reading order.
+    """
+
+    where: str
+    parts: tuple[Part, ...]
+
+
+def compare_definitions(accepted: JsonObject | None, present: JsonObject | None) -> tuple[ValueDiff, ...]:
+    """Return the differences between two definitions: titles and descriptions first, removed values last.
+
+    Differences without meaning, such as the order of `required`, are left out.
+
+    Args:
+        accepted: the definition that a person has accepted; None if the item is new.
+        present: the definition that the server lists; None if the item is removed.
+    """
+    before, after = dict(_leaves(_ordered(accepted))), dict(_leaves(_ordered(present)))
+    differences = []
+    limit = MAX_CHANGED_WORDS
+    for path in [*after, *(path for path in before if path not in after)]:
+        old, new = before.get(path), after.get(path)
+        if old != new:
+            parts, changed = _compared(old or "", new or "", limit)
+            limit = max(0, limit - changed)
+            differences.append(ValueDiff(_pointer(path), parts))
+    return tuple(differences)
+
+
+def _compared(old: str, new: str, limit: int) -> tuple[tuple[Part, ...], int]:
+    """Return the parts of two texts, and how many words are changed.
+
+    Args:
+        limit: the number of changed words up to which words are compared one by one.
+    """
+    before, after = _WORD.findall(old), _WORD.findall(new)
+    start = _common_length(before, after)
+    first, second = before[start:], after[start:]
+    end = _common_length(first[::-1], second[::-1])
+    first, second = first[: len(first) - end], second[: len(second) - end]
+    changed = len(first) + len(second)
+    parts = [("kept", before[:start])]
+    at_first = at_second = 0
+    for from_first, from_second, length in _common_runs(first, second, limit):
+        parts.append(("removed", first[at_first:from_first]))
+        parts.append(("added", second[at_second:from_second]))
+        parts.append(("kept", first[from_first : from_first + length]))
+        at_first, at_second = from_first + length, from_second + length
+        changed -= 2 * length
+    parts.append(("removed", first[at_first:]))
+    parts.append(("added", second[at_second:]))
+    parts.append(("kept", before[len(before) - end :]))
+    return tuple(Part(change, _visible("".join(words))) for change, words in _joined(parts)), changed
+
+
+def shortened(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a difference with long unchanged text left out. Everything that changed stays."""
+    shown: list[Part] = []
+    for index, part in enumerate(parts):
+        before = _CONTEXT if index else 0
+        after = _CONTEXT if index < len(parts) - 1 else 0
+        omitted = len(part.text) - before - after
+        if part.change != "kept" or omitted <= _CONTEXT:
+            shown.append(part)
+            continue
+        shown += [
+            Part("kept", part.text[:before]),
+            Part("omitted", f"… {omitted:,} unchanged characters …"),
+            Part("kept", part.text[len(part.text) - after :]),
+        ]
+    return tuple(part for part in shown if part.text)
+
+
+def _ordered(definition: JsonObject | None) -> JsonObject:
+    """Return the definition in its canonical form, with its own texts first. `{}` stands for none."""
+    if definition is None:
+        return {}
+    with suppress(RecursionError, ValueError):
+        definition = json.loads(canonical_json(definition))
+    first = [key for key in _FIRST_KEYS if key in definition]
+    return {key: definition[key] for key in dict.fromkeys([*first, *definition])}
+
+
+def _leaves(definition: JsonObject) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and the text of each value that has no members. Not recursive: servers may nest deeply."""
+    pending: list[tuple[tuple[str, ...], Any]] = [((), definition)] if definition else []
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, Mapping) and value:
+            pending += reversed([((*path, key), each) for key, each in value.items()])
+        elif isinstance(value, list | tuple) and any(isinstance(each, Mapping | list | tuple) for each in value):
+            pending += reversed([((*path, str(index)), each) for index, each in enumerate(value)])
+        else:
+            yield path, _text_of(path[-1] if path else "", value)
+
+
+def _text_of(key: str, value: Any) -> str:
+    """Return the text of a value without members: a plain text, or JSON."""
+    if isinstance(value, str) and value and key in _TEXT_KEYS:
+        return value
+    if isinstance(value, list | tuple):
+        value = list(value)
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False)
+
+
+def _pointer(path: Iterable[str]) -> str:
+    return _visible("".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in path)).replace("\n", "\\n")
+
+
+def _visible(text: str) -> str:
+    """Return a text in which every misleading character is escaped. Up to two line breaks in a row stay."""
+    text = _BLANKS.sub(_counted_blanks, text)
+    return "\n".join(escape_misleading(line, json_escape) for line in text.split("\n"))
+
+
+def _counted_blanks(found: re.Match[str]) -> str:
+    r"""Return `\n{500}` for 500 line breaks, or `\x20{200}` for 200 spaces, with a blank at each side."""
+    blanks = found[0]
+    if blanks[0] == "\n":
+        return f"\n\\n{{{blanks.count(chr(10)) - 2}}}\n"
+    return f" \\x20{{{len(blanks) - 2}}} "
+
+
+def _joined(parts: Iterable[tuple[str, list[str]]]) -> Iterator[tuple[Any, list[str]]]:
+    """Yield the parts that have words. Adjacent parts of the same kind are joined."""
+    for change, group in groupby((part for part in parts if part[1]), key=itemgetter(0)):
+        yield change, [word for _, words in group for word in words]
+
+
+def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the number of words at the beginning that are the same."""
+    length = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of common words on a path of `_common_runs`, with the runs before it."""
+
+    previous: _Run | None
+    old: int
+    new: int
+    length: int
+
+
+def _common_runs(old: Sequence[str], new: Sequence[str], limit: int) -> list[tuple[int, int, int]]:
+    """Return the runs of common words as their starts in both texts and their lengths, for the fewest changed words.
+
+    This is the greedy algorithm of Myers, "An O(ND) Difference Algorithm and Its Variations" (1986). Return no run if
+    more than `limit` words differ. `difflib` has no such limit: its time is cubic for hostile texts.
+    """
+    if len(old) + len(new) > MAX_COMPARED_WORDS:
+        return []
+    reached: dict[int, tuple[int, _Run | None]] = {1: (0, None)}
+    for changes in range(min(limit, len(old) + len(new)) + 1):
+        for diagonal in range(-changes, changes + 1, 2):
+            below, above = reached.get(diagonal + 1), reached.get(diagonal - 1)
+            if above is None or (diagonal != changes and below is not None and above[0] < below[0]):
+                if below is None:
+                    continue
+                at, run = below
+            else:
+                at, run = above[0] + 1, above[1]
+            if at > len(old) or at - diagonal > len(new):
+                continue
+            start = at
+            while at < len(old) and at - diagonal < len(new) and old[at] == new[at - diagonal]:
+                at += 1
+            if at > start:
+                run = _Run(run, start, start - diagonal, at - start)
+            reached[diagonal] = at, run
+            if at == len(old) and at - diagonal == len(new):
+                return _unwound(run)
+    return []
+
+
+def _unwound(run: _Run | None) -> list[tuple[int, int, int]]:
+    runs = []
+    while run is not None:
+        runs.append((run.old, run.new, run.length))
+        run = run.previous
+    return runs[::-1]
