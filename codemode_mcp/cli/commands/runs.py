@@ -5,7 +5,6 @@ Listings go to stdout, questions to a person to stderr.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections import Counter
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from codemode_mcp.cli.completion import live_runs
+from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import COLUMNS, print_json, say_line, stop_line
 from codemode_mcp.cli.options import JsonOption, ServedConfigOption
-from codemode_mcp.cli.terminal import forget_typed, is_at_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,9 +35,6 @@ MAX_CALLS_TOGETHER = 20
 
 MAX_RUNS = 1000
 """Runs in a table."""
-
-_MAX_ANSWER = 200
-_DIGITS = "0123456789"
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Id of a run, or its unique beginning.", autocompletion=live_runs)
@@ -161,7 +157,7 @@ def cancel(run: RunArgument, config: ServedConfigOption = None) -> None:
     from codemode_mcp.cli.serving_processes import ask_process
     from codemode_mcp.control.protocol import Request
 
-    _require_person("cancel")
+    require_person("runs cancel")
     endpoint, answer = find_run(run, config)
     view = answer["run"]
     if view["endedMs"] is not None:
@@ -169,7 +165,7 @@ def cancel(run: RunArgument, config: ServedConfigOption = None) -> None:
     say_line(summary(view))
     if endpoint is None or view.get("where") == "stored":
         stop_unserved("cancelled", view)
-    _confirm("cancel", "this run")
+    confirm("cancel", "this run")
     if not ask_process(endpoint, Request("cancel", view["id"]))["cancelled"]:
         stop_line(1, f"run {view['id']} ended before it could be cancelled")
     say_line(f"run {view['id']} is cancelled")
@@ -183,7 +179,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     from codemode_mcp.control.protocol import Request
 
     verb, done = ("approve", "approved") if approved else ("deny", "denied")
-    _require_person(verb)
+    require_person(f"runs {verb}")
     endpoint, answer = find_run(run, config)
     view = answer["run"]
     waiting = view["waiting"]
@@ -223,7 +219,7 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     tools = Counter(each["tool"] for each in chosen)
     names = ", ".join(cut(tool, 50) + (f" {count} times" if count > 1 else "") for tool, count in tools.items())
     say_line("")
-    _confirm(verb, f"{names} as shown above")
+    confirm(verb, f"{names} as shown above")
     seen = tuple((each["call"], each["digest"]) for each in chosen)
     decided = ask_process(endpoint, Request("decide", view["id"], seen, approved, remember))["decided"]
     if decided:
@@ -231,42 +227,6 @@ def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: boo
     missed = ", ".join(str(each["call"]) for each in chosen if each["call"] not in decided)
     if missed:
         stop_line(1, f"not {done}, since they no longer wait: {missed}; codemode-mcp runs show RUN has their state")
-
-
-def _require_person(verb: str) -> None:
-    """End the command unless a person is at the terminal.
-
-    Neither piped input nor a program that one of our upstream servers started may decide.
-    """
-    from codemode_mcp.nesting import DEPTH_VARIABLE
-
-    if DEPTH_VARIABLE in os.environ:
-        stop_line(
-            1,
-            f"runs {verb} is not for programs started by a server behind codemode-mcp; nothing was decided; use a "
-            "terminal of your own",
-        )
-    if not is_at_terminal():
-        stop_line(
-            1, f"runs {verb} needs a terminal, and a person at it who confirms; nothing was decided; run it in one"
-        )
-
-
-def _confirm(verb: str, what: str) -> None:
-    """Have the person type a code that is shown only now. End the command if something else is typed."""
-    import secrets
-
-    answer = f"{verb} {''.join(secrets.choice(_DIGITS) for _ in range(4))}"
-    forget_typed()
-    say_line(f"To {verb} {what}, type: {answer}")
-    sys.stderr.write("> ")
-    sys.stderr.flush()
-    try:
-        typed = sys.stdin.readline(_MAX_ANSWER)
-    except KeyboardInterrupt:
-        typed = ""
-    if " ".join(typed.split()) != answer:
-        stop_line(1, "that was not the code; nothing was decided; run the command again to be asked again")
 
 
 def _approval_lines(waiting: Iterable[Mapping[str, Any]]) -> list[str]:
