@@ -118,6 +118,19 @@ def items_of(view: UpstreamView) -> Mapping[Key, Item]:
     return items
 
 
+def canonical_json(definition: JsonObject, *, shape: bool = False) -> str:
+    """Return a definition as JSON text. Definitions with the same meaning have the same text.
+
+    Args:
+        shape: True to leave out titles, descriptions and comments.
+
+    Raises:
+        RecursionError: the definition is nested deeper than `MAX_DEPTH`.
+        ValueError: it has an integer of thousands of digits.
+    """
+    return json.dumps(_canonical(definition, "definition", MAX_DEPTH, shape=shape), sort_keys=True)
+
+
 def _items(view: UpstreamView) -> Iterator[Item]:
     own = {"name": view.server_name, "instructions": view.instructions}
     yield item_of(*SERVER_KEY, {key: value for key, value in own.items() if value is not None})
@@ -150,7 +163,7 @@ def _tool_json(tool: Tool) -> JsonObject:
 
 def _digest(definition: JsonObject, *, shape: bool) -> str:
     try:
-        text = json.dumps(_canonical(definition, "definition", MAX_DEPTH, shape=shape), sort_keys=True)
+        text = canonical_json(definition, shape=shape)
     except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
         return ""
     return hashlib.sha256(text.encode()).hexdigest()
