@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "tools": "tools",
     "types": "tools",
     "runs": "runs",
+    "trust": "trust",
     "clients": "clients",
     "instance": "instance",
     "trace": "trace",

@@ -39,6 +39,7 @@ _TEXT_KEYS: Final = frozenset({"title", "description", "instructions", "name", "
 _FIRST_KEYS: Final = ("name", "title", "description")
 
 _WORD: Final = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
+_LIST_WORD: Final = re.compile(rf'"(?:[^"\\]|\\.)*"|{_WORD.pattern}')
 _BLANKS: Final = re.compile(r"\n(?: *\n){2,}| {9,}")
 
 
@@ -84,19 +85,20 @@ def compare_definitions(accepted: JsonObject | None, present: JsonObject | None)
     for path in [*after, *(path for path in before if path not in after)]:
         old, new = before.get(path), after.get(path)
         if old != new:
-            parts, changed = _compared(old or "", new or "", limit)
+            is_list = path[-1] not in _TEXT_KEYS and (new or old or "").startswith("[")
+            parts, changed = _compared(old or "", new or "", _LIST_WORD if is_list else _WORD, limit)
             limit = max(0, limit - changed)
             differences.append(ValueDiff(_pointer(path), parts))
     return tuple(differences)
 
 
-def _compared(old: str, new: str, limit: int) -> tuple[tuple[Part, ...], int]:
+def _compared(old: str, new: str, word: re.Pattern[str], limit: int) -> tuple[tuple[Part, ...], int]:
     """Return the parts of two texts, and how many words are changed.
 
     Args:
         limit: the number of changed words up to which words are compared one by one.
     """
-    before, after = _WORD.findall(old), _WORD.findall(new)
+    before, after = word.findall(old), word.findall(new)
     start = _common_length(before, after)
     first, second = before[start:], after[start:]
     end = _common_length(first[::-1], second[::-1])

@@ -1,0 +1,183 @@
+"""The pins of the servers of a configuration, and a person's decisions about them, for `codemode-mcp trust`.
+
+Everything comes from files. No server is started, no variable is expanded, and no program of the configuration runs, so
+that a person can decide in a shell that has none of the variables of a client. A serving process sees a decision within
+two seconds, because it watches the files.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
+from codemode_mcp.control.display import plain
+from codemode_mcp.trust.comparison import Mode, ServerPins, Stale, accept, compare, reject
+from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
+from codemode_mcp.trust.references import parse_reference, reference
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from codemode_mcp.trust.comparison import ItemReport
+
+Verb = Literal["accept", "reject"]
+
+PERSON: Final = "a person at a terminal"
+
+
+@dataclass(frozen=True)
+class PinnedServer:
+    """One server of the configuration.
+
+    Attributes:
+        pins: empty if no listing of the server was seen yet.
+        folder: the files with the pins.
+    """
+
+    name: str
+    mode: Mode
+    pins: ServerPins
+    folder: PinsFolder
+
+    @cached_property
+    def reports(self) -> tuple[ItemReport, ...]:
+        """A report for each item."""
+        return compare(self.pins, self.pins.present, self.mode)
+
+    @property
+    def differing(self) -> list[ItemReport]:
+        """The reports of items that differ from what is accepted."""
+        return [report for report in self.reports if report.status != "accepted"]
+
+    @property
+    def is_listed(self) -> bool:
+        """True if a listing of the server was seen."""
+        return bool(self.pins.present.complete)
+
+
+@dataclass(frozen=True)
+class PinnedItems:
+    """The items that a command is about.
+
+    Attributes:
+        servers: the servers, with their reports.
+        named: the reports of a single item that the person has named; None for whole servers.
+        problems: sentences about pins that cannot be read.
+        config: the path of the configuration file; None for the defaults.
+    """
+
+    servers: Sequence[PinnedServer]
+    named: Sequence[ItemReport] | None
+    problems: Sequence[str]
+    config: Path | None
+
+    def reports_of(self, server: PinnedServer) -> Sequence[ItemReport]:
+        """Return the named item, or all items of a server that differ."""
+        return server.differing if self.named is None else self.named
+
+
+def find_items(config: str | None, item: str | None) -> PinnedItems:
+    """Return the pins of all servers, of one server, or of one item. End the command for an unknown name.
+
+    Args:
+        config: the value of `--config`.
+        item: a name of a server or of an item, as `references.reference` writes it; None for all servers.
+    """
+    path, modes = _read_configuration(config)
+    folder = PinsFolder(_pins_folder(), path)
+    selected = None if item is None else parse_reference(item, modes)
+    if item is not None and selected is None:
+        stop(2, f"there is no server for {plain(item)!r}; {suggestion(item.partition('.')[0], modes)}")
+    servers, problems = [], []
+    for name, mode in modes.items():
+        if selected is not None and selected[0] != name:
+            continue
+        try:
+            servers.append(PinnedServer(name, mode, folder.load(name) or ServerPins(name), folder))
+        except PinsUnavailable as error:
+            problems.append(str(error))
+    if selected is None or selected[1] is None or not servers:
+        return PinnedItems(servers, None, problems, path)
+    # A name with hidden characters can be typed with their escapes.
+    named = [
+        report
+        for report in servers[0].reports
+        if (report.kind, report.name) == selected[1]
+        or plain(reference(report.server, report.kind, report.name)) == item
+    ]
+    if not named:
+        server = servers[0]
+        if not server.is_listed:
+            stop_line(2, not_listed(server.name))
+        start = len(server.name) + 1
+        known = [reference(server.name, report.kind, report.name)[start:] for report in server.reports]
+        name = (item or "")[start:]
+        stop_line(2, f"{server.name} has listed no {name}; {suggestion(name, known)}")
+    return PinnedItems(servers, named, problems, path)
+
+
+def choosable(reports: Sequence[ItemReport], verb: Verb) -> list[ItemReport]:
+    """Return the items that can be accepted or rejected.
+
+    An item that was rejected before is only accepted by its name, and one that was accepted is only rejected by it.
+    """
+    statuses = {"text_changed", "changed", "new", "removed"} if verb == "accept" else {"text_changed", "changed", "new"}
+    if len(reports) == 1:
+        statuses.add("rejected" if verb == "accept" else "accepted")
+    return [report for report in reports if report.status in statuses]
+
+
+def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport]) -> None:
+    """Store a person's decision about exactly these definitions. End the command if one of them has changed."""
+    choices = {}
+    for report in reports:
+        shown = report.accepted if report.present is None else report.present
+        assert shown is not None  # an item is accepted or present
+        choices[report.kind, report.name] = shown.digest
+
+    def change(pins: ServerPins | None) -> ServerPins:
+        pins = pins or ServerPins(server.name)
+        return accept(pins, choices, PERSON, time.time()) if verb == "accept" else reject(pins, choices)
+
+    try:
+        server.folder.update(server.name, change)
+    except (Stale, PinsUnavailable) as error:
+        stop_line(1, f"nothing of {server.name} was {verb}ed: {error}")
+
+
+def not_listed(server: str) -> str:
+    """Return the message about a server without a listing."""
+    return f"{server} was not listed yet; codemode-mcp tools --server {server} connects to it"
+
+
+def _read_configuration(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
+    """Return the path of the configuration file, and the mode of each of its servers."""
+    from codemode_mcp.cli.confirming import find
+    from codemode_mcp.config.servers import ROOT_KEYS
+    from codemode_mcp.config.source import SourceError, parse, read_text
+    from codemode_mcp.errors import ConfigError
+
+    try:
+        path = find(config, lambda _: None)
+        value: Any = {} if path is None else parse(read_text(path))
+    except (ConfigError, SourceError) as error:
+        stop(2, f"invalid_config: {error}")
+    modes: dict[str, Mode] = {}
+    for table in (value.get(key) if isinstance(value, dict) else None for key in ROOT_KEYS):
+        for name, entry in table.items() if isinstance(table, dict) else ():
+            mode = entry.get("trust") if isinstance(entry, dict) else None
+            # An unknown mode is an error where the configuration is loaded.
+            modes[name] = next((each for each in get_args(Mode) if each == mode), "pin")
+    if not modes:
+        say_line("no server is configured: see codemode-mcp import, or name a configuration with --config")
+    return path, modes
+
+
+def _pins_folder() -> Path:
+    from codemode_mcp.paths import state_dir
+
+    return state_dir() / "pins"

@@ -1,0 +1,232 @@
+"""The text of `codemode-mcp trust` for people.
+
+Servers choose their names and texts. All of them are escaped, so that none can pass for a line of ours, or for one of
+the marks `{+added+}` and `[-removed-]`. Colours are only an addition to the marks.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from codemode_mcp.control.display import cut, plain
+from codemode_mcp.trust.references import reference
+from codemode_mcp.trust.text_diff import compare_definitions, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.console import Console
+
+    from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
+    from codemode_mcp.cli.trust_lock import Difference
+    from codemode_mcp.trust.comparison import ItemReport
+    from codemode_mcp.trust.text_diff import Part, ValueDiff
+
+MAX_VALUE: Final = 20_000
+"""Characters of one value that a terminal shows."""
+
+MAX_VALUES: Final = 500
+"""Values of one item that a terminal shows."""
+
+MAX_NAMES: Final = 8
+"""Names that one sentence lists."""
+
+SERVER_HEAD: Final = ("SERVER", "TRUST", "USABLE", "HELD", "NEW TEXTS", "REMOVED", "LISTED")
+ITEM_HEAD: Final = ("ITEM", "STATE")
+
+_STYLES: Final = {"added": "green", "removed": "red", "omitted": "dim"}
+_MARKS: Final = {"added": ("{+", "+}"), "removed": ("[-", "-]")}
+
+_FORGED_PLUS: Final = re.compile(r"(?<=\{)\+|\+(?=\})")
+_FORGED_MINUS: Final = re.compile(r"(?<=\[)-|-(?=\])")
+
+STATES: Final = {
+    ("accepted", False): "accepted",
+    ("text_changed", False): "only its texts have changed; programs see the accepted ones",
+    ("text_changed", True): "only its texts have changed; held",
+    ("changed", True): "changed; held",
+    ("changed", False): "changed",
+    ("new", True): "new; held",
+    ("new", False): "new",
+    ("removed", False): "no longer listed by its server",
+    ("rejected", True): "rejected; held",
+    ("rejected", False): "its new texts were rejected; programs see the accepted ones",
+}
+"""The state of an item in words, by its status and whether it is held."""
+
+LOCK_STATES: Final = {
+    "text_changed": "its texts differ from those in the lock file",
+    "changed": "it differs from the lock file",
+    "new": "it is not in the lock file",
+    "removed": "it is in the lock file, and its server does not list it",
+    "unlocked": "the lock file does not have this server",
+    "unconfigured": "the lock file has this server, and the configuration does not",
+    "unreachable": "it cannot be compared",
+}
+"""A difference from the lock file in words."""
+
+
+def name_of(report: ItemReport) -> str:
+    """Return the name of an item, escaped."""
+    return plain(reference(report.server, report.kind, report.name))
+
+
+def command(verb: str, name: str) -> str:
+    """Return a `trust` command to copy."""
+    return f"codemode-mcp trust {verb} {shlex.quote(name)}"
+
+
+def server_row(server: PinnedServer) -> tuple[str, ...]:
+    """Return the row of `SERVER_HEAD` about a server."""
+    if not server.is_listed:
+        return server.name, server.mode, "", "", "", "", "not listed yet"
+    reports = server.reports
+    removed = sum(report.status == "removed" for report in reports)
+    held = sum(report.held for report in reports)
+    texts = sum(not report.held and report.status in ("text_changed", "rejected") for report in reports)
+    usable = len(reports) - removed - held
+    return (server.name, server.mode, *map(str, (usable, held, texts, removed)), _date(server.pins.present.at))
+
+
+def item_row(report: ItemReport) -> tuple[str, ...]:
+    """Return the row of `ITEM_HEAD` about an item."""
+    return name_of(report), STATES[report.status, report.held]
+
+
+def report_lines(server: PinnedServer, report: ItemReport) -> Iterator[Text]:
+    """Yield the lines about one item: its state, each difference, and the findings in what is new."""
+    yield Text(f"{name_of(report)}: {STATES[report.status, report.held]}", "bold")
+    acceptance = server.pins.accepted.get((report.kind, report.name))
+    if acceptance is not None:
+        by = f"by {plain(acceptance.by)}" if acceptance.by else "as the first listing of the server"
+        yield Text(f"  accepted {by}, {_date(acceptance.at)}")
+    items = {"accepted": report.accepted, "present": report.present}
+    unknown = [which for which, item in items.items() if item is not None and item.definition is None]
+    if unknown:
+        yield Text(f"  the {' and the '.join(unknown)} definition is not stored: it quotes a secret, or is too large")
+        return
+    differences = differences_of(report)
+    for diff in differences[:MAX_VALUES]:
+        yield Text(f"  {diff.where or '/'}", "bold")
+        yield from _difference_lines(diff.parts)
+    if len(differences) > MAX_VALUES:
+        yield Text(f"  CUT: {len(differences) - MAX_VALUES} more values; trust diff --json has all of them", "bold red")
+    yield Text()
+
+
+def differences_of(report: ItemReport) -> tuple[ValueDiff, ...]:
+    """Return the differences between the accepted and the present definition."""
+    return compare_definitions(
+        None if report.accepted is None else report.accepted.definition,
+        None if report.present is None else report.present.definition,
+    )
+
+
+def items_json(found: PinnedItems, *, whole: bool) -> dict[str, Any]:
+    """Return servers and their items as JSON.
+
+    Args:
+        whole: True to add the definitions and their differences.
+    """
+    servers = [
+        {
+            "server": server.name,
+            "trust": server.mode,
+            "listedAt": server.pins.present.at if server.is_listed else None,
+            "items": [_report_json(server, report, whole=whole) for report in found.reports_of(server)],
+        }
+        for server in found.servers
+    ]
+    return {"servers": servers, "problems": list(found.problems)}
+
+
+def _report_json(server: PinnedServer, report: ItemReport, *, whole: bool) -> dict[str, Any]:
+    acceptance = server.pins.accepted.get((report.kind, report.name))
+    value: dict[str, Any] = {
+        "name": reference(report.server, report.kind, report.name),
+        "kind": report.kind,
+        "status": report.status,
+        "held": report.held,
+        "acceptedDigest": None if report.accepted is None else report.accepted.digest,
+        "presentDigest": None if report.present is None else report.present.digest,
+        "acceptedBy": None if acceptance is None else acceptance.by or None,
+        "acceptedAt": None if acceptance is None else acceptance.at,
+    }
+    if whole:
+        value["accepted"] = None if report.accepted is None else report.accepted.definition
+        value["present"] = None if report.present is None else report.present.definition
+        value["differences"] = [
+            {"where": diff.where, "parts": [{"change": part.change, "text": part.text} for part in diff.parts]}
+            for diff in differences_of(report)
+        ]
+    return value
+
+
+def difference_line(difference: Difference) -> str:
+    """Return a line about a difference from the lock file."""
+    detail = f": {plain(difference.detail)}" if difference.detail else ""
+    return f"{plain(difference.name)}: {LOCK_STATES[difference.status]}{detail}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in one sentence; the rest of many names as their number."""
+    shown = ", ".join(cut(name, 60) for name in names[:MAX_NAMES])
+    return shown if len(names) <= MAX_NAMES else f"{shown} and {len(names) - MAX_NAMES} more"
+
+
+def show(console: Console, lines: Iterable[Text]) -> None:
+    """Print lines; on a terminal, in its width, with the margin of each line repeated."""
+    for line in lines:
+        rest = line.plain.lstrip(" ")
+        margin = len(line.plain) - len(rest)
+        if not console.is_terminal:
+            console.print(line, soft_wrap=True, end="\n")
+            continue
+        for part in line[margin:].wrap(console, max(8, console.width - margin - 1)):
+            console.print(Text(" " * margin) + part, no_wrap=True, overflow="ignore", crop=False)
+
+
+def console_for(stream: Any) -> Console:
+    """Return the writer for a stream. It writes colours only to a terminal, and not if `NO_COLOR` is set."""
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def _difference_lines(parts: Iterable[Part]) -> Iterator[Text]:
+    """Yield the lines of one value. A change of several lines is marked on each of them."""
+    line = Text("    ")
+    shown = 0
+    for part in shortened(tuple(parts)):
+        style = _STYLES.get(part.change, "")
+        first, last = _MARKS.get(part.change, ("", ""))
+        text = part.text
+        if first and not text.strip():
+            text = text.replace("\n", "\\n").replace(" ", "\\x20")
+        cut = text[: max(0, MAX_VALUE - shown)]
+        shown += len(cut)
+        for index, piece in enumerate(cut.split("\n")):
+            if index:
+                yield line
+                line = Text("    ")
+            if piece:
+                line.append(f"{first}{_without_marks(piece)}{last}", style)
+        if len(cut) < len(text):
+            yield line
+            yield Text(f"    CUT: {len(text) - len(cut):,} more characters; add --json to see all of them", "bold red")
+            return
+    yield line
+
+
+def _without_marks(text: str) -> str:
+    """Escape what looks like one of our marks."""
+    return _FORGED_MINUS.sub(r"\\u002d", _FORGED_PLUS.sub(r"\\u002b", text))
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
