@@ -8,7 +8,7 @@ General layout, from top to bottom:
   `client_processes` the processes of one server and the clients that they serve, `client_roots` the roots of clients.
   `upstream` is one upstream as its callers see it. It is built on `reported_state` and `call` (its calls in flight).
   `fair_limiter` and `fair_queue` order waiting calls. `connection` is the task that connects an upstream, with
-  `backoff`, `liveness`, `list_changed` and `subscription`.
+  `backoff`, `liveness`, `list_changed`, `list_state` and `subscription`.
 - Protocol: `negotiate`, `live_connection`, `listing`, `dispatcher`, `jsonrpc`, `tracing`. Common calls are sent past
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
@@ -16,7 +16,8 @@ General layout, from top to bottom:
   `sdk_streams`. `handshake` starts a server on trial.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
   `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.
-- Untrusted input: `tool_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`, `redaction`.
+- Untrusted input: `tool_list_repair`, `item_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`,
+  `redaction`.
 - On disk: `listing_cache`, `private_files`, `file_lock`.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.

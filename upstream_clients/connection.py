@@ -51,6 +51,7 @@ from upstream_clients.backoff import Backoff
 from upstream_clients.dispatcher import Dispatcher
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.list_changed import ListChanges
+from upstream_clients.list_state import ITEM_LISTS
 from upstream_clients.listing import Listing
 from upstream_clients.live_connection import LiveConnection
 from upstream_clients.liveness import LivenessMonitor
@@ -87,9 +88,6 @@ LOGIN_POLL_INTERVAL = 1.0
 
 LOGIN_PATIENCE = 900.0
 """Seconds after which a server that requires a login is connected once more without a new one."""
-
-LISTEN_WAIT = 2.0
-"""Seconds that the first listing waits for a modern server to acknowledge the stream of changes."""
 
 MAX_WARNINGS = 10
 """Reasons of one outage that are logged as warnings. A reason may quote the server, whose words may vary."""
@@ -327,12 +325,12 @@ class Connection:
     ) -> None:
         """List the tools, then serve calls until the connection can no longer be used."""
         async with anyio.create_task_group() as serving:
-            if link.modern and (agreement.capabilities.tools or {}).get("listChanged"):
+            announced = agreement.announced_lists if link.modern else ()
+            serving.start_soon(changes.listen, link, announced)
+            if "tools" in announced:
                 # Before the first listing, so that no change is missed between the two.
-                opened = anyio.Event()
-                serving.start_soon(changes.listen, link, opened)
-                with anyio.move_on_after(LISTEN_WAIT):
-                    await opened.wait()
+                await changes.wait_listening()
+            self._upstream.lists["tools"].begin()
             listing = await _first_listing(link, agreement)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
@@ -354,10 +352,15 @@ class Connection:
                 completions=agreement.capabilities.completions is not None,
                 problems=listing.problems,
                 asks_for_roots=self._upstream.view().asks_for_roots,
+                prompt_list=() if agreement.capabilities.prompts is None else None,
+                template_list=() if agreement.capabilities.resources is None else None,
             )
             self._upstream.report_ready(link, view)
             serving.start_soon(changes.relist, link)
             serving.start_soon(self._save_listing)
+            for name in ITEM_LISTS:
+                if self._upstream.lists[name].supported:
+                    serving.start_soon(changes.list_items, name, link)
             serving.start_soon(self._save_first_question, view)
             serving.start_soon(self._close_when_idle)
             serving.start_soon(self._close_when_hung, link)

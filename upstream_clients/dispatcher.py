@@ -30,6 +30,7 @@ from upstream_clients.jsonrpc import (
 )
 from upstream_clients.large_results import text_of
 from upstream_clients.line_messages import ReadingAllowance
+from upstream_clients.list_state import ANNOUNCEMENTS
 from upstream_clients.questions import CURRENT, METHODS
 from upstream_clients.tracing import span_of
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from upstream_clients.direct import RequestsInFlight
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
+    from upstream_clients.list_state import ListName
     from upstream_clients.question_routing import ConnectionQuestions
     from upstream_clients.subscription import Subscription
     from upstream_clients.tools import JsonObject, ProgressFn
@@ -91,7 +93,7 @@ class Dispatcher:
 
     Args:
         over: set when the connection has ended.
-        on_list_changed: called when the server announces changed tools, before any later message is handled.
+        on_list_changed: called when the server announces that a list has changed, before any later message is handled.
         direct: requests that are sent past the dispatcher. Only unusual answers to them reach the dispatcher.
     """
 
@@ -101,7 +103,7 @@ class Dispatcher:
         *,
         over: anyio.Event,
         questions: ConnectionQuestions,
-        on_list_changed: Callable[[], None],
+        on_list_changed: Callable[[ListName], None],
         direct: RequestsInFlight | None = None,
     ) -> None:
         self.questions = questions
@@ -307,9 +309,10 @@ class Dispatcher:
         return True
 
     def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        if (name := ANNOUNCEMENTS.get(method)) is not None:
+            self._on_list_changed(name)
+            return
         match method:
-            case "notifications/tools/list_changed":
-                self._on_list_changed()
             case "notifications/elicitation/complete":
                 self.questions.complete(params.get("elicitationId"))
             case "notifications/progress":

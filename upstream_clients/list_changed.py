@@ -1,4 +1,4 @@
-"""A server's announcements of changed tools (`notifications/tools/list_changed`), and the listings that follow them.
+"""A server's announcements of changed lists (`notifications/tools/list_changed`, ...), and the listings that follow.
 
 A legacy server sends announcements at any time. A modern one sends them on a stream that the client opens
 (`subscriptions/listen`).
@@ -7,19 +7,24 @@ A legacy server sends announcements at any time. A modern one sends them on a st
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from upstream_clients.backoff import Backoff
 from upstream_clients.error_mapping import is_transport_failure
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.item_list_repair import PROMPTS, TEMPLATES
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from upstream_clients.list_state import SUBSCRIBED
+from upstream_clients.listing import ItemListing
 from upstream_clients.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
+    from upstream_clients.item_list_repair import ItemKind
+    from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.upstream import Upstream
 
@@ -30,6 +35,14 @@ MIN_RELIST_INTERVAL = 1.0
 
 MAX_RELIST_INTERVAL = 30.0
 """Longest interval in seconds. After this time without an announcement, the next one is followed immediately again."""
+
+LISTEN_WAIT = 2.0
+"""Seconds that a first listing waits for a modern server to acknowledge the stream of changes."""
+
+ITEM_LIST_TIMEOUT = 10.0
+"""Seconds for the first page of prompts or templates. Requests about them may wait for it."""
+
+_KINDS: Final[Mapping[ItemListName, ItemKind]] = {"prompts": PROMPTS, "templates": TEMPLATES}
 
 
 class ListChanges:
@@ -52,55 +65,93 @@ class ListChanges:
         self._on_listed = on_listed
         self._sleep = sleep
         self._clock = clock
-        self._announced = anyio.Event()
+        self._listening = anyio.Event()
+        """Set once the stream of changes is open, or cannot be opened."""
 
-    def schedule_relist(self) -> None:
-        """Have `relist` list the tools again soon."""
-        self._upstream.list_changes += 1
-        self._announced.set()
+    def schedule_relist(self, name: ListName = "tools") -> None:
+        """Have `relist` or `list_items` request a list again soon."""
+        self._upstream.lists[name].announce()
 
     async def relist(self, link: LiveConnection) -> None:
         """List the tools again after each announcement, until cancelled. A failed listing leaves them unchanged."""
-        upstream, interval = self._upstream, MIN_RELIST_INTERVAL
-        while True:
-            with anyio.move_on_after(MAX_RELIST_INTERVAL) as calm:
-                await self._announced.wait()
-            if calm.cancelled_caught:
-                interval = MIN_RELIST_INTERVAL
-                await self._announced.wait()
-            # Before the listing, so that an announcement during the listing causes another one.
-            self._announced, upstream.relist_wanted = anyio.Event(), anyio.Event()
-            list_changes = upstream.list_changes
+
+        async def list_tools() -> None:
             try:
-                with anyio.fail_after(upstream.spec.connect_timeout):
+                with anyio.fail_after(self._upstream.spec.connect_timeout):
                     listing = await link.list_tools()
             except (UpstreamCallError, TimeoutError) as error:
-                logger.warning("server %r: tools could not be listed again: %s", upstream.name, error)
-                upstream.report_relisted(list_changes)
+                logger.warning("server %r: tools could not be listed again: %s", self._upstream.name, error)
+                self._upstream.report_listing_failed("tools")
             else:
-                upstream.report_tools(listing.tools, listing.problems, logged_in=link.logged_in)
-                upstream.report_relisted(list_changes)
+                self._upstream.report_tools(listing.tools, listing.problems, logged_in=link.logged_in)
                 await self._on_listed()
+
+        await self._after_announcements("tools", list_tools)
+
+    async def list_items(self, name: ItemListName, link: LiveConnection) -> None:
+        """List prompts or templates, now and after each announcement, until cancelled. A failure becomes a problem."""
+        kind, upstream = _KINDS[name], self._upstream
+        limit = min(ITEM_LIST_TIMEOUT, upstream.spec.connect_timeout)
+        await self.wait_listening()
+
+        async def list_once() -> None:
+            try:
+                with anyio.fail_after(limit):
+                    listing = await link.list_items(kind)
+            except (UpstreamCallError, TimeoutError) as error:
+                if isinstance(error, UpstreamCallError) and error.code == METHOD_NOT_FOUND:
+                    # Many servers with resources have no templates, and do not know the method.
+                    listing = ItemListing((), ())
+                else:
+                    why = str(error) if isinstance(error, UpstreamCallError) else f"no answer within {limit:g} s"
+                    upstream.report_listing_failed(name, f"{kind.method} failed: {why}")
+                    return
+            if link.logged_in == upstream.view().logged_in:
+                upstream.report_items(name, listing.items, listing.problems)
+                await self._on_listed()
+            else:
+                # The user of the server has changed since the tools were listed. They come first, and this list again.
+                upstream.report_listing_failed(name)
+                self.schedule_relist()
+
+        await self._after_announcements(name, list_once)
+
+    async def _after_announcements(self, name: ListName, list_once: Callable[[], Awaitable[None]]) -> None:
+        state, interval = self._upstream.lists[name], MIN_RELIST_INTERVAL
+        while True:
+            with anyio.move_on_after(MAX_RELIST_INTERVAL) as calm:
+                await state.announced.wait()
+            if calm.cancelled_caught:
+                interval = MIN_RELIST_INTERVAL
+                await state.announced.wait()
+            state.begin()
+            await list_once()
             # A call that waits for a listing ends the pause early.
             with anyio.move_on_after(interval):
-                await upstream.relist_wanted.wait()
+                await state.wanted.wait()
             interval = min(2 * interval, MAX_RELIST_INTERVAL)
 
-    async def listen(self, link: LiveConnection, opened: anyio.Event) -> None:
-        """Keep a modern server's stream of changes open. Set `opened` once it is open, or cannot be opened.
+    async def wait_listening(self) -> None:
+        """Wait until `listen` has opened the stream of changes or has failed, for `LISTEN_WAIT` seconds at most."""
+        with anyio.move_on_after(LISTEN_WAIT):
+            await self._listening.wait()
+
+    async def listen(self, link: LiveConnection, names: Collection[ListName]) -> None:
+        """Keep a modern server's stream of changes of these lists open. Return immediately if there are none.
 
         The dispatcher handles its events like a legacy server's notifications. After a gap between two streams, the
-        tools are listed again, since a change may have been missed.
+        lists are requested again, since a change may have been missed.
         """
         retry = Backoff(base=1.0)
         try:
-            while (delay := await self._listen_once(link, opened, retry)) is not None:
+            while names and (delay := await self._listen_once(link, names, retry)) is not None:
                 await self._sleep(delay)
-                self.schedule_relist()
+                for name in names:
+                    self.schedule_relist(name)
         finally:
-            opened.set()
+            self._listening.set()
 
-    async def _listen_once(self, link: LiveConnection, opened: anyio.Event, retry: Backoff) -> float | None:
+    async def _listen_once(self, link: LiveConnection, names: Collection[ListName], retry: Backoff) -> float | None:
         """Open one stream and wait for its end.
 
         Returns:
@@ -108,11 +159,12 @@ class ListChanges:
         """
         subscription = Subscription()
         refusal: JsonRpcError | None = None
+        keys = [SUBSCRIBED[name] for name in names]
 
         async def subscribe() -> None:
             nonlocal refusal
             try:
-                await link.listen(subscription)
+                await link.listen(subscription, dict.fromkeys(keys, True))
             except JsonRpcError as error:
                 refusal = error
 
@@ -121,8 +173,8 @@ class ListChanges:
             await subscription.acknowledged.wait()
             since = self._clock()
             if subscription.honored is not None:
-                opened.set()
-                if subscription.honored.get("toolsListChanged") is not True:
+                self._listening.set()
+                if not any(subscription.honored.get(key) is True for key in keys):
                     tasks.cancel_scope.cancel()
                     return None
                 await subscription.over.wait()

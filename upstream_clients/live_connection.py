@@ -19,7 +19,7 @@ from upstream_clients.jsonrpc import (
     JsonRpcError,
     sendable,
 )
-from upstream_clients.listing import Listing, list_tools
+from upstream_clients.listing import ItemListing, Listing, list_items, list_tools
 from upstream_clients.negotiate import CAPABILITIES, METHOD_HEADER, VERSION_HEADER
 from upstream_clients.questions import CURRENT, CallQuestions, UrlElicitationRequired
 from upstream_clients.tracing import traced
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.dispatcher import Dispatcher
     from upstream_clients.error_mapping import HttpWatch
+    from upstream_clients.item_list_repair import ItemKind
     from upstream_clients.negotiate import Agreement
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.subscription import Subscription
@@ -170,15 +171,18 @@ class LiveConnection:
         envelope = {**self._envelope, CLIENT_CAPABILITIES: CAPABILITIES if askable else {}}
         return {**params, "_meta": {**params.get("_meta", {}), **envelope}}
 
-    async def listen(self, subscription: Subscription) -> None:
-        """Subscribe to a modern server's announcements of changed tools. Return when the server ends the stream.
+    async def listen(self, subscription: Subscription, wanted: Mapping[str, bool]) -> None:
+        """Subscribe to announcements of a modern server. Return when the server ends the stream.
+
+        Args:
+            wanted: the kinds of announcements (`SubscriptionFilter` of MCP).
 
         Raises:
             JsonRpcError: the server has refused the subscription, or the stream or the connection was lost.
         """
         request_id = f"listen-{next(_SUBSCRIPTIONS)}"
         method = "subscriptions/listen"
-        params = self._with_envelope({"notifications": {"toolsListChanged": True}}, None)
+        params = self._with_envelope({"notifications": wanted}, None)
         headers = self._headers(method, params)
         self._dispatcher.subscriptions[request_id] = subscription
         try:
@@ -296,6 +300,10 @@ class LiveConnection:
         problems = tuple(f"tool {name!r}: {reason}; dropped" for name, reason in invalid.items())
         tools = tuple(tool for tool in listing.tools if tool.name not in invalid)
         return Listing(tools, listing.problems + problems)
+
+    async def list_items(self, kind: ItemKind) -> ItemListing:
+        """Return all prompts or resource templates. Raises `UpstreamCallError`."""
+        return await list_items(self.send, kind)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the MCP headers of a request; an empty dict for a stdio server."""

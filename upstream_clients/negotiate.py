@@ -28,6 +28,7 @@ from upstream_clients.jsonrpc import (
 
 if TYPE_CHECKING:
     from upstream_clients.dispatcher import Dispatcher
+    from upstream_clients.list_state import ListName
     from upstream_clients.tools import JsonObject
 
 PROBE_TIMEOUT = 5.0
@@ -87,6 +88,16 @@ class Agreement:
     server_name: str | None
     server_version: str | None
     instructions: str | None
+
+    @property
+    def announced_lists(self) -> list[ListName]:
+        """The lists whose changes the server announces."""
+        capabilities: dict[ListName, dict[str, Any] | None] = {
+            "tools": self.capabilities.tools,
+            "prompts": self.capabilities.prompts,
+            "templates": self.capabilities.resources,
+        }
+        return [name for name, of in capabilities.items() if of is not None and of.get("listChanged")]
 
 
 async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
 
 from upstream_clients.call import CallUser
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers
-from upstream_clients.upstream import Misdirected
+from upstream_clients.upstream import Misdirected, Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
     from types import TracebackType
 
     from upstream_clients.client_processes import ServerUse
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         ToolOutcome,
         UpstreamView,
     )
-    from upstream_clients.upstream import Upstream
 
 
 class UpstreamPool:
@@ -154,11 +153,26 @@ class UpstreamPool:
         Raises:
             KeyError: a name is unknown.
         """
+        await self._wait_for_each(names, timeout, Upstream.wait_attempted)
+
+    async def wait_listed(self, names: Collection[str] | None, timeout: float) -> None:
+        """Connect the named servers (all for None), and wait until their prompts and templates are listed, too.
+
+        A list that fails counts as listed. Return after `timeout` seconds at most.
+
+        Raises:
+            KeyError: a name is unknown.
+        """
+        await self._wait_for_each(names, timeout, Upstream.wait_listed)
+
+    async def _wait_for_each(
+        self, names: Collection[str] | None, timeout: float, wait: Callable[[Upstream], Coroutine[Any, Any, None]]
+    ) -> None:
         waited_for = self._named(names)
         with anyio.move_on_after(timeout):
             async with anyio.create_task_group() as tasks:
                 for upstream in waited_for:
-                    tasks.start_soon(upstream.wait_attempted)
+                    tasks.start_soon(wait, upstream)
 
     @asynccontextmanager
     async def importing(self) -> AsyncIterator[None]:

@@ -1,28 +1,30 @@
 """The state of one upstream, as the owner of its connection reports it, and functions that wait for a state.
 
-The owner (`connection.Connection`) reports through `report_saved_listing`, `idle`, `connecting`, `ready`, `listed`,
-`relisted`, `down` and `stopped`. All other tasks only look and wait.
+The owner (`connection.Connection`) reports through the methods `report_...`. All other tasks only look and wait.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import anyio
 
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
+from upstream_clients.list_state import ITEM_LISTS, ListState
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.results import OutputCheck
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import Tool
+    from upstream_clients.tools import JsonObject, Tool
 
 logger = logging.getLogger("upstream_clients.upstream")
 
@@ -33,10 +35,9 @@ class ReportedState:
     Attributes:
         settled: set once there are tools to show, or the first attempt has failed.
         wanted: set by a call to a server that is idle or down. The owner then connects soon.
-        list_changes: number of announcements of changed tools so far.
+        lists: the ages of the server's lists.
         roots_asked: set once the server has asked for roots.
         pid: the process of a stdio server while it is connected; else None.
-        relist_wanted: set when a call waits for a listing. The owner replaces it with a new event before it lists.
     """
 
     def __init__(self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None) -> None:
@@ -44,17 +45,17 @@ class ReportedState:
         self.settled = anyio.Event()
         self.wanted = anyio.Event()
         self.roots_asked = anyio.Event()
-        self.list_changes = 0
+        self.lists: dict[ListName, ListState] = {"tools": ListState(supported=True)}
+        self.lists |= {name: ListState(supported=False) for name in ITEM_LISTS}
         self.pid: int | None = None
-        self.relist_wanted = anyio.Event()
         self._on_change = on_change
         # The mutable state. Changed by the owner task only.
         self._view = UpstreamView(spec.name, "connecting", description=spec.description)
         self._link: LiveConnection | None = None
         self._changed = anyio.Event()
         self._tools: dict[str, Tool] = {}
-        self._listed_changes = 0
-        """Value of `list_changes` when the latest listing began."""
+        self._problems: dict[ListName, tuple[str, ...]] = {}
+        """The problems of each list that was requested in this connection."""
         self._output_checks: dict[str, OutputCheck | None] = {}
 
     @property
@@ -85,27 +86,54 @@ class ReportedState:
         self._show(replace(self._view, state="connecting", error=None, login_required=False))
 
     def report_ready(self, link: LiveConnection, view: UpstreamView) -> None:
-        """Note a connection that serves calls from now on."""
+        """Note a connection that serves calls from now on, after the first listing of tools."""
         self._link = link
-        self._listed_changes = self.list_changes
+        self._problems = {"tools": view.problems}
+        self.lists["tools"].end()
+        self.lists["prompts"].connected(supported=view.prompts)
+        self.lists["templates"].connected(supported=view.resources)
         self._set_tools(view.tools)
         self._show(view)
 
     def report_tools(self, tools: tuple[Tool, ...], problems: tuple[str, ...], *, logged_in: bool = False) -> None:
-        """Note that the server's tools have changed."""
+        """Note a new listing of tools."""
         self._set_tools(tools)
-        self._show(replace(self._view, tools=tools, problems=problems, logged_in=logged_in))
+        view = replace(self._view, tools=tools, logged_in=logged_in)
+        if logged_in != self._view.logged_in:
+            # The other lists are those of another user of the server.
+            view = replace(
+                view,
+                prompt_list=None if view.prompts else view.prompt_list,
+                template_list=None if view.resources else view.template_list,
+            )
+            for each in ITEM_LISTS:
+                self.lists[each].announce()
+        self._show_listing("tools", problems, view)
+
+    def report_items(self, name: ItemListName, items: tuple[JsonObject, ...], problems: tuple[str, ...]) -> None:
+        """Note a new listing of prompts or resource templates."""
+        view = self._view
+        view = replace(view, prompt_list=items) if name == "prompts" else replace(view, template_list=items)
+        self._show_listing(name, problems, view)
+
+    def report_listing_failed(self, name: ListName, problem: str | None = None) -> None:
+        """Note that a list could not be requested. The last known list does not change.
+
+        `problem`: a sentence that replaces the problems of the last known list.
+        """
+        problems = self._problems.get(name, ()) if problem is None else (problem,)
+        self._show_listing(name, problems, self._view)
+
+    def _show_listing(self, name: ListName, problems: tuple[str, ...], view: UpstreamView) -> None:
+        self._problems[name] = problems
+        self.lists[name].end()
+        self._show(replace(view, problems=tuple(chain.from_iterable(self._problems.values()))))
 
     def report_asks_for_roots(self) -> None:
         """Note that the server has asked for the roots of a client."""
         self.roots_asked.set()
         if not self._view.asks_for_roots:
             self._show(replace(self._view, asks_for_roots=True))
-
-    def report_relisted(self, list_changes: int) -> None:
-        """Note the end of a listing, even a failed one, that began after `list_changes` announcements."""
-        self._listed_changes = list_changes
-        self._wake()
 
     def report_down(self, error: str, *, login_required: bool = False) -> None:
         """Note that there is no connection, since the last attempt failed."""
@@ -125,6 +153,15 @@ class ReportedState:
             self.wanted.set()
             await self._changed.wait()
 
+    async def wait_listed(self) -> None:
+        """Have an idle server connected. Return when each of its lists was requested, or when there is no connection.
+
+        A list that could not be requested counts, too.
+        """
+        await self.wait_attempted()
+        while self._view.state == "ready" and not all(state.is_current for state in self.lists.values()):
+            await self._changed.wait()
+
     async def _connected(self) -> LiveConnection:
         """Wait for a connection. Raises `UpstreamUnavailable` if no attempt is in progress."""
         while True:
@@ -139,18 +176,21 @@ class ReportedState:
                 self.wanted.set()
             await self._changed.wait()
 
-    async def _wait_relisted(self, link: LiveConnection) -> None:
+    async def _wait_listed(self, name: ListName, link: LiveConnection) -> None:
         """Wait for the end of a listing that began after the latest announcement, even if it failed.
 
         A listing from before an announcement says nothing about a tool now. Raises `UpstreamCallError` if the
         connection ends.
         """
-        latest = self.list_changes
-        while self._listed_changes < latest:
+        state = self.lists[name]
+        if name == "prompts" and self._view.prompt_list is None and state.is_current:
+            state.announce()  # without a list no prompt can be admitted, so another attempt is made
+        latest = state.changes
+        while state.listed < latest:
             if not link.alive:
                 why = f"server {self.name!r} closed the connection before the call; nothing was sent, repeat the call"
                 raise UpstreamCallError(self.name, why, dispatched=False)
-            self.relist_wanted.set()
+            state.wanted.set()
             await self._changed.wait()
 
     def _output_check(self, tool: str) -> OutputCheck | None:

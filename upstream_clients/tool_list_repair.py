@@ -29,23 +29,23 @@ HINTS: Final = {
 
 
 class Page(NamedTuple):
-    """One `tools/list` result, whose tools are not read yet."""
+    """One page of a list, whose items are not read yet."""
 
     items: list[object]
     next_cursor: str | None
     problems: tuple[str, ...]
 
 
-def open_page(raw: JsonObject) -> Page:
-    """Return the parts of one `tools/list` result."""
+def open_page(raw: JsonObject, method: str = "tools/list", key: str = "tools") -> Page:
+    """Return the parts of one result of `method`, whose list is called `key`."""
     problems = []
-    items = raw.get("tools")
+    items = raw.get(key)
     if not isinstance(items, list):
-        problems.append(f"the answer to tools/list has no list 'tools' ({_kind(items)}); taken as empty")
+        problems.append(f"the answer to {method} has no list {key!r} ({kind_of(items)}); taken as empty")
         items = []
     cursor = raw.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
-        problems.append(f"nextCursor is not a string ({_kind(cursor)}); taken as the last page")
+        problems.append(f"nextCursor is not a string ({kind_of(cursor)}); taken as the last page")
         cursor = None
     return Page(items, cursor or None, tuple(problems))
 
@@ -74,23 +74,18 @@ def cap_problems(problems: list[str]) -> tuple[str, ...]:
 
 def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
     if not isinstance(item, dict):
-        problems.append(f"tool number {position + 1} is not an object ({_kind(item)}); dropped")
+        problems.append(f"tool number {position + 1} is not an object ({kind_of(item)}); dropped")
         return None
     name = item.get("name")
     if not isinstance(name, str) or not name:
-        problems.append(f"tool number {position + 1} has no name ({_kind(name)}); dropped")
+        problems.append(f"tool number {position + 1} has no name ({kind_of(name)}); dropped")
         return None
     if len(name) > MAX_NAME_LENGTH:
         problems.append(f"tool {name[:40] + '...'!r} has a name of {len(name)} characters (at most 256); dropped")
         return None
 
     def member(of: dict[str, Any], key: str, kind: type[T], expected: str) -> T | None:
-        """Return a member of the expected type. Return None if it is missing. Report another type and return None."""
-        value = of.get(key)
-        if value is None or isinstance(value, kind):
-            return value
-        problems.append(f"tool {name!r}: {key} is not {expected} ({_kind(value)}); ignored")
-        return None
+        return typed_member(of, key, kind, expected, f"tool {name!r}", problems)
 
     annotations = member(item, "annotations", dict, "an object") or {}
     return Tool(
@@ -105,10 +100,21 @@ def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
     )
 
 
+def typed_member(
+    of: dict[str, Any], key: str, kind: type[T], expected: str, subject: str, problems: list[str]
+) -> T | None:
+    """Return a member of the expected type. Return None if it is missing. Report another type and return None."""
+    value = of.get(key)
+    if value is None or isinstance(value, kind):
+        return value
+    problems.append(f"{subject}: {key} is not {expected} ({kind_of(value)}); ignored")
+    return None
+
+
 def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
     """Return the schema of the arguments. A schema that does not describe an object is replaced by "any object"."""
     if not isinstance(schema, dict):
-        problems.append(f"tool {name!r}: inputSchema is {_kind(schema)}; any object is accepted")
+        problems.append(f"tool {name!r}: inputSchema is {kind_of(schema)}; any object is accepted")
         return {"type": "object"}
     declared = schema.get("type")
     if declared == "object" or (isinstance(declared, list) and "object" in declared):
@@ -119,7 +125,7 @@ def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
     return {"type": "object"}
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """Return the JSON type of a value, in words."""
     if value is None or value == "":
         return "missing" if value is None else "an empty string"

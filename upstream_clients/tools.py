@@ -213,11 +213,15 @@ class RequestOptions(TypedDict, total=False):
     Attributes:
         asking: the person who can be asked; None if no person can be asked.
         on_sent, begin: see `SentFn`, `BeginFn`.
+        admit_view: called right before each time that the request is sent, with the view of the process that gets it.
+            If it raises, nothing more is sent. Requests about prompts and resources first wait until the server has
+            listed its prompts or resource templates since it last announced a change.
     """
 
     asking: Asking | None
     on_sent: SentFn | None
     begin: BeginFn | None
+    admit_view: Callable[[UpstreamView], None] | None
 
 
 class DirectCallOptions(TypedDict, total=False):

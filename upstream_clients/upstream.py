@@ -14,7 +14,7 @@ import asyncio
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, cast
 
 import anyio
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from upstream_clients.call import Call, CallUser
+    from upstream_clients.list_state import ListName
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
         CallEnd,
@@ -52,6 +53,18 @@ REQUESTS = frozenset(
     )
 )
 """Methods that `request` may send besides tool calls."""
+
+
+class _SendAdmission(NamedTuple):
+    """The decision about a request right before it is sent.
+
+    Attributes:
+        decide: raises to prevent the request.
+        by_list: the list on which the decision depends.
+    """
+
+    decide: Callable[[], None]
+    by_list: ListName | None
 
 
 class Misdirected(Exception):
@@ -109,7 +122,8 @@ class Upstream(ReportedState):
             Exception: any exception of `begin` and `admit`.
         """
         params = {"name": tool, "arguments": dict(arguments)}
-        return read_outcome(await self._send("tools/call", params, options, user), self._output_check(tool))
+        raw = await self._send("tools/call", params, options, user, self._admission(tool, options))
+        return read_outcome(raw, self._output_check(tool))
 
     def try_call(
         self,
@@ -124,7 +138,7 @@ class Upstream(ReportedState):
         link, admit, asking = self._link, options.get("admit"), options.get("asking")
         if link is None or self._view.state != "ready" or not link.alive or not link.has_direct_requests:
             return None
-        if isinstance(admit, Admission) and admit.by_annotations and self._listed_changes < self.list_changes:
+        if isinstance(admit, Admission) and admit.by_annotations and not self.lists["tools"].is_current:
             return None
         place = self._limiter.try_admit("" if asking is None else asking.share or asking.owner)
         if place is None:
@@ -202,7 +216,10 @@ class Upstream(ReportedState):
         first: JsonObject | UrlElicitationRequired,
     ) -> ToolOutcome:
         """Finish a direct call whose first answer is not a result yet, within `timeout` seconds."""
-        raw = await self._send("tools/call", params, {**options, "timeout": timeout, "begin": None}, user, first)
+        admission = self._admission(tool, options)
+        raw = await self._send(
+            "tools/call", params, {**options, "timeout": timeout, "begin": None}, user, admission, first
+        )
         return read_outcome(raw, self._output_check(tool))
 
     async def request(
@@ -214,7 +231,19 @@ class Upstream(ReportedState):
         """
         if method not in REQUESTS:
             raise ValueError(f"{method!r} is not one of {', '.join(sorted(REQUESTS))}")
-        return without_client_fields(await self._send(method, params, cast("CallOptions", options), user))
+        admit_view = options.get("admit_view")
+        admission = None
+        if admit_view is not None:
+            admission = _SendAdmission(lambda: admit_view(self._view), _list_about(method, params))
+        return without_client_fields(await self._send(method, params, cast("CallOptions", options), user, admission))
+
+    def _admission(self, tool: str, options: DirectCallOptions) -> _SendAdmission | None:
+        admit = options.get("admit")
+        if admit is None:
+            return None
+        by_listing = isinstance(admit, Admission) and admit.by_annotations
+        # There is a connection when it is called, so these tools are from its own listing, not from an earlier one.
+        return _SendAdmission(lambda: admit(self._tools.get(tool)), "tools" if by_listing else None)
 
     async def _send(
         self,
@@ -222,10 +251,11 @@ class Upstream(ReportedState):
         params: Mapping[str, Any],
         options: CallOptions,
         user: CallUser | None,
+        admission: _SendAdmission | None,
         first: JsonObject | UrlElicitationRequired | None = None,
     ) -> JsonObject:
         """Send a request until the server gives its result. `first`: the answer to a request that was sent already."""
-        asking, admit, begin = options.get("asking"), options.get("admit"), options.get("begin")
+        asking, begin = options.get("asking"), options.get("begin")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
         call.user = user
@@ -258,12 +288,11 @@ class Upstream(ReportedState):
                     if begin is not None:  # only before the first round of a call with questions
                         once, begin = begin, None
                         await once()
-                    if isinstance(admit, Admission) and admit.by_annotations:
-                        await self._wait_relisted(link)
+                    if admission is not None and admission.by_list is not None:
+                        await self._wait_listed(admission.by_list, link)
                     # From here on nothing is awaited until the request is sent.
-                    if admit is not None:
-                        # There is a connection, so these tools are from its own listing, not from an earlier one.
-                        admit(self._tools.get(params["name"]))
+                    if admission is not None:
+                        admission.decide()
                     if on_sent is not None:
                         on_sent()
                     call.sent = True
@@ -304,6 +333,16 @@ class Upstream(ReportedState):
         if questions.waiting:
             reason = "was still busy with calls of other programs, which must not overlap with this one,"
         return UpstreamUnavailable(self.name, f"server {self.name!r} {reason} after {limit:g} s; nothing was sent")
+
+
+def _list_about(method: str, params: Mapping[str, Any]) -> ListName | None:
+    """Return the list of the items that a request is about."""
+    match method, params.get("ref"):
+        case ("prompts/get", _) | ("completion/complete", {"type": "ref/prompt"}):
+            return "prompts"
+        case ("resources/read" | "completion/complete", _):
+            return "templates"
+    return None
 
 
 def _subject(method: str, params: Mapping[str, Any]) -> str:

@@ -493,7 +493,7 @@ async def test_progress_and_a_new_list_of_tools_are_heard_before_the_answer() ->
 
     async with served(WithSession("legacy", work)) as source:
         await source.call_tool("work", {}, timeout=10, on_progress=on_progress)
-        assert source.upstream.list_changes == 1
+        assert source.upstream.lists["tools"].changes == 1
         assert seen == [(1, 2, "half")]
     assert source.sent == ["work"]
 

@@ -154,7 +154,7 @@ def by_take(lines: list[bytes], cuts: list[int]) -> tuple[dict[int, list[Any]], 
         cast("Any", None),
         over=anyio.Event(),
         questions=ConnectionQuestions(roots=None),
-        on_list_changed=lambda: None,
+        on_list_changed=lambda _: None,
         direct=requests,
     )
     for begin, end in pairwise(places):
@@ -325,7 +325,7 @@ async def test_progress_that_is_no_number_ends_no_connection(progress: object) -
         cast("Any", SimpleNamespace(last_context=None)),
         over=anyio.Event(),
         questions=ConnectionQuestions(roots=None),
-        on_list_changed=lambda: None,
+        on_list_changed=lambda _: None,
         direct=requests,
     )
     async with anyio.create_task_group() as dispatcher._group:

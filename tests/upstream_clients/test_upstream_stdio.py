@@ -139,6 +139,7 @@ async def test_a_change_of_the_tools_is_noticed(
     async with pool_of(spec, on_change=changes) as pool:
         source: ToolSource = pool.source("srv")
         assert source.view().era == era
+        await changes.until(source, lambda view: None not in (view.prompt_list, view.template_list))
         before = changes.count
         await source.call_tool("grow", {})
         view = await changes.until(source, lambda view: any(tool.name.startswith("grown") for tool in view.tools))

@@ -22,9 +22,15 @@ tools.append(
         "outputSchema": {"type": "object", "properties": {"count": {"type": "integer"}}},
     }
 )
+capabilities = {"tools": {}, "resources": {}}
+if "items" in flags:
+    capabilities["prompts"] = {}
 if "tools" in flags:
     with open(flags["tools"]) as file:
         tools = [{"name": name, "inputSchema": {"type": "object"}} for name in file.read().split()]
+ITEM_LISTS = {"prompts/list": ("prompts", "name"), "resources/templates/list": ("resourceTemplates", "uriTemplate")}
+items = {"prompts/list": ["greet"], "resources/templates/list": ["note:///{name}"]}
+waiting = []
 cancelled = []
 listings = []
 
@@ -55,6 +61,31 @@ def list_page(params) -> dict:
     return {"tools": tools}
 
 
+def list_items(request_id, method, params) -> None:
+    """Answer `prompts/list` or `resources/templates/list` as the flags say."""
+    key, identifier = ITEM_LISTS[method]
+    listings.append(method)
+    if "items_silent" in flags:
+        waiting.append(request_id)
+    elif "items_fail" in flags:
+        send(id=request_id, error={"code": -32603, "message": "the disk is full"})
+    elif "items_malformed" in flags:
+        listed = [
+            {identifier: "a", "description": 3, "_meta": {"secret": "x"}, "icons": []},
+            "nonsense",
+            {identifier: ""},
+        ]
+        listed += [{identifier: "a"}, {identifier: "x" * 5000}, {identifier: "b", "arguments": [{"name": "q"}, {}]}]
+        send(id=request_id, result={key: listed})
+    elif "items_endless" in flags:
+        number = int(params.get("cursor", 0))
+        send(id=request_id, result={key: [{identifier: f"item_{number}"}], "nextCursor": str(number + 1)})
+    elif "items_paged" in flags and "cursor" not in params:
+        send(id=request_id, result={key: [{identifier: "first"}], "nextCursor": "2"})
+    else:
+        send(id=request_id, result={key: [{identifier: each} for each in items[method]]})
+
+
 def call(request_id, name, arguments) -> None:
     result = {"content": [{"type": "text", "text": str(arguments.get("text", "done"))}]}
     match name:
@@ -73,6 +104,12 @@ def call(request_id, name, arguments) -> None:
         case "grow":
             tools.append({"name": f"grown_{len(tools)}", "inputSchema": {"type": "object"}})
             send(method="notifications/tools/list_changed")
+        case "grow_prompts":
+            items["prompts/list"].append(f"grown_{len(items['prompts/list'])}")
+            send(method="notifications/prompts/list_changed")
+        case "grow_templates":
+            items["resources/templates/list"].append(f"grown:///{len(items['resources/templates/list'])}/{{x}}")
+            send(method="notifications/resources/list_changed")
         case "ask":
             result = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}}
         case "wrong_structure":
@@ -80,7 +117,7 @@ def call(request_id, name, arguments) -> None:
         case "cancelled":
             result["content"][0]["text"] = json.dumps(cancelled)
         case "listings":
-            result["content"][0]["text"] = str(len(listings))
+            result["content"][0]["text"] = str(listings.count("tools/list"))
         case "environment":
             result["content"][0]["text"] = json.dumps(dict(os.environ))
     send(id=request_id, result=result)
@@ -101,13 +138,13 @@ def answer(message) -> None:
                 id=request_id,
                 result={
                     "protocolVersion": flags.get("version", "2025-06-18"),
-                    "capabilities": {} if "no_tools" in flags else {"tools": {}, "resources": {}},
+                    "capabilities": {} if "no_tools" in flags else capabilities,
                     "serverInfo": {"name": "raw", "version": "0.1"},
                 },
             )
             junk()
         case "tools/list":
-            listings.append(params)
+            listings.append("tools/list")
             if "no_tools" in flags:
                 send(id=request_id, error={"code": -32601, "message": "Method not found"})
             else:
@@ -115,6 +152,12 @@ def answer(message) -> None:
         case "tools/call":
             call(request_id, params["name"], params.get("arguments") or {})
             junk()
+        case "prompts/list" | "resources/templates/list" if "items" in flags:
+            list_items(request_id, message["method"], params)
+        case "prompts/get" if "items" in flags:
+            send(id=request_id, result={"messages": [], "description": params["name"]})
+        case "resources/read" if "items" in flags:
+            send(id=request_id, result={"contents": [{"uri": params["uri"], "text": "read"}]})
         case "resources/list":
             send(id=request_id, result={"resources": [{"uri": "a://b", "name": "b"}]})
         case _ if request_id is not None:

@@ -9,8 +9,20 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ToolsListChanged
-from mcp_types import CallToolResult, ElicitRequest, InputRequiredResult, ListToolsResult, TextContent, Tool
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    InputRequiredResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    Prompt,
+    ResourceTemplate,
+    TextContent,
+    Tool,
+)
 
 ANY = {"type": "object"}
 tools = [
@@ -24,6 +36,8 @@ tools = [
         input_schema={"type": "object", "properties": {"tenant": {"type": "object", "x-mcp-header": "Tenant"}}},
     ),
 ]
+prompts = [Prompt(name="greet")]
+templates = [ResourceTemplate(name="note", uri_template="note:///{name}")]
 # By the `key` that calls of one test have in common.
 hanging, cancelled = defaultdict(anyio.Event), defaultdict(anyio.Event)
 bus = InMemorySubscriptionBus()
@@ -31,6 +45,18 @@ bus = InMemorySubscriptionBus()
 
 async def list_tools(ctx, params):
     return ListToolsResult(tools=tools)
+
+
+async def list_prompts(ctx, params):
+    return ListPromptsResult(prompts=prompts)
+
+
+async def list_resources(ctx, params):
+    return ListResourcesResult(resources=[])
+
+
+async def list_templates(ctx, params):
+    return ListResourceTemplatesResult(resource_templates=templates)
 
 
 async def call_tool(ctx, params):
@@ -55,6 +81,12 @@ async def call_tool(ctx, params):
             await bus.publish(ToolsListChanged())
             if arguments.get("legacy"):
                 await ctx.session.send_tool_list_changed()
+        case "grow_prompts":
+            prompts.append(Prompt(name=f"grown_{len(prompts)}"))
+            await bus.publish(PromptsListChanged())
+        case "grow_templates":
+            templates.append(ResourceTemplate(name="grown", uri_template=f"grown:///{len(templates)}/{{x}}"))
+            await bus.publish(ResourcesListChanged())
         case "big":
             answer = "x" * int(arguments["bytes"])
         case "routed":
@@ -88,5 +120,8 @@ def make_server() -> Server:
         instructions="Be gentle.",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
         on_subscriptions_listen=ListenHandler(bus),
     )
