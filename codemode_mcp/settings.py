@@ -234,6 +234,18 @@ class InstanceSettings:
     """Seconds after which the process ends, once its last client has left and no call is in flight; 0: never."""
 
 
+@dataclass(frozen=True, slots=True)
+class UiSettings:
+    """`ui`: the page that `codemode-mcp ui` opens in a browser."""
+
+    enabled: bool = True
+    """False: the page cannot be opened."""
+    decide: bool = True
+    """Let a person decide about calls and change things on the page. False: the page only shows them."""
+    port: int = 0
+    """Port of the page on 127.0.0.1. 0: any free port."""
+
+
 StoreKind = Literal["memory", "sqlite", "postgres"]
 
 
@@ -326,6 +338,9 @@ AUDIT_CLAMPS: dict[str, Clamp] = {
     "files": Clamp(1, 1000),
 }
 """Ranges of the numbers in `audit`, by key."""
+
+UI_CLAMPS: dict[str, Clamp] = {"port": Clamp(0, 65_535)}
+"""Ranges of the numbers in `ui`, by key."""
 
 INSTANCE_CLAMPS: dict[str, Clamp] = {"idleSeconds": Clamp(0, 10**9)}
 """Ranges of the numbers in `instance`, by key."""

@@ -283,6 +283,7 @@ def sections() -> tuple[Section, ...]:
                 ("clients", "object", "`{}`", "Changes to profiles of clients; see [below](#clientsglob)."),
                 ("http", "object", "", "For `serve --transport http`; see [below](#http)."),
                 ("instance", "object", "", "The process that all clients share; see [below](#instance)."),
+                ("ui", "object", "", "The page in a browser; see [below](#ui)."),
                 ("audit", "object", "", "What is recorded; see [below](#audit)."),
                 ("log", "object", "", "See [below](#log)."),
             ),
@@ -325,6 +326,7 @@ def sections() -> tuple[Section, ...]:
             _sentence(settings.InstanceSettings),
             fields(settings.InstanceSettings, settings.INSTANCE_CLAMPS),
         ),
+        Section("ui", "See [the page](../page.md).", fields(settings.UiSettings, settings.UI_CLAMPS)),
         Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings, settings.AUDIT_CLAMPS)),
         Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings, {})),
     )

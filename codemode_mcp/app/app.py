@@ -19,7 +19,7 @@ from codemode_mcp.policy.callers import Caller
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 
-    from codemode_mcp.app.lifecycle import Listen
+    from codemode_mcp.app.lifecycle import Listen, PageAddress
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.config import Config, Reading
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.shared_servers import SharedServers
-    from upstream_clients.tools import RootsFn, UpstreamView
+    from upstream_clients.tools import RootsFn
 
 LIST_SECONDS = 2.0
 """Seconds that the first `tools/list` waits for cached listings, and for plugins to load. Later ones do not wait."""
@@ -86,18 +86,9 @@ class App(Lifecycle):
 
     # the shared instance
 
-    @property
-    def config(self) -> Config:
-        """The configuration in use. A changed file replaces it."""
-        return self._config
-
     def has_calls_in_flight(self) -> bool:
         """Return True if a program computes, or a call of a program is in flight."""
         return self._manager is not None and self._manager.is_busy()
-
-    def server_views(self) -> Sequence[UpstreamView]:
-        """Return views of all configured servers, as far as they are known."""
-        return self._views()
 
     def server_pids(self, name: str) -> tuple[int, ...]:
         """Return the processes of a server, which other applications of this process may share."""
@@ -279,6 +270,7 @@ async def open_app(
     listen: Listen = listen,
     environ: Mapping[str, str] | None = None,
     servers: SharedServers | None = None,
+    page: PageAddress | None = None,
 ) -> AsyncIterator[App]:
     """Open the application for the duration of the context. Leaving aborts what runs and closes all connections.
 
@@ -288,13 +280,13 @@ async def open_app(
             None for a command.
         engine: the engine of several applications, which their owner closes; None for an own one.
         listen: answers the requests of terminals.
-        environ, servers: see `Lifecycle`.
+        environ, servers, page: see `Lifecycle`.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
     owned = EngineLoader(config.tools.code_mode.max_running_runs) if engine is None else nullcontext(engine)
     with owned as loader:
-        app = App(config, operator, loader, transport, listen, environ=environ, servers=servers)
+        app = App(config, operator, loader, transport, listen, environ=environ, servers=servers, page=page)
         with recording(config.audit, app.auditor, app.redact):
             async with anyio.create_task_group() as group:
                 group.start_soon(app.run)

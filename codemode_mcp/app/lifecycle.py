@@ -11,8 +11,9 @@ import logging
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -32,6 +33,8 @@ from codemode_mcp.server.connected_clients import ConnectedClients
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from anyio.abc import TaskGroup
 
     from codemode_mcp.app.engine_loader import EngineLoader
     from codemode_mcp.calls.context import CallContext
@@ -53,6 +56,11 @@ if TYPE_CHECKING:
     from upstream_clients.shared_servers import SharedServers
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import RootsFn, ToolSource, UpstreamView
+
+    class PageAddress(Protocol):
+        """The page of the process, as `page.listener.Page`."""
+
+        def address_of(self, run_id: str) -> str | None: ...
 
     Listen = Callable[[Control], AbstractAsyncContextManager[object]]
     """Answers the requests of terminals for the duration of a context."""
@@ -89,6 +97,7 @@ class Lifecycle:
     Args:
         environ: the environment from which servers and other programs inherit; None for that of this process.
         servers: the servers that this application shares with others; None if it has servers of its own.
+        page: the page that the process opens for all its applications; None if this application opens one itself.
     """
 
     def __init__(
@@ -101,6 +110,7 @@ class Lifecycle:
         *,
         environ: Mapping[str, str] | None = None,
         servers: SharedServers | None = None,
+        page: PageAddress | None = None,
     ) -> None:
         self.operator = operator
         self.code_mode = config.tools.code_mode.enabled
@@ -112,6 +122,10 @@ class Lifecycle:
         self._listen = listen
         self._environ = environ
         self._servers = servers
+        self._page = page
+        self._opens_page = page is None
+        self.control: Control | None = None
+        """The answers to requests of terminals and of the page; None until everything is open."""
         self._serves_http = transport == "http"
         self._engine = engine
         self.engine = engine.get
@@ -172,6 +186,17 @@ class Lifecycle:
         assert self._plugins is not None
         await self._plugins.ready()
         return self._plugins
+
+    # for the page
+
+    @property
+    def config(self) -> Config:
+        """The configuration in use. A changed file replaces it."""
+        return self._config
+
+    def server_views(self) -> Sequence[UpstreamView]:
+        """Return views of all configured servers, as far as they are known."""
+        return self._views()
 
     # for the runs
 
@@ -373,6 +398,7 @@ class Lifecycle:
                         meaning=meaning,
                         notify=notify,
                         terminal_command=terminal_command(),
+                        page_address=self._page_address,
                     ),
                     settings,
                 ) as manager,
@@ -392,18 +418,32 @@ class Lifecycle:
     async def _answer_terminals(
         self, transport: Literal["stdio", "http"], manager: RunManager, store: OpenedStore
     ) -> None:
-        control = await terminal_control(
-            self._config,
-            transport,
-            "code" if self.code_mode else "pass-through",
-            manager.operator,
-            store,
-            self.redact,
-            serves=self._serves,
-            clients=lambda: clients_json(self._clients, self._config.tools.clients),
-        )
-        async with self._listen(control):
-            await anyio.sleep_forever()
+        async with anyio.create_task_group() as group:
+            self.control = control = await terminal_control(
+                self._config,
+                transport,
+                "code" if self.code_mode else "pass-through",
+                manager.operator,
+                store,
+                self.redact,
+                serves=self._serves,
+                clients=lambda: clients_json(self._clients, self._config.tools.clients),
+                open_page=partial(self._open_page, group) if self._opens_page else None,
+            )
+            async with self._listen(control):
+                await anyio.sleep_forever()
+
+    def _page_address(self, run_id: str) -> str | None:
+        """Return the address of the page about the approvals of a run; None if no page is open."""
+        return None if self._page is None else self._page.address_of(run_id)
+
+    async def _open_page(self, group: TaskGroup) -> dict[str, Any]:
+        """Open the page of this application; see `Page.admit`. Its tasks run in the group."""
+        from codemode_mcp.page.listener import Page
+
+        if not isinstance(self._page, Page):
+            self._page = Page(lambda: [self])
+        return await self._page.admit(self._config.ui, group)
 
     def _serves(self, owner: str) -> bool:
         """Return True if this process may resume the runs of an owner without a request of the owner.

@@ -14,7 +14,7 @@ from codemode_mcp import __version__
 from codemode_mcp.server.profiles import KEYS, override_of, profile_json, profile_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from codemode_mcp.config import Config
@@ -38,11 +38,13 @@ async def terminal_control(
     *,
     serves: Callable[[str], bool],
     clients: Callable[[], list[dict[str, Any]]],
+    open_page: Callable[[], Awaitable[dict[str, Any]]] | None,
 ) -> Control:
     """Return the answers to requests of terminals.
 
     Args:
         serves: returns True if this process may resume the runs of an owner without a request of the owner.
+        open_page: see `Control`.
     """
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.control.answers import Control, ServerFacts
@@ -55,7 +57,7 @@ async def terminal_control(
     def arguments(text: str) -> dict[str, Any]:
         return inputs.of_arguments(text, redact)
 
-    return Control(runs, about, arguments, may_take_over=serves, clients=clients)
+    return Control(runs, about, arguments, may_take_over=serves, clients=clients, open_page=open_page)
 
 
 def listen(control: Control) -> AbstractAsyncContextManager[object]:

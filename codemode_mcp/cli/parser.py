@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "clients": "clients",
     "instance": "instance",
     "trace": "trace",
+    "ui": "ui",
     "savings": "savings",
     "login": "login",
     "logout": "login",

@@ -24,6 +24,7 @@ from codemode_mcp.errors import ConfigError
 from codemode_mcp.settings import (
     AUDIT_CLAMPS,
     INSTANCE_CLAMPS,
+    UI_CLAMPS,
     AuditSettings,
     HttpSettings,
     InstanceSettings,
@@ -31,6 +32,7 @@ from codemode_mcp.settings import (
     PluginSettings,
     StoreSettings,
     ToolSettings,
+    UiSettings,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
     Admit = Callable[[Path, Any, os.stat_result], None]
 
-_KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "instance", "audit", "log")
+_KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "instance", "ui", "audit", "log")
 
 FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 """Keys of other clients; see `foreign` of `Node.fields`."""
@@ -71,6 +73,7 @@ class Config:
     plugins: tuple[PluginSettings, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
+    ui: UiSettings = field(default_factory=UiSettings)
     store: StoreSettings | None = None
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -121,6 +124,7 @@ def load_config(
         tools = replace(tools, clients=read_clients(fields["clients"]))
     log = _log(fields["log"], expander) if "log" in fields else LogSettings()
     instance = _instance(fields["instance"]) if "instance" in fields else InstanceSettings()
+    ui = _ui(fields["ui"]) if "ui" in fields else UiSettings()
     audit = _audit(fields["audit"], expander) if "audit" in fields else AuditSettings()
     http, store = HttpSection(), StoreSection()
     if "http" in fields:
@@ -144,6 +148,7 @@ def load_config(
         plugins=plugins,
         audit=audit,
         instance=instance,
+        ui=ui,
         store=store.settings,
         secrets=tuple(store.secrets),
         notes=tuple(report.notes),
@@ -209,6 +214,12 @@ def _instance(node: Node) -> InstanceSettings:
     if node.value is None:
         return InstanceSettings()
     return InstanceSettings(**node.settings({"shared": Node.flag, **clamps(INSTANCE_CLAMPS)}))
+
+
+def _ui(node: Node) -> UiSettings:
+    if node.value is None:
+        return UiSettings()
+    return UiSettings(**node.settings({"enabled": Node.flag, "decide": Node.flag, **clamps(UI_CLAMPS)}))
 
 
 def _audit(node: Node, expander: Expander) -> AuditSettings:

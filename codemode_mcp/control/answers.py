@@ -15,10 +15,11 @@ from codemode_mcp.control import protocol
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from codemode_mcp.policy.approval import ApprovalRequest, Remember
     from codemode_mcp.runs.store import Totals
+    from codemode_mcp.runs.transcripts import Transcript
     from codemode_mcp.runs.views import CallView, RunView
 
     Where = Literal["here", "elsewhere", "stored"]
@@ -92,6 +93,10 @@ class Runs(Protocol):
         """
         ...
 
+    def transcript(self, run_id: str) -> Transcript | None:
+        """Return the program of a run and its output; None if they are not known."""
+        ...
+
     @property
     def store(self) -> tuple[str, str]:
         """The kind and the name of the store."""
@@ -119,6 +124,7 @@ class Control:
         arguments: returns the arguments of a call, redacted for display, from their JSON text.
         may_take_over: returns True for an owner whose suspended runs this process may take over.
         clients: returns the clients that have sent requests to this process, as JSON.
+        open_page: opens the page, and returns its address and a token for one browser, as JSON.
         clock: returns monotonic seconds.
     """
 
@@ -131,9 +137,11 @@ class Control:
         *,
         may_take_over: Callable[[str], bool] = bool,
         clients: Callable[[], list[dict[str, Any]]] = list,
+        open_page: Callable[[], Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         self._may_take_over = may_take_over
         self._clients = clients
+        self._open_page = open_page
         self._runs = runs
         self._about = about
         self._arguments = arguments
@@ -149,8 +157,19 @@ class Control:
         """Return the answer to a request. An invalid request is answered too, and no exception is raised."""
         try:
             request = protocol.decode_request(line)
+        except protocol.BadMessage as error:
+            return {"ok": False, "error": str(error)}
+        return await self.handle(request)
+
+    async def handle(self, request: protocol.Request, by: str = DECIDED_BY) -> dict[str, Any]:
+        """Return the answer to a request. No exception is raised.
+
+        Args:
+            by: the person who has sent it, in words.
+        """
+        try:
             async with self._lock:
-                return {"ok": True, **await self._answer(request)}
+                return {"ok": True, **await self._answer(request, by)}
         except protocol.BadMessage as error:
             return {"ok": False, "error": str(error)}
         except StoreUnavailable as error:
@@ -161,7 +180,7 @@ class Control:
             log.exception("a request on the control socket failed unexpectedly")
             return {"ok": False, "error": "the request failed inside codemode-mcp; see its log"}
 
-    async def _answer(self, request: protocol.Request) -> dict[str, Any]:
+    async def _answer(self, request: protocol.Request, by: str) -> dict[str, Any]:
         match request.operation:
             case "list":
                 return await self._list()
@@ -174,15 +193,32 @@ class Control:
             case "decide":
                 if self._runs.view(request.run) is None:
                     await self._runs.take_over(request.run, self._may_take_over)
-                return {"decided": await self._decide(request)}
+                return {"decided": await self._decide(request, by)}
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run, self._may_take_over)}
             case "clients":
                 return {"server": self._server(), "clients": self._clients()}
+            case "ui":
+                if self._open_page is None:
+                    raise protocol.BadMessage("this process has no page; use the shared instance, or serve over HTTP")
+                return await self._open_page()
             case "instance" | "stop":
                 raise protocol.BadMessage("this process is not a shared instance; it serves the client that started it")
 
     async def _list(self) -> dict[str, Any]:
+        found, store = await self.listing()
+        return {
+            "server": self._server(),
+            "store": store,
+            "runs": [self.report(*each) for each in found[:MAX_RUNS]],
+            "omitted": max(0, len(found) - MAX_RUNS),
+        }
+
+    async def listing(self) -> tuple[list[tuple[RunView, Where]], dict[str, Any]]:
+        """Return all runs, each with its place, and the report on the store.
+
+        Runs that wait for a person come first, so that a limit never hides them. The others are sorted by age.
+        """
         found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]
         kind, name = self._runs.store
         store: dict[str, Any] = {"kind": kind, "name": name}
@@ -191,14 +227,16 @@ class Control:
             store |= store_report(await self._runs.totals())
         except StoreUnavailable as error:
             store["problem"] = error.detail
-        # Runs that wait for a person come first, so that the limit never hides them.
         found.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
-        return {
-            "server": self._server(),
-            "store": store,
-            "runs": [run_report(*each, self._may_take_over) for each in found[:MAX_RUNS]],
-            "omitted": max(0, len(found) - MAX_RUNS),
-        }
+        return found, store
+
+    def report(self, view: RunView, where: Where) -> dict[str, Any]:
+        """Return the report on a run without its calls, as JSON."""
+        return run_report(view, where, self._may_take_over)
+
+    def transcript(self, run_id: str) -> Transcript | None:
+        """Return the program of a run and its output; None if this process does not know them."""
+        return self._runs.transcript(run_id)
 
     async def _find(self, run_id: str) -> tuple[RunView, Where]:
         """Return a run, after taking it over if no other process has it. Raise `BadMessage` or `CodeModeError`."""
@@ -218,7 +256,7 @@ class Control:
             raise problem
         raise protocol.BadMessage(f"this process has no run {run_id[:80]!r} now; codemode-mcp runs list shows all runs")
 
-    async def _decide(self, request: protocol.Request) -> list[int]:
+    async def _decide(self, request: protocol.Request, by: str) -> list[int]:
         waiting = {each.call: each for each in self._runs.approvals(request.run)}
         # Calls that do not wait have ended, or were decided in another way meanwhile.
         chosen = {number: digest for number, digest in request.calls if number in waiting}
@@ -232,7 +270,7 @@ class Control:
         if not chosen:
             return []
         approved, remember = request.approved, request.remember
-        return self._runs.decide(request.run, list(chosen), approved=approved, remember=remember, by=DECIDED_BY)
+        return self._runs.decide(request.run, list(chosen), approved=approved, remember=remember, by=by)
 
     def _show(self, view: RunView, where: Where, requests: Sequence[ApprovalRequest]) -> dict[str, Any]:
         room = MAX_INPUTS

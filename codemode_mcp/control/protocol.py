@@ -26,8 +26,8 @@ MAX_ANSWER = 16 * 1024 * 1024
 MAX_DECIDED = 2000
 """Maximum number of calls in one request."""
 
-Operation = Literal["list", "show", "decide", "cancel", "clients", "instance", "stop"]
-"""`instance` and `stop` are for the shared instance."""
+Operation = Literal["list", "show", "decide", "cancel", "clients", "ui", "instance", "stop"]
+"""`ui` opens the page. `instance` and `stop` are for the shared instance."""
 
 
 class BadMessage(Exception):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.app.app import App
-    from codemode_mcp.app.lifecycle import Listen
+    from codemode_mcp.app.lifecycle import Listen, PageAddress
     from codemode_mcp.config import Config, Reading
 
 log = logging.getLogger("codemode_mcp.instance")
@@ -48,10 +48,14 @@ class Apps:
         listen: answers terminals for one application.
         on_closed: called after an application is closed.
         leave: ends the instance, for a reason.
+        page: the page of the instance.
     """
 
-    def __init__(self, listen: Listen, on_closed: Callable[[], None], leave: Callable[[str], None]) -> None:
+    def __init__(
+        self, listen: Listen, on_closed: Callable[[], None], leave: Callable[[str], None], page: PageAddress
+    ) -> None:
         self._listen = listen
+        self._page = page
         self._leave = leave
         self._on_closed = on_closed
         self._entries: list[_Entry] = []
@@ -146,6 +150,7 @@ class Apps:
                 listen=self._listen,
                 environ=entry.environ,
                 servers=self._servers,
+                page=self._page,
             ) as entry.app,
             anyio.create_task_group() as group,
         ):

@@ -57,6 +57,7 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         http: serve over HTTP instead of this connection, until the instance ends.
+        ui: open the page instead of serving this connection.
         command: run a command instead of a session of MCP.
     """
 
@@ -65,6 +66,7 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
     log_level: LogLevel | None = None
     log_file: str | None = None
     http: HttpOptions | None = None
+    ui: bool = False
     command: CommandOptions | None = None
 
 

@@ -26,6 +26,7 @@ from codemode_mcp.control import protocol
 from codemode_mcp.control.server import listening
 from codemode_mcp.instance import registry, wire
 from codemode_mcp.instance.hello import Hello, Refusal, is_newer, read_environment
+from codemode_mcp.instance.page import InstancePage
 from codemode_mcp.instance.process_memory import usage_of
 from codemode_mcp.instance.reports import Reports
 
@@ -93,8 +94,11 @@ class Host:
         self._reports = Reports(self._facts, self.leave)
         self._apps: Apps | None = None
         self._group: TaskGroup | None = None
+        self._page = InstancePage(lambda: [] if self._apps is None else self._apps.open)
         self._http: str | None = None
         """The URL of the HTTP server, if there is one."""
+        self._page_users = 0
+        """Number of configurations that are kept open for the page."""
         self._first_client_at: float | None = None
         self._early_size: int | None = None
         """Bytes of memory of this process `EARLY_SECONDS` after its first client came."""
@@ -121,7 +125,7 @@ class Host:
                     ready()
                     log.info("the shared instance serves at %s", endpoint.path)
                     group.start_soon(self._watch, endpoint.path)
-                    self._apps = Apps(self._reports.listen, self._on_app_closed, self.leave)
+                    self._apps = Apps(self._reports.listen, self._on_app_closed, self.leave, self._page)
                     async with self._apps.running():
                         await self._over.wait()
                         await self._close()
@@ -170,10 +174,8 @@ class Host:
             await anyio.sleep(WATCH_SECONDS)
             if not await anyio.to_thread.run_sync(self._can_be_found, endpoint):
                 self.leave("its record or its socket was removed")
-            unused = (
-                not self._last_client and self._http is None and time.monotonic() - self._began > FIRST_CLIENT_SECONDS
-            )
-            if unused:
+            is_used = self._last_client or self._http is not None or self._page_users
+            if not is_used and time.monotonic() - self._began > FIRST_CLIENT_SECONDS:
                 self.leave("no client has come")
             first = self._first_client_at
             if self._early_size is None and first is not None and time.monotonic() - first > EARLY_SECONDS:
@@ -222,6 +224,9 @@ class Host:
                     raise Refusal("failed", f"--context {context}: there is no such context in tools.contexts; {there}")
                 if hello.options.http is not None:
                     await self._start_http(connection, config, source, hello.options.http)
+                    return
+                if hello.options.ui:
+                    await self._open_page(connection, config, source)
                     return
                 connection.limit = MAX_LINE
                 self._last_client += 1
@@ -290,6 +295,41 @@ class Host:
             task_status.started(refusal)
         finally:
             self._http = None
+
+    async def _open_page(self, connection: Accepted, config: Config, source: ClientConfig) -> None:
+        """Open the page, and tell a command its address. Raise `Refusal`."""
+        assert self._group is not None
+        admitted = await self._page.admit(config.ui, self._group)
+        opened: Exception | None = await self._group.start(self._keep_for_page, config, source)
+        if opened is not None:
+            raise opened
+        await _answer(connection, {"key": self._key, **admitted})
+
+    async def _keep_for_page(
+        self, config: Config, source: ClientConfig, *, task_status: TaskStatus[Exception | None]
+    ) -> None:
+        """Keep the application of a configuration open while a browser shows the page, also without clients."""
+        from codemode_mcp.instance.apps import NotOpened
+
+        assert self._apps is not None
+        try:
+            async with self._apps.app_for(config, source.environ, source.load) as (app, _):
+                await app.manager()
+                task_status.started(None)
+                self._page_users += 1
+                try:
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(self._cancel_when_over, group.cancel_scope)
+                        await self._page.unused()
+                        group.cancel_scope.cancel()
+                finally:
+                    self._page_users -= 1
+        except NotOpened as error:
+            task_status.started(error)
+
+    async def _cancel_when_over(self, scope: anyio.CancelScope) -> None:
+        await self._over.wait()
+        scope.cancel()
 
     def _admit(self, hello: Hello) -> None:
         if is_newer(hello.product, __version__):

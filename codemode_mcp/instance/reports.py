@@ -47,6 +47,8 @@ class Reports:
             case "stop":
                 self._leave("a terminal has stopped it")
                 return {"ok": True}
+            case "ui":
+                return {"ok": False, "error": "the shared instance opens its page for codemode-mcp ui, which attaches"}
             case "list":
                 return await self._merged(line, "runs")
             case "clients":

@@ -67,11 +67,12 @@ def is_unanswerable(run: Run, client: Client | None) -> bool:
     )
 
 
-def waiting(run: Run, reason: WaitingReason, now: float, command: str) -> Outcome:
+def waiting(run: Run, reason: WaitingReason, now: float, command: str, address: str | None = None) -> Outcome:
     """Return the answer for a suspended run, without its output.
 
     Args:
         command: the command that runs codemode-mcp in a terminal.
+        address: the address of the page about the approvals of the run; None if no page is open.
     """
     client = None if run.observation is None else run.observation.client
     return Outcome(
@@ -85,7 +86,7 @@ def waiting(run: Run, reason: WaitingReason, now: float, command: str) -> Outcom
         yielded=run.yield_reason if reason == "yield" else None,
         questions=run.questions.hand_out(client),
         unanswerable=is_unanswerable(run, client) and not run.questions.put_later(client),
-        asked=_asked(run, client, command),
+        asked=_asked(run, client, command, address),
     )
 
 
@@ -127,7 +128,7 @@ def _pending(run: Run, now: float) -> Iterator[PendingCall]:
         yield PendingCall(str(timer), "core:timer", "executing", round((now - began) * 1000))
 
 
-def _asked(run: Run, client: Client | None, command: str) -> tuple[str, ...]:
+def _asked(run: Run, client: Client | None, command: str, address: str | None) -> tuple[str, ...]:
     """Return sentences about the questions to a person, and who can answer them."""
     asked: list[str] = []
     approval = None
@@ -144,19 +145,24 @@ def _asked(run: Run, client: Client | None, command: str) -> tuple[str, ...]:
             asked.append(f"{whose} asks {_asked_for(each.question)}. {how}")
     if run.approvals.calls:
         tools = counted([request.tool for request in run.approvals.requests])
-        asked.append(f"A person has to approve {tools}. {_how_to_approve(run, client, approval, command)}")
+        asked.append(f"A person has to approve {tools}. {_how_to_approve(run, client, approval, command, address)}")
     return tuple(asked)
 
 
-def _how_to_approve(run: Run, client: Client | None, approval: OpenQuestion | None, command: str) -> str:
+def _how_to_approve(
+    run: Run, client: Client | None, approval: OpenQuestion | None, command: str, address: str | None
+) -> str:
     if approval is not None and approval.asking is not None:
         return "The user is being asked."
-    in_terminal = f"To approve, the user runs in a terminal: `{command} runs approve {run.id}` (or `runs deny`)."
+    on_page = "" if address is None else f"The user can decide on the page {address}. "
+    in_terminal = (
+        f"{on_page}To approve, the user runs in a terminal: `{command} runs approve {run.id}` (or `runs deny`)."
+    )
     if run.approvals.unasked_reason is not None:
         return f"{run.approvals.unasked_reason} {in_terminal}"
     if client is None or (approval is not None and client.way(approval.question) == "none"):
         return f"This client cannot ask the user. {in_terminal}"
-    return "The user is asked during the next wait."
+    return f"{on_page}The user is asked during the next wait."
 
 
 def _asked_for(question: Question) -> str:

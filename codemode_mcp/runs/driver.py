@@ -424,7 +424,8 @@ class Driver:
         return self._waiting(run, "pending_tools")
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
-        outcome = answers.waiting(run, reason, self._clock(), self._services.terminal_command)
+        address = self._services.page_address(run.id)
+        outcome = answers.waiting(run, reason, self._clock(), self._services.terminal_command, address)
         # An answer with questions has no room for output, which comes with the next answer.
         return outcome if outcome.questions else run.with_outputs(outcome)
 

@@ -6,12 +6,14 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from codemode_mcp.runs.transcripts import Transcript, Transcripts
 from codemode_mcp.runs.views import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.audit.events import Auditor
+    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.errors import ErrorCode
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.run import Run
@@ -67,6 +69,7 @@ class LiveRuns:
         self.closing = False
         self._late: dict[tuple[str, str | None], list[str]] = {}
         self._ended: deque[_Ended] = deque(maxlen=SHOWN_ENDED)
+        self._transcripts = Transcripts()
         self._ended_in_fallback: deque[str] = deque(maxlen=SHOWN_ENDED)
 
     def store_of(self, run_id: str) -> RunStore:
@@ -84,8 +87,12 @@ class LiveRuns:
         run.track.forget()
         run.give_up()
 
-    def end(self, run: Run, code: ErrorCode | None) -> None:
-        """Move a run that has ended to the recently ended runs."""
+    def end(self, run: Run, code: ErrorCode | None, outcome: Outcome | None = None) -> None:
+        """Move a run that has ended to the recently ended runs.
+
+        Args:
+            outcome: its last answer, if there is one.
+        """
         if self.runs.pop(run.id, None) is None:
             return
         if run.store is self._fallback is not self._store:
@@ -99,6 +106,7 @@ class LiveRuns:
         run.track.pack(run.calls)
         if len(self._ended) == self._ended.maxlen:
             self._ended[0].track.forget()
+        self._transcripts.keep(run.id, transcript_of(run, outcome))
         self._ended.append(_Ended(last, run.track, run.began, self._clock()))
 
     def _report_end(self, run: Run, code: ErrorCode | None) -> None:
@@ -140,6 +148,11 @@ class LiveRuns:
                 return replace(each.view(now), calls=each.track.views(now))
         return None
 
+    def transcript(self, run_id: str) -> Transcript | None:
+        """Return the program of one of these runs and its output so far; None if they were forgotten."""
+        run = self.runs.get(run_id)
+        return self._transcripts.of(run_id) if run is None else transcript_of(run, None)
+
     # calls that failed after the end of their program
 
     def note_late_failure(self, run: Run, note: str) -> None:
@@ -155,6 +168,14 @@ class LiveRuns:
     def take_late_notes(self, owner: str | None, client: str | None) -> tuple[str, ...]:
         """Return the notes for an owner, or for one of several clients of an owner, and forget them."""
         return tuple(self._late.pop((owner, client), ())) if owner is not None else ()
+
+
+def transcript_of(run: Run, outcome: Outcome | None) -> Transcript:
+    """Return the program of a run and its output so far."""
+    if outcome is None:
+        return Transcript(run.source, tuple(run.history))
+    failed = outcome.status == "failed"
+    return Transcript(run.source, tuple(run.history), None if failed else outcome.value, outcome.error, ended=True)
 
 
 def stop(run: Run, observation: Observation) -> None:

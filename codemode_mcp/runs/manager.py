@@ -177,6 +177,7 @@ class RunManager:
         context = self._services.dispatcher.context(run_id, owner, cell.caller, catalog)
         run = Run(context, catalog.manifest, self._clock(), self._live.ledger, self._remember, on_output, limit)
         run.args = cell.args
+        run.source = cell.source
         run.namespaces = await open_namespaces(
             catalog.namespaces,
             self._services.registered,
@@ -375,7 +376,8 @@ class RunManager:
                 run.cancel_calls()
             if run.state != "waiting":
                 failed = isinstance(outcome, CodeModeError) or outcome.status == "failed"
-                self._live.end(run, outcome.code if failed else None)
+                ended = None if isinstance(outcome, CodeModeError) else outcome
+                self._live.end(run, outcome.code if failed else None, ended)
         observation.settle(outcome)
 
     async def sweep_forever(self) -> None:

@@ -43,6 +43,7 @@ class Operator:
         self._cancel = cancel
         self.views = live.views
         self.view = live.view
+        self.transcript = live.transcript
 
     @property
     def store(self) -> tuple[StoreKind, str]:

@@ -170,6 +170,8 @@ class Run:
         self.questions = Questions(self.change)
         self.namespaces = OpenNamespaces()
         self.args: tuple[str, ...] = ()
+        self.source = ""
+        """The program, as far as this process knows it."""
         self.approvals = Approvals(
             self.id,
             self.questions,

@@ -66,6 +66,7 @@ class Services:
         remember: stores an approval for later programs; None if approvals cannot be stored.
         meaning: ranks tools by meaning; None without the extra `semantic`.
         terminal_command: the command that runs codemode-mcp in a terminal, quoted for a shell.
+        page_address: returns the address of the page about the approvals of a run; None if no page is open.
         notify: called with the id of a run when its calls begin to wait for a person.
     """
 
@@ -82,4 +83,5 @@ class Services:
     remember: RememberFn | None = None
     meaning: Meaning | None = None
     terminal_command: str = "codemode-mcp"
+    page_address: Callable[[str], str | None] = lambda _: None
     notify: Callable[[str], None] = lambda _: None

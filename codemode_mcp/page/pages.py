@@ -1,0 +1,19 @@
+"""All pages of the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.page.views import approvals, overview, runs
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from codemode_mcp.page.site import Site
+
+_VIEWS = (overview, runs, approvals)
+
+
+def routes(site: Site) -> list[Route]:
+    """Return the addresses of all pages."""
+    return [route for view in _VIEWS for route in view.routes(site)]

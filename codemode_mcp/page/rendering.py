@@ -1,0 +1,100 @@
+"""The templates of the page.
+
+Every text that a template shows is made harmless: first its hidden and misleading characters are escaped, then it is
+escaped for HTML. A template has to do nothing for this, so that it can forget nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from codemode_mcp.audit.timeline import duration, size
+from codemode_mcp.control.display import counted, plain
+from codemode_mcp.page.timeline_rows import svg_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ASSETS: Final = Path(__file__).parent / "assets"
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+
+MAX_TEXT: Final = 256 * 1024
+"""Characters of one text that a page shows."""
+
+
+def environment() -> Environment:
+    """Return the templates."""
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=harmless,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "ago": ago,
+        "milliseconds": milliseconds,
+        "bytes": size,
+        "lines": lines,
+        "pretty": pretty,
+        "svg_number": svg_number,
+        "json_text": json.dumps,
+    }
+    made.globals |= {"counted": counted}
+    return made
+
+
+def harmless(value: Any) -> Any:
+    """Return a value for a template. The hidden and misleading characters of a text are escaped."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return plain(value)
+    return "" if value is None else value
+
+
+def lines(text: str) -> Markup:
+    """Return a text of several lines for a `<pre>`. Its misleading characters are escaped, except for line ends."""
+    shown = text[:MAX_TEXT]
+    found = Markup("\n").join(plain(line) for line in shown.split("\n"))
+    if len(text) > MAX_TEXT:
+        found += Markup("\n… {} more characters").format(f"{len(text) - MAX_TEXT:,}")
+    return found
+
+
+def pretty(value: Any) -> Markup:
+    """Return JSON in several lines for a `<pre>`. `value`: JSON, or its text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return lines(value)
+    return lines(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def milliseconds(value: int | None) -> str:
+    """Return milliseconds in words."""
+    return "" if value is None else duration(value / 1000)
+
+
+def ago(value: int | None) -> str:
+    """Return how long ago something was, in words, from its milliseconds."""
+    return "" if value is None else f"{_rough(value // 1000)} ago"
+
+
+def _rough(seconds: int) -> str:
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3600} h" if seconds < 172_800 else f"{seconds // 86_400} days"
+
+
+def rendered(made: Environment, template: str, values: Mapping[str, Any]) -> str:
+    """Return the HTML of a template."""
+    return made.get_template(template).render(values)

@@ -1,0 +1,208 @@
+"""The addresses of the page, and what all of its pages have in common."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final, get_args
+from urllib.parse import parse_qs
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from codemode_mcp.page.application import PERSON
+from codemode_mcp.page.changes import Changes, Full
+from codemode_mcp.page.guard import ASSETS_PATH, OPEN_PATH, cookie_name
+from codemode_mcp.page.redirect import remove_redirect
+from codemode_mcp.page.rendering import ASSETS, environment, rendered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from codemode_mcp.control.answers import Control
+    from codemode_mcp.control.protocol import Request as ControlRequest
+    from codemode_mcp.page.application import Application
+    from codemode_mcp.page.sessions import Sessions
+
+log = logging.getLogger("codemode_mcp.page")
+
+MAX_BODY: Final = 256 * 1024
+"""Maximum bytes of the body of a request."""
+
+NAVIGATION: Final = (
+    ("/", "Overview"),
+    ("/runs", "Runs"),
+    ("/approvals", "Approvals"),
+)
+"""The main pages: address and name, in the order in which they are shown."""
+
+
+class Problem(Exception):
+    """Error that is shown to the person: a sentence, and the status of the answer."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Site:
+    """The applications of this process, and how pages show and change them.
+
+    Args:
+        applications: returns the open applications.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self, applications: Callable[[], Sequence[Application]], sessions: Sessions, clock: Callable[[], float]
+    ) -> None:
+        self._applications = applications
+        self._sessions = sessions
+        self._clock = clock
+        self._templates = environment()
+        self.changes = Changes(applications)
+
+    # the applications
+
+    @property
+    def applications(self) -> list[Application]:
+        """The applications that answer."""
+        return [each for each in self._applications() if each.control is not None]
+
+    @property
+    def controls(self) -> list[Control]:
+        """The answers to requests of terminals, of each application."""
+        return [each.control for each in self.applications if each.control is not None]
+
+    @property
+    def decides(self) -> bool:
+        """True if a person may decide and change things on the page."""
+        found = self.applications
+        return bool(found) and all(each.config.ui.decide for each in found)
+
+    async def ask(self, request: ControlRequest) -> dict[str, Any]:
+        """Return the answer to a request about a run, as a terminal gets it. Raise `Problem`."""
+        # The application that has the run is asked first. Any of them can answer for runs in the store.
+        for control in sorted(self.controls, key=lambda each: not each.has(request.run)):
+            answer = await control.handle(request, PERSON)
+            if not answer.pop("ok"):
+                raise Problem(str(answer["error"]), 404)
+            return answer
+        raise Problem("No client is connected, so nothing is served now.", 503)
+
+    # pages
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page from its template."""
+        shared = {
+            "navigation": NAVIGATION,
+            "here": "/" + request.url.path.split("/")[1],
+            "path": request.url.path,
+            "decides": self.decides,
+            "served": bool(self.applications),
+        }
+        return HTMLResponse(rendered(self._templates, template, {**shared, **values}), status)
+
+    def plain_page(self, template: str, status: int, **values: Any) -> Response:
+        """Return a page without navigation, for a browser that is not admitted."""
+        return HTMLResponse(rendered(self._templates, template, values), status)
+
+    def locked(self) -> Response:
+        """Return the page for a browser without a session."""
+        return self.plain_page("locked.html", 401)
+
+    async def change(self, request: Request) -> dict[str, Any]:
+        """Return the JSON object in the body of a request that changes something. Raise `Problem`."""
+        if not self.decides:
+            raise Problem("The configuration has ui.decide: false, so nothing can be changed on this page.", 403)
+        try:
+            found = json.loads(await body_of(request))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise Problem("The body of this request is not a JSON object.")
+        return found
+
+    # what is not a page
+
+    async def open(self, request: Request) -> Response:
+        """Admit a browser that sends a token, and leave the secret of the page with it."""
+        if request.method != "POST":
+            return self.plain_page("locked.html", 405)
+        fields = parse_qs((await body_of(request)).decode("utf-8", "replace"))
+        session = self._sessions.redeem(fields.get("token", [""])[0], self._clock())
+        if session is None:
+            return self.plain_page("locked.html", 403, reason="This address was used before, or is too old.")
+        await anyio.to_thread.run_sync(remove_redirect, fields["token"][0])
+        wanted = fields.get("path", ["/"])[0]
+        local = wanted.startswith("/") and not wanted.startswith("//") and wanted.isascii() and "\\" not in wanted
+        answer = self.plain_page("open.html", 200, secret=session.secret, wanted=wanted if local else "/")
+        port = request.scope["server"][1]
+        answer.set_cookie(cookie_name(port), session.cookie, path="/", httponly=True, samesite="strict")
+        return answer
+
+    async def events(self, request: Request) -> Response:
+        """Tell a page what changes, as server-sent events."""
+
+        async def messages() -> AsyncIterator[bytes]:
+            try:
+                async with self.changes.stream() as stream:
+                    yield b"retry: 1000\ndata: hello\n\n"
+                    while True:
+                        yield f"data: {' '.join(await stream.next())}\n\n".encode()
+            except Full:
+                yield b"retry: 30000\ndata: full\n\n"
+
+        return StreamingResponse(messages(), media_type="text/event-stream")
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a request. Raise `Problem`."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_BODY:
+            raise Problem(f"The body of this request is larger than {MAX_BODY} bytes.", 413)
+    return data
+
+
+def one_of(value: Any, kind: Any, name: str) -> Any:
+    """Return a value of a `Literal` type. Raise `Problem`."""
+    if value not in get_args(kind):
+        raise Problem(f"{name} is not one of {', '.join(map(repr, get_args(kind)))}.")
+    return value
+
+
+def build(site: Site, routes: Sequence[Route]) -> ASGIApp:
+    """Return the application of a site."""
+
+    def problem(request: Request, error: Exception) -> Response:
+        if isinstance(error, Problem):
+            text, status = str(error), error.status
+        elif isinstance(error, HTTPException):
+            status = error.status_code
+            text = "There is no such page." if status == 404 else str(error.detail)
+        else:
+            log.error("a request to the page failed in an unexpected way", exc_info=error)
+            status = 500
+            text = "This page failed inside codemode-mcp; see its log."
+        if request.method == "POST":
+            return JSONResponse({"error": text}, status)
+        return site.page(request, "problem.html", status, text=text)
+
+    return Starlette(
+        routes=[
+            Route(OPEN_PATH, site.open, methods=["GET", "POST"]),
+            Route("/events", site.events),
+            Mount(ASSETS_PATH.rstrip("/"), StaticFiles(directory=ASSETS)),
+            *routes,
+        ],
+        exception_handlers={Problem: problem, HTTPException: problem, Exception: problem},
+    )

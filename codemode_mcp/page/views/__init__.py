@@ -1,0 +1,1 @@
+"""The pages, each module those of one subject. `ROUTES` of each has its addresses."""
