@@ -35,6 +35,7 @@ NOT_RUN: Final = {
     "CONTRIBUTING.md": "runs the tests, this one among them",
     "docs/deployment.md": "needs a PostgreSQL and an authorization server; tests/stores and tests/login have these",
     "docs/logins.md": "needs a browser and an authorization server; tests/login has these",
+    "docs/page.md": "opens a browser; tests/page has one",
     "docs/programs.md": "installs the extra from an index",
     "examples/plugin/README.md": "its build backend comes from an index; tests/plugins load it from its folder",
 }

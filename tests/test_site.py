@@ -103,6 +103,7 @@ SECTIONS = {
     "http.auth.tokens[]": '{ "http": { "auth": { "tokens": [{ "oops": 1 }] } } }',
     "http.auth": '{ "http": { "auth": { "oops": 1 } } }',
     "instance": '{ "instance": { "oops": 1 } }',
+    "ui": '{ "ui": { "oops": 1 } }',
     "audit": '{ "audit": { "oops": 1 } }',
     "log": '{ "log": { "oops": 1 } }',
 }

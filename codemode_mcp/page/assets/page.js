@@ -14,6 +14,7 @@ const GUARD = 700;
 let last = 0;
 let timer = null;
 let updating = false;
+let sent = 0;
 
 function say(text, bad) {
   status.textContent = text;
@@ -68,7 +69,8 @@ function place(part, element) {
 }
 
 function guard(part) {
-  say("What is shown here has changed. Look again before you decide.");
+  // After a decision of this person, the answer to it is shown.
+  if (performance.now() - sent > PAUSE) say("What is shown here has changed. Look again before you decide.");
   const buttons = [...part.querySelectorAll("button")];
   for (const each of buttons) each.setAttribute("aria-disabled", "true");
   setTimeout(() => buttons.forEach((each) => each.removeAttribute("aria-disabled")), GUARD);
@@ -90,6 +92,7 @@ async function send(form, button) {
   const body = Object.fromEntries(new FormData(form, button));
   Object.assign(body, JSON.parse(button.dataset.extra || "{}"));
   button.setAttribute("aria-disabled", "true");
+  sent = performance.now();
   try {
     const answer = await fetch(form.dataset.action, {
       method: "POST",
@@ -100,6 +103,7 @@ async function send(form, button) {
       body: JSON.stringify(body),
     });
     const result = await answer.json();
+    sent = performance.now();
     say(result.message || result.error || "", !answer.ok);
     if (answer.ok && form.dataset.then) location.assign(form.dataset.then);
   } catch {
