@@ -1,0 +1,169 @@
+"""The page of a real process in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from tests.integration.attached import attached, instance
+from tests.integration.harness import COMMAND, NODE_MODULES, SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser, Page
+
+    from tests.integration.attached import Attached
+
+BROWSER_ARGUMENTS = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+"""Chromium does not start as root with its sandbox."""
+
+PAGES = ("/", "/runs", "/approvals")
+"""The pages that need no name of a run or server."""
+
+NARROW, WIDE = 400, 1100
+"""Widths of windows."""
+
+
+def chromium_path() -> str | None:
+    """Return the path of the system's Chromium; None if there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@dataclass
+class Shown:
+    """A tab of a browser that shows the page.
+
+    Attributes:
+        problems: errors of scripts, and reports that something was blocked.
+    """
+
+    page: Page
+    origin: str
+    problems: list[str] = field(default_factory=list)
+
+    async def go(self, path: str) -> int:
+        """Show another page, and return its status."""
+        answer = await self.page.goto(self.origin + path)
+        assert answer is not None
+        return answer.status
+
+    async def status(self, text: str) -> None:
+        """Wait until the page says something."""
+        await self.page.get_by_role("status").filter(has_text=text).wait_for(timeout=SECONDS * 1000)
+
+    async def sees(self, text: str) -> None:
+        """Wait until the page shows a text."""
+        await self.page.locator("main").get_by_text(text).first.wait_for(timeout=SECONDS * 1000)
+
+    async def post(self, path: str, body: Any, **headers: str) -> tuple[int, str]:
+        """Send a request from a script of the page. `headers`: instead of those of the page."""
+        found: list[Any] = await self.page.evaluate(
+            """async ([path, body, headers]) => {
+              const sent = { "content-type": "application/json", "x-codemode-page": localStorage["page-secret"] };
+              const answer = await fetch(path, { method: "POST", headers: { ...sent, ...headers }, body });
+              return [answer.status, await answer.text()];
+            }""",
+            [path, json.dumps(body), headers],
+        )
+        return found[0], found[1]
+
+
+def recorder(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Return a file that gets the arguments of the browser, and the variables for that."""
+    opened = folder / f"opened-{os.urandom(4).hex()}"
+    script = opened.with_suffix(".sh")
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {opened}.new && mv {opened}.new {opened}\n', "utf-8")
+    script.chmod(0o755)
+    return opened, {"BROWSER": f"{script} %s"}
+
+
+@asynccontextmanager
+async def opening(config: Path, *arguments: str) -> AsyncIterator[tuple[Path, anyio.abc.Process]]:
+    """Run `codemode-mcp ui`. Yield the file that it lets a browser open, and the process, which waits for that."""
+    opened, environ = recorder(config.parent)
+    command = [*COMMAND, "ui", *arguments, "--config", str(config)]
+    async with await anyio.open_process(command, env={**os.environ, **environ}, stdin=-3, stderr=None) as process:
+        try:
+            with anyio.fail_after(SECONDS):
+                while not opened.exists():  # noqa: ASYNC110 - another process writes it
+                    await anyio.sleep(0.02)
+            address = opened.read_text("utf-8").strip()
+            assert address.startswith("file://")
+            yield Path(address.removeprefix("file://")), process
+        finally:
+            if process.returncode is None:
+                process.terminate()
+
+
+@asynccontextmanager
+async def showing(
+    browser: Browser, config: Path, path: str = "/", *, width: int = WIDE, dark: bool = False
+) -> AsyncIterator[Shown]:
+    """Show the page in a browser of its own. In the end, no script must have failed and nothing was blocked."""
+    context = await browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light"
+    )
+    try:
+        page = await context.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                problems.append(message.text)
+                if message.type == "error" and "the server responded with" not in message.text
+                else None
+            ),
+        )
+        async with opening(config, path) as (file, process):
+            await page.goto(file.as_uri())
+            await page.wait_for_url(f"**{path}", timeout=SECONDS * 1000)
+            await process.wait()
+            assert process.returncode == 0
+        await page.locator("h1").wait_for()
+        origin = "/".join(page.url.split("/")[:3])
+        yield Shown(page, origin, problems)
+        assert problems == []
+    finally:
+        await context.close()
+
+
+@asynccontextmanager
+async def served(config: Path) -> AsyncIterator[Attached]:
+    """Run the shared instance of a configuration with one client."""
+    if sys.platform == "win32":
+        pytest.skip("the processes are controlled by signals of Unix")
+    async with instance(config), attached(config) as client:
+        await client.greet()
+        yield client
+
+
+async def overflow(shown: Shown) -> int:
+    """Return by how many pixels the page is wider than the window."""
+    found: int = await shown.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return found
+
+
+async def violations(shown: Shown) -> list[str]:
+    """Return what axe-core finds, each with the element. Skip the test if axe-core is not installed."""
+    script = NODE_MODULES / "axe-core" / "axe.min.js"
+    if not script.is_file():
+        pytest.skip("axe-core is not installed; python3 tests/run.py installs it where npm is on PATH")
+    await shown.page.evaluate(script.read_text("utf-8") + "\n;void 0")
+    found: dict[str, Any] = await shown.page.evaluate("axe.run()")
+    return [
+        f"{each['id']}: {node['target']} {node['failureSummary']}"
+        for each in found["violations"]
+        for node in each["nodes"]
+    ]
