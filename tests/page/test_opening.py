@@ -1,4 +1,4 @@
-"""Who gets to the page, and with what: opened files, stolen addresses, forged requests."""
+"""Admission to the page: opened files, stolen addresses, forged requests."""
 
 from __future__ import annotations
 
