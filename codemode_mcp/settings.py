@@ -14,6 +14,8 @@ from codemode_mcp.log_level import LogLevel as LogLevel  # noqa: TC001 - it is e
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from codemode_mcp.tool_override import ToolOverride
+    from upstream_clients.tools import Annotations
 
 Language = Literal["javascript", "typescript"]
 
@@ -116,6 +118,9 @@ class PolicyRules:
     """Servers with `trustAnnotations: false`, whose annotations are ignored."""
     server_allow: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """`allow` of server entries, as pairs of a server and globs on ids. Other tools of such a server are denied."""
+    annotations: tuple[tuple[str, Annotations], ...] = ()
+    """`annotations` of overrides, by the id of the tool. They count before those of the server, and even if the
+    server is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,3 +404,5 @@ class ToolSettings:
     """Path of an esbuild binary, to use instead of the bundled or fetched one."""
     clients: tuple[ProfileOverride, ...] = ()
     """The top-level section `clients`: changes to the profiles of clients."""
+    overrides: Mapping[str, ToolOverride] = field(default_factory=dict)
+    """`override` of server entries, by the id of the tool."""

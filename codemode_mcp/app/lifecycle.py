@@ -24,6 +24,7 @@ from codemode_mcp.app.terminal_access import clients_json, listen, terminal_comm
 from codemode_mcp.app.visible_servers import VisibleServers
 from codemode_mcp.audit import Auditor, Redactor, set_level
 from codemode_mcp.catalog.caller_topics import CallerTopics
+from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.topics import MAX_SERVERS
 from codemode_mcp.config import reload
 from codemode_mcp.nesting import with_depth
@@ -132,7 +133,7 @@ class Lifecycle:
         """Returns the compiled engine. Raises `RuntimeUnavailable`."""
         self._clients = ConnectedClients(time.monotonic)
         self._visible = VisibleServers(config)
-        self._topics = CallerTopics(self._views)
+        self._topics = CallerTopics(self._views, Overrides(self._config.tools.overrides))
         self._roots: dict[str | None, RootsFn | None] = {}
         """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
@@ -286,7 +287,7 @@ class Lifecycle:
             self._plugins.apply(config.plugins)
         if self._pool is not None:
             self._pool.apply(self._specs())
-        self._topics = CallerTopics(self._views)
+        self._topics = CallerTopics(self._views, Overrides(self._config.tools.overrides))
         self._on_change()
 
     def _on_change(self) -> None:

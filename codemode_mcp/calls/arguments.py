@@ -17,11 +17,12 @@ from codemode_mcp.json_text import replace_lone_surrogates
 from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import jsonschema_rs
 
     from codemode_mcp.sandbox.messages import ToolCall
+    from upstream_clients.tools import JsonObject
 
 MAX_DEPTH = 100
 """Maximum levels of nesting. Every MCP implementation between the program and the tool accepts so many."""
@@ -50,6 +51,11 @@ _MAX_WEIGHT = 100_000
 """Maximum weight of all compiled schemas in memory. A subschema weighs 1, as do `_CHARACTERS` of text: about 1 kB."""
 _CHARACTERS = 1_000
 
+_UNFIT = (
+    "input: does not fit the tool together with the arguments that the configuration of codemode-mcp sets; "
+    "ask the user to run: codemode-mcp doctor"
+)
+
 _OPENING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"})
 """Keywords that determine which undeclared properties a schema accepts."""
 
@@ -76,13 +82,19 @@ class ArgumentChecker:
         self._weight_of_all = 0
 
     def prepare(
-        self, call: ToolCall, expression: str, schema: Mapping[str, Any], signature: Callable[[], str]
+        self,
+        call: ToolCall,
+        expression: str,
+        schema: Mapping[str, Any],
+        signature: Callable[[], str],
+        refuse: Callable[[JsonObject], Mapping[str, str]] | None = None,
     ) -> dict[str, Any]:
         """Return the object to send for a call, with top-level defaults filled in.
 
         Args:
             expression: the name of the tool as the program wrote it, for messages.
             signature: called for the tool's signature if something is wrong.
+            refuse: returns the problem of each argument that programs may not give, whatever the schema says.
 
         Raises:
             ProgramError: `nested_tool_failed`, with every problem by its path, and the signature.
@@ -92,11 +104,36 @@ class ArgumentChecker:
         given = _read(call, expression, signature)
         if not isinstance(given, dict):
             raise _refusal(expression, [f"takes one plain object, got {seen(given)}"], signature())
+        refused = {} if refuse is None else refuse(given)
+        if refused:
+            given = {name: value for name, value in given.items() if name not in refused}
         check = self._check(schema)
         arguments, problems = check(given)
+        if problems or refused:
+            raise _refusal(expression, [*refused.values(), *problems], signature())
+        return arguments
+
+    def complete(
+        self,
+        arguments: dict[str, Any],
+        schema: Mapping[str, Any],
+        reserved: Collection[str],
+        expression: str,
+        signature: Callable[[], str],
+    ) -> dict[str, Any]:
+        """Return arguments with top-level defaults filled in, after the configuration has added some.
+
+        Args:
+            schema: the tool's own schema.
+            reserved: the arguments that the program may not see. No message has a value of them.
+
+        Raises:
+            ProgramError: `nested_tool_failed`, as `prepare`.
+        """
+        complete, problems = self._check(schema).complete(arguments, reserved)
         if problems:
             raise _refusal(expression, problems, signature())
-        return arguments
+        return complete
 
     @staticmethod
     def timeout(call: ToolCall, expression: str, signature: Callable[[], str]) -> float | None:
@@ -177,6 +214,20 @@ class _Check:
             return arguments, []
         slips = self._slips(given)
         return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
+
+    def complete(self, given: dict[str, Any], reserved: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the object to send, and its problems without values of reserved arguments, each as one line."""
+        filled = {name: value for name, value in self._defaults.items() if name not in given}
+        if self._validator is None:
+            return {**given, **filled}, []
+        least = given | {name: value for name, value in filled.items() if name in self._required}
+        for arguments in ({**given, **filled}, least):
+            if self._validator.is_valid(arguments):
+                return arguments, []
+        problems, complete = self._errors.problems(least, given)
+        # The text of a problem with the whole input may quote it.
+        told = [each for each in problems if each.path and each.path[0] not in reserved]
+        return least, _lines(told, complete=complete and len(told) == len(problems)) or [_UNFIT]
 
     def _with_defaults(self, arguments: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
         """Add each default with which the arguments stay valid."""

@@ -8,7 +8,8 @@ call of pass-through mode. The steps are, in this order:
 1. `resolve`: the id becomes an entry of the run's catalog. Unknown ids are refused with the nearest ones.
 2. `policy`: the rules deny the call, allow it, or require the approval of a person.
 3. `arguments`: options and input are checked against the tool's own schema, and defaults are added.
-4. `hooks`: plugins may deny the call or replace its input, which is then checked as in step 3.
+4. `hooks`: plugins may deny the call or replace its input, which is then checked as in step 3. Then arguments that
+   the configuration sets are added, which neither programs nor plugins see.
 5. `approval`: if budgets have room, a person decides, if policy requires it. They see the arguments that will be sent.
 6. `send`: the source of the tool waits for a connection and its turn, and repeats step 2. Budgets count the call.
 7. `middleware`: plugins may replace the result. Its size is checked, and a type is learned from it.
@@ -40,8 +41,9 @@ done twice.
 Look-ups in the catalog (`answer`) are not calls. They are answered immediately, because policy has already decided
 which tools the catalog shows.
 
-The parts: `rules` decides, `arguments` checks, `sending` sends, `results` makes the text of a result, `hooks` applies
-hooks to the outer `exec`, and `lookups` answers look-ups. `plugins.interception` has the hooks and middleware.
+The parts: `rules` decides, `arguments` checks, `configured_arguments` adds arguments of the configuration, `sending`
+sends, `results` makes the text of a result, `hooks` applies hooks to the outer `exec`, and `lookups` answers look-ups.
+`plugins.interception` has the hooks and middleware.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ from msgspec import structs
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.calls.budgets import CallBudgets
+from codemode_mcp.calls.configured_arguments import ConfiguredArguments
 from codemode_mcp.calls.context import CallContext, entry_by_id
 from codemode_mcp.calls.hooks import admit_program, event_of
 from codemode_mcp.calls.lookups import answer
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.sandbox.messages import Lookup
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
+    from codemode_mcp.tool_override import ToolOverride
     from upstream_clients.tools import (
         AskFn,
         BeginFn,
@@ -123,6 +127,7 @@ class Dispatcher:
         self._observed = observed
         self._interception = interception
         self._arguments = ArgumentChecker()
+        self._configured = ConfiguredArguments(self._arguments, tools.overrides)
         self.budgets = CallBudgets(tools.budgets)
         self._sender = Sender(source, self._rules, self.budgets, lambda: self._settings)
         self._results = Results(lambda: self._settings, observed, interception)
@@ -139,6 +144,7 @@ class Dispatcher:
     def apply(self, tools: ToolSettings) -> None:
         """Apply these settings from now on, also to runs that have begun."""
         self._rules.apply(tools)
+        self._configured.apply(tools.overrides)
         self.budgets.apply(tools.budgets)
         self._settings, self._via = tools.code_mode, tools.approval.via
 
@@ -267,19 +273,21 @@ class Dispatcher:
             source = self._direct_source(entry, context)
             if source is None or self._is_watched(entry):
                 return None
-            if self._rules.decide(entry, context, entry.effects) is not None:
+            if self._rules.decide(entry, context) is not None:
                 return None
 
             def signature() -> str:
                 return catalog.signature(entry)
 
+            override = self._configured.of(entry)
             timeout = self._arguments.timeout(call, entry.path, signature)
-            arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+            arguments = self._configured.prepare(call, entry, override, signature)
             if interception is not None and interception.has_hooks(entry.id):
                 event = event_of(entry, call.id, arguments, context)
                 arguments = dict(
-                    interception.before_now(event, entry.path, note, self._accepts(call, entry, signature))
+                    interception.before_now(event, entry.path, note, self._accepts(call, entry, override, signature))
                 )
+            complete = self._configured.complete(entry, override, arguments, signature)
 
             use = self.budgets.use(entry, context)
 
@@ -299,15 +307,15 @@ class Dispatcher:
 
             made_in = copy_context()
             in_flight = source.try_call(
-                entry.tool.name,
-                arguments,
+                entry.original.name,
+                complete,
                 # The connection calls it, whose records belong to all clients.
                 on_end=lambda end: made_in.run(ended, end),
                 on_progress=on_progress,
                 timeout=timeout,
                 asking=_asking(context, record, ask, can_answer),
                 on_sent=on_sent,
-                admit=self._rules.admission(entry, context, record, approved=False, just_decided=True),
+                admit=self._rules.admission(entry, context, record, override, approved=False, just_decided=True),
             )
         except Exception as error:
             context.counts.call += 1
@@ -317,12 +325,14 @@ class Dispatcher:
         context.counts.call += 1
         return in_flight if use is None else use.of(in_flight)
 
-    def _accepts(self, call: ToolCall, entry: Entry, signature: Callable[[], str]) -> Callable[[str], JsonObject]:
+    def _accepts(
+        self, call: ToolCall, entry: Entry, override: ToolOverride | None, signature: Callable[[], str]
+    ) -> Callable[[str], JsonObject]:
         """Return a function that checks the input, as JSON text, that a hook returns instead."""
 
         def accept(text: str) -> JsonObject:
             with_input = structs.replace(call, input=text, count=1)
-            return self._arguments.prepare(with_input, entry.path, entry.tool.input_schema, signature)
+            return self._configured.prepare(with_input, entry, override, signature)
 
         return accept
 
@@ -409,31 +419,43 @@ class Dispatcher:
         listed = entry = entry_by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
         if call.through is not None:
             entry = replace(listed, path=call.through.path)
-        asked_for = self._rules.decide(entry, context, entry.effects)
+        asked_for = self._rules.decide(entry, context)
         if call.through is not None and call.through.map_input is not None:
             call = structs.replace(call, input=await call.through.map_input())
 
         def signature() -> str:
             return catalog.signature(listed)
 
+        override = self._configured.of(entry)
         timeout = self._arguments.timeout(call, entry.path, signature)
-        arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+        arguments = self._configured.prepare(call, entry, override, signature)
         interception = self._interception
         if interception is not None and not interception.is_ready:
             await interception.ready()
         event = None
         if interception is not None and interception.has_hooks(entry.id):
-            accept = self._accepts(call, entry, signature)
+            accept = self._accepts(call, entry, override, signature)
             event = event_of(entry, call.id, arguments, context)
             changed = await interception.before(event, entry.path, note, accept)
             if changed is not arguments:
                 arguments, event = dict(changed), None  # the event has the earlier arguments
+        complete = self._configured.complete(entry, override, arguments, signature)
         if self.budgets.limits(entry):
             self.budgets.check(entry, context)
         if asked_for is not None:
-            await self._rules.approve(entry, call, context, arguments, asked_for, approve)
+            await self._rules.approve(entry, call, context, complete, asked_for, approve, override)
         result, source_text = await self._sender.send(
-            entry, arguments, context, record, on_progress, asking, timeout, begin, sent, approved=asked_for is not None
+            entry,
+            complete,
+            context,
+            record,
+            on_progress,
+            asking,
+            timeout,
+            begin,
+            sent,
+            override,
+            approved=asked_for is not None,
         )
         if record.watched:
             record.seen = sizes.seen(result)

@@ -33,7 +33,8 @@ class CallEvents:
     def asked(self, request: ApprovalRequest) -> None:
         """Report that a person is asked to approve the call."""
         if self._auditor.listening:
-            self._emit("call_asked", request.tool, inputs=json_text(request.arguments), reason=request.reason)
+            given = {name: each for name, each in request.arguments.items() if name not in request.unrecorded}
+            self._emit("call_asked", request.tool, inputs=json_text(given), reason=request.reason)
 
     def decided(self, request: ApprovalRequest, verdict: Verdict) -> None:
         """Report the verdict on the call."""

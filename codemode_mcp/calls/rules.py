@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import PolicyDenied, UpstreamError
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.settings import ToolSettings
-    from upstream_clients.tools import JsonObject, Tool
+    from codemode_mcp.tool_override import ToolOverride
+    from upstream_clients.tools import Annotations, JsonObject, Tool
 
 
 class CallRules:
@@ -27,24 +29,28 @@ class CallRules:
 
     def __init__(self, tools: ToolSettings) -> None:
         self._policies = Policies(tools)
+        self._overrides = tools.overrides
 
     def apply(self, tools: ToolSettings) -> None:
         """Use these rules from now on, also for runs that have begun."""
         self._policies = Policies(tools)
+        self._overrides = tools.overrides
 
     def asks_for(self, target: str, context: CallContext) -> bool:
         """Return True if a call of this id needs a person's approval."""
         entry = context.catalog.get(target)
         try:
-            return entry is not None and self.decide(entry, context, entry.effects) is not None
+            return entry is not None and self.decide(entry, context) is not None
         except PolicyDenied:
             return False
 
-    def decide(self, entry: Entry, context: CallContext, declared: Effects, why: str = "") -> str | None:
+    def decide(
+        self, entry: Entry, context: CallContext, present: Annotations | None = None, why: str = ""
+    ) -> str | None:
         """Return why a person has to approve the call; None if no approval is needed.
 
         Args:
-            declared: the effects by the annotations of the server.
+            present: the annotations that the server declares now; None for those in the run's catalog.
             why: the end of the message of a denial.
 
         Raises:
@@ -52,7 +58,7 @@ class CallRules:
         """
         # The rules may be newer than the run's catalog, and may no longer trust the server.
         policy = self._policies.of(context.caller)
-        match policy.decide(entry.id, declared if _trusts(policy, entry) else Effects.of(None)):
+        match policy.decide(entry.id, _effects_of(entry, policy, present)):
             case Deny(reason=reason):
                 raise PolicyDenied(f"{entry.path} may not be called: {reason}{why}")
             case Ask(reason=reason):
@@ -67,27 +73,43 @@ class CallRules:
         arguments: JsonObject,
         reason: str,
         ask: ApproveFn | None,
+        override: ToolOverride | None = None,
     ) -> None:
-        """Ask a person. Raise `PolicyDenied` unless the call is approved with exactly these arguments."""
+        """Ask a person. Raise `PolicyDenied` unless the call is approved with exactly these arguments.
+
+        Args:
+            override: the override that has set some of the arguments.
+        """
         if ask is None:
             raise PolicyDenied(f"{entry.path} needs a person's approval ({reason}), but no one can be asked here")
-        effects = entry.effects if _trusts(self._policies.of(context.caller), entry) else Effects.of(None)
-        shown = json_text(arguments)
-        verdict = await ask(ApprovalRequest(call.id, entry.id, entry.path, arguments, effects, reason))
+        effects = _effects_of(entry, self._policies.of(context.caller))
+        text = json_text(arguments)
+        request = ApprovalRequest(call.id, entry.id, entry.path, arguments, effects, reason)
+        if override is not None:
+            shown = override.concealing_secrets(arguments)
+            request = replace(request, arguments=shown, unrecorded=override.unrecorded_in(arguments))
+        verdict = await ask(request)
         if not verdict.approved:
             raise PolicyDenied(
                 f"{entry.path} was not approved: {verdict.why}; do not try again unless the user asks for it"
             )
         # The request has the same object, which any code between here and the person could have changed.
-        if json_text(arguments) != shown:
+        if json_text(arguments) != text:
             raise PolicyDenied(
                 f"{entry.path}: its arguments were changed after a person had approved the call; nothing was sent"
             )
         # The rules may have changed while the person decided.
-        self.decide(entry, context, entry.effects)
+        self.decide(entry, context)
 
     def _decide_on_sending(
-        self, entry: Entry, context: CallContext, present: Tool | None, record: CallRecord, *, approved: bool
+        self,
+        entry: Entry,
+        context: CallContext,
+        present: Tool | None,
+        record: CallRecord,
+        override: ToolOverride | None,
+        *,
+        approved: bool,
     ) -> None:
         """Decide again right before the call is sent, by the current rules and annotations.
 
@@ -96,24 +118,30 @@ class CallRules:
 
         Args:
             present: the tool as the server lists it now; None if the server no longer lists it.
+            override: the override that has set some of the arguments.
         """
         self.decide_again(entry, context, approved=approved)
+        if self._overrides.get(entry.id) != override:
+            raise PolicyDenied(
+                f"{entry.path}: the configuration of this tool has changed while the call waited, so it was not sent; "
+                "call it again"
+            )
         policy = self._policies.of(context.caller)
         if _trusts(policy, entry) and policy.by_annotations:
             if present is None:
                 raise UpstreamError(
-                    f"{entry.path}: server {entry.source_name!r} no longer has the tool {entry.tool.name!r}",
+                    f"{entry.path}: server {entry.source_name!r} no longer has the tool {entry.original.name!r}",
                     dispatched=record.dispatched,
                 )
             changed = "; its server has changed the tool since it was listed"
-            asked_for = self.decide(entry, context, Effects.of(present.annotations), changed)
+            asked_for = self.decide(entry, context, present.annotations, changed)
             if asked_for is not None and not approved:
                 raise PolicyDenied(
                     f"{entry.path} needs a person's approval ({asked_for}), run the program again{changed}"
                 )
         if not approved or present is None or not _trusts(policy, entry):
             return
-        if Effects.of(present.annotations) != entry.effects:
+        if _effects_of(entry, policy, present.annotations) != _effects_of(entry, policy):
             raise PolicyDenied(
                 f"{entry.path} was not called: its server has changed what the tool says it does since a person was "
                 "asked; run the program again"
@@ -121,19 +149,40 @@ class CallRules:
 
     def decide_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
         """Decide again by the current rules."""
-        asked_for = self.decide(entry, context, entry.effects)
+        asked_for = self.decide(entry, context)
         if asked_for is not None and not approved:
             raise PolicyDenied(f"{entry.path} needs a person's approval now ({asked_for}); run the program again")
 
     def admission(
-        self, entry: Entry, context: CallContext, record: CallRecord, *, approved: bool, just_decided: bool = False
+        self,
+        entry: Entry,
+        context: CallContext,
+        record: CallRecord,
+        override: ToolOverride | None,
+        *,
+        approved: bool,
+        just_decided: bool = False,
     ) -> Admission:
         """Return the decision that the source makes right before it sends the call."""
 
         def decide(present: Tool | None) -> None:
-            self._decide_on_sending(entry, context, present, record, approved=approved)
+            self._decide_on_sending(entry, context, present, record, override, approved=approved)
 
         return Admission(decide, self._policies.of(context.caller).by_annotations, just_decided)
+
+
+def _effects_of(entry: Entry, policy: Policy, present: Annotations | None = None) -> Effects:
+    """Return the effects of a tool by the current rules.
+
+    Args:
+        present: the annotations that the server declares now; None for those in the run's catalog.
+    """
+    if entry.source != "mcp":
+        return entry.effects
+    is_changed = present is not None or entry.listed is not None or policy.has_annotations(entry.id)
+    if entry.operation is None and is_changed:
+        return policy.effects(entry.id, entry.original.annotations if present is None else present)
+    return entry.effects if policy.trusts(entry.source_name) else Effects.of(None)
 
 
 def _trusts(policy: Policy, entry: Entry) -> bool:

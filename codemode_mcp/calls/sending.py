@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.rules import CallRules
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import CodeModeSettings
+    from codemode_mcp.tool_override import ToolOverride
     from declarations.operations import Operation
     from upstream_clients.tools import Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolSource
 
@@ -55,10 +56,15 @@ class Sender:
         timeout: float | None,
         begin: BeginFn | None,
         sent: SentFn,
+        override: ToolOverride | None,
         *,
         approved: bool,
     ) -> tuple[Any, str | None]:
-        """Send a call. Return its result, and the JSON text of the result if the source provides it."""
+        """Send a call. Return its result, and the JSON text of the result if the source provides it.
+
+        Args:
+            override: the override that has set some of the arguments.
+        """
         source_text: str | None = None
         try:
             source = self._source(entry, context)
@@ -82,13 +88,13 @@ class Sender:
         try:
             if entry.operation is None:
                 outcome = await source.call_tool(
-                    entry.tool.name,
+                    entry.original.name,
                     arguments,
                     on_progress=on_progress,
                     timeout=timeout,
                     asking=asking,
                     on_sent=on_sent,
-                    admit=self._rules.admission(entry, context, record, approved=approved),
+                    admit=self._rules.admission(entry, context, record, override, approved=approved),
                     begin=begin,
                 )
                 for note in outcome.notes:

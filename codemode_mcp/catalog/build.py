@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entry, operation_id
+from codemode_mcp.catalog.overrides import NO_OVERRIDES
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
 from codemode_mcp.policy.effects import Effects
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
+    from codemode_mcp.catalog.overrides import Overrides
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.finder import Meaning
     from upstream_clients.tools import UpstreamView
@@ -33,6 +35,7 @@ def build(
     previous: Catalog | None = None,
     offered: Sequence[OfferedTool] = (),
     namespaces: Sequence[OfferedNamespace] = (),
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Catalog:
     """Return the catalog of all tools and namespaces that policy does not deny.
 
@@ -48,7 +51,7 @@ def build(
     servers = []
     for view in shown:
         identifier = server_names[view.name]
-        tools = tuple(_tool_entries(view, identifier, policy))
+        tools = tuple(_tool_entries(view, identifier, policy, overrides))
         groups = tuple(_groups(view, identifier, policy))
         if not tools and not groups and (view.tools or view.resources or view.prompts):
             continue  # policy denies everything that the server has
@@ -69,15 +72,16 @@ def build(
     return Catalog(index, select_tools(offered, namespaces, policy, meaning) if offered else NO_TOOLS)
 
 
-def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[Entry]:
+def _tool_entries(view: UpstreamView, identifier: str, policy: Policy, overrides: Overrides) -> Iterable[Entry]:
+    shown = overrides.shown(view)
     allowed = []
-    for tool in view.tools:
-        entry_id = mcp_id(view.name, tool.name)
-        declared = policy.effects(view.name, tool.annotations)
+    for listed in view.tools:
+        entry_id = mcp_id(view.name, listed.name)
+        declared = policy.effects(entry_id, listed.annotations)
         if not isinstance(policy.decide(entry_id, declared), Deny):
-            allowed.append((entry_id, tool, declared))
-    names = identifiers([tool.name for _, tool, _ in allowed])
-    for entry_id, tool, declared in allowed:
+            allowed.append((entry_id, listed, shown.get(listed.name, listed), declared))
+    names = identifiers([tool.name for _, _, tool, _ in allowed])
+    for entry_id, listed, tool, declared in allowed:
         name = names[tool.name]
         yield Entry(
             id=entry_id,
@@ -87,6 +91,7 @@ def _tool_entries(view: UpstreamView, identifier: str, policy: Policy) -> Iterab
             identifier=name,
             tool=tool,
             effects=declared,
+            listed=None if tool is listed else listed,
         )
 
 

@@ -10,12 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from codemode_mcp.catalog.entries import mcp_id
+from codemode_mcp.catalog.overrides import NO_OVERRIDES
 from codemode_mcp.catalog.topics import MAX_SERVERS, MAX_TOOLS, topics
 from codemode_mcp.policy.policy import Deny
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from codemode_mcp.catalog.overrides import Overrides
     from codemode_mcp.policy.policy import Policy
     from upstream_clients.tools import Tool, UpstreamView
 
@@ -27,8 +29,9 @@ class CallerTopics:
         views: returns the servers as they are now, in the order of the configuration.
     """
 
-    def __init__(self, views: Callable[[], Sequence[UpstreamView]]) -> None:
+    def __init__(self, views: Callable[[], Sequence[UpstreamView]], overrides: Overrides = NO_OVERRIDES) -> None:
         self._views = views
+        self._overrides = overrides
         # The mutable state: topics with the tool lists that they were made from. The lists are compared by identity.
         self._found: dict[Policy, tuple[tuple[tuple[Tool, ...], ...], tuple[str, ...]]] = {}
 
@@ -41,19 +44,24 @@ class CallerTopics:
             return found[1]
         shown: tuple[str, ...] = ()
         if len(views) <= MAX_SERVERS:
-            shown = topics({view.name: _read(policy, view) for view in views})
+            shown = topics({view.name: _read(policy, view, self._overrides.shown(view)) for view in views})
         self._found[policy] = listed, shown
         return shown
 
 
-def _read(policy: Policy, view: UpstreamView) -> list[Tool]:
-    """Return the first `MAX_TOOLS` tools that policy admits. The others, perhaps 10,000, are not judged."""
+def _read(policy: Policy, view: UpstreamView, shown: Mapping[str, Tool]) -> list[Tool]:
+    """Return the first `MAX_TOOLS` tools that policy admits. The others, perhaps 10,000, are not judged.
+
+    Args:
+        shown: the tools that an override changes, by the names that the server lists.
+    """
 
     def is_admitted(tool: Tool) -> bool:
-        effects = policy.effects(view.name, tool.annotations)
-        return not isinstance(policy.decide(mcp_id(view.name, tool.name), effects), Deny)
+        tool_id = mcp_id(view.name, tool.name)
+        return not isinstance(policy.decide(tool_id, policy.effects(tool_id, tool.annotations)), Deny)
 
-    return list(islice(filter(is_admitted, sorted(view.tools, key=lambda tool: tool.name)), MAX_TOOLS))
+    read = islice(filter(is_admitted, sorted(view.tools, key=lambda tool: tool.name)), MAX_TOOLS)
+    return [shown.get(tool.name, tool) for tool in read]
 
 
 def _identical(one: Sequence[object], other: Sequence[object]) -> bool:

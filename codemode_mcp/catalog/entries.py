@@ -64,7 +64,9 @@ class Entry:
         source_name: the configured name of an upstream, the name of a plugin, or `session` for the client.
         path: the expression in a program, e.g. `MCP.github.createIssue`.
         identifier: the last part of `path`, or the name of a tool without such a part.
+        tool: the tool as programs see it.
         operation: the operation on resources or prompts; None for a tool.
+        listed: the tool as its server lists it, if an override changes it. The id has its name.
     """
 
     id: str
@@ -75,6 +77,12 @@ class Entry:
     tool: Tool
     effects: Effects
     operation: Operation | None = None
+    listed: Tool | None = None
+
+    @property
+    def original(self) -> Tool:
+        """The tool as its source lists it. Calls are sent by its name, with arguments for its schema."""
+        return self.tool if self.listed is None else self.listed
 
     @property
     def method(self) -> str:

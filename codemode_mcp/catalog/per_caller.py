@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import offered_by_client
+from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.policy.policy import Policies
 
@@ -65,6 +66,7 @@ class Catalogs:
         self._offers = offers
         self._policies = Policies(tools)
         self._meaning = meaning
+        self._overrides = Overrides(tools.overrides)
         # The mutable state.
         self._built: dict[Policy, Catalog] = {}
         self._outdated: dict[Policy, Catalog] = {}  # earlier catalogs, whose unchanged parts new ones reuse
@@ -77,6 +79,7 @@ class Catalogs:
         before = self._policies.default
         built = self._built.get(before) or self._outdated.get(before)
         self._policies = Policies(tools)
+        self._overrides = Overrides(tools.overrides)
         self._outdated = {} if built is None else {self._policies.default: built}
         self._built = {}
         self._variants.clear()
@@ -120,7 +123,9 @@ class Catalogs:
         policy = self._policies.of(caller)
         found = self._built.get(policy)
         if found is None:
-            found = self._built[policy] = build(self._views(), policy, self._meaning, self._outdated.pop(policy, None))
+            previous = self._outdated.pop(policy, None)
+            found = build(self._views(), policy, self._meaning, previous, overrides=self._overrides)
+            self._built[policy] = found
         return found
 
     def _reused(self, policy: Policy, catalog: Catalog) -> Catalog:

@@ -72,6 +72,8 @@ class _Server(Form, rename={"login_required": "login"}):
     login_required: bool
     tools: list[_McpTool]
     groups: list[tuple[str, list[_Operation]]]
+    listed: dict[str, _Tool] | msgspec.UnsetType = msgspec.UNSET
+    """The tools that overrides change, as the server lists them, by identifier."""
 
 
 class _OtherTool(Form, array_like=True):
@@ -169,6 +171,8 @@ def _servers_text(index: ServerIndex) -> str:
             server,
             tools=[_McpTool(each.identifier, _tool_form(each.tool), _flags(each.effects)) for each in server.tools],
             groups=[(group, [*map(_operation_form, entries)]) for group, entries in server.groups],
+            listed={each.identifier: _tool_form(each.listed) for each in server.tools if each.listed is not None}
+            or msgspec.UNSET,
         )
         for server in index.servers
     ]
@@ -176,27 +180,30 @@ def _servers_text(index: ServerIndex) -> str:
 
 
 def _server(form: _Server) -> Server:
-    others = {
-        "tools": tuple(_mcp_entry(form, each) for each in form.tools),
-        "groups": tuple(
-            (group, tuple(_operation_entry(form, group, each) for each in entries)) for group, entries in form.groups
-        ),
-    }
-    server = Server(**asdict(form) | others)
+    listed = {} if form.listed is msgspec.UNSET else {name: _tool(each) for name, each in form.listed.items()}
+    fields = {name: value for name, value in asdict(form).items() if name != "listed"}
+    fields["tools"] = tuple(_mcp_entry(form, each, listed.pop(each.identifier, None)) for each in form.tools)
+    fields["groups"] = tuple(
+        (group, tuple(_operation_entry(form, group, each) for each in entries)) for group, entries in form.groups
+    )
+    if listed:
+        raise ValueError
+    server = Server(**fields)
     _check_unique([each.identifier for each in server.tools])
     _check_unique([each.id for each in server.entries])
     return server
 
 
-def _mcp_entry(server: _Server, form: _McpTool) -> Entry:
+def _mcp_entry(server: _Server, form: _McpTool, listed: Tool | None) -> Entry:
     return Entry(
-        id=mcp_id(server.name, form.tool.name),
+        id=mcp_id(server.name, form.tool.name if listed is None else listed.name),
         source="mcp",
         source_name=server.name,
         path=f"MCP.{server.identifier}.{form.identifier}",
         identifier=form.identifier,
         tool=_tool(form.tool),
         effects=Effects(*form.effects),
+        listed=listed,
     )
 
 

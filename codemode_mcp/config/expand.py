@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.config.nodes import Node, quote
 from codemode_mcp.config.source import SourceError, read_text
@@ -26,6 +26,9 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_()]*)(?::-(.*))?", re.DOT
 _ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(.*)")
 _QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")(?:\s+#.*)?""")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+MAX_DEPTH = 100
+"""Maximum depth of nested objects and arrays in a value such as the settings of a plugin."""
 
 PROGRAM_SECONDS = 10
 """Time limit of a program that prints a value, in seconds."""
@@ -124,6 +127,17 @@ class Expander:
     def unexpanded_path(self, node: Node) -> str:
         """Return the string as an absolute path, without expanding references. Report a problem if it is blank."""
         return str(resolve(node.nonblank(), self.folder))
+
+    def value(self, node: Node, depth: int = 0) -> Any:
+        """Return the value with the references in its strings expanded. Report a problem if it is nested too deep."""
+        if depth > MAX_DEPTH:
+            node.fail(f"is nested deeper than {MAX_DEPTH} levels")
+            return None
+        if isinstance(node.value, dict):
+            return {key: self.value(each, depth + 1) for key, each in node.entries().items()}
+        if isinstance(node.value, list):
+            return [self.value(each, depth + 1) for each in node.items()]
+        return self.text(node) if isinstance(node.value, str) else node.value
 
     def _value(self, node: Node, match: re.Match[str]) -> str:
         """Return the value of a reference. Report a problem, and return an empty text, if there is no value."""

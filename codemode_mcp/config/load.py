@@ -140,6 +140,7 @@ def load_config(
         upstreams=tuple(servers.specs.values()),
         tools=replace(
             tools,
+            overrides=servers.overrides,
             policy=servers.add_to(tools.policy),
             contexts=tuple(replace(each, rules=servers.add_to(each.rules)) for each in tools.contexts),
         ),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _DEFAULT_ATTRIBUTE = "register"
-_MAX_DEPTH = 100
-"""Maximum depth of nested objects and arrays in the settings of a plugin."""
 
 
 def read_plugins(node: Node, expander: Expander) -> tuple[PluginSettings, ...]:
@@ -51,7 +49,7 @@ def _config(node: Node, expander: Expander) -> dict[str, Any]:
     if not isinstance(node.value, dict):
         node.fail_type("an object with settings of the plugin")
         return {}
-    return _expanded(node, expander)  # type: ignore[no-any-return]
+    return expander.value(node)  # type: ignore[no-any-return]
 
 
 def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
@@ -85,15 +83,3 @@ def _grant(node: Node) -> str:
     if pattern in ANNOTATION_TESTS:
         node.fail(f"{quote(pattern)} is an annotation test; grants are ids or globs of ids")
     return pattern
-
-
-def _expanded(node: Node, expander: Expander, depth: int = 0) -> Any:
-    """Return the value with the references in its strings expanded."""
-    if depth > _MAX_DEPTH:
-        node.fail(f"is nested deeper than {_MAX_DEPTH} levels")
-        return None
-    if isinstance(node.value, dict):
-        return {key: _expanded(each, expander, depth + 1) for key, each in node.entries().items()}
-    if isinstance(node.value, list):
-        return [_expanded(each, expander, depth + 1) for each in node.items()]
-    return expander.text(node) if isinstance(node.value, str) else node.value

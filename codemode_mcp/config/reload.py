@@ -174,7 +174,7 @@ def differences(before: Config, after: Config) -> list[str]:
         lines.append("new rules for calls")
     if any(
         getattr(before.tools, name) != getattr(after.tools, name)
-        for name in ("code_mode", "result_format", "duplicates", "budgets", "clients", "approval")
+        for name in ("code_mode", "result_format", "duplicates", "budgets", "clients", "approval", "overrides")
     ):
         lines.append("new settings of tools")
     return lines or ["servers, plugins, rules and settings of tools stay the same"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from codemode_mcp.config.nodes import array_of
 from codemode_mcp.config.patterns import tool_pattern
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.secret_values import SecretValues
     from codemode_mcp.config.server_entry import Table
     from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.tool_override import ToolOverride
 
 ROOT_KEYS = ("mcpServers", "servers")
 
@@ -54,6 +55,8 @@ class Servers:
         distrusted: the names of servers with `trustAnnotations: false`.
         allow: the names of servers with their lists `allow`, as globs on ids.
         deny: the lists `deny` of all entries, as globs on ids.
+        overrides: the overrides of all entries, by the id of the tool. Their values are complete after
+            `SecretValues.run`.
     """
 
     specs: dict[str, UpstreamSpec] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class Servers:
     distrusted: list[str] = field(default_factory=list)
     allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     deny: list[str] = field(default_factory=list)
+    overrides: dict[str, ToolOverride] = field(default_factory=dict)
 
     def add_to(self, rules: PolicyRules) -> PolicyRules:
         """Return the rules of `tools` together with those of the entries."""
@@ -69,6 +73,9 @@ class Servers:
             deny=(*rules.deny, *self.deny),
             distrusted_servers=frozenset(self.distrusted),
             server_allow=tuple(self.allow),
+            annotations=tuple(
+                (tool_id, each.annotations) for tool_id, each in self.overrides.items() if each.annotations is not None
+            ),
         )
 
     def add_rules(self, name: str, fields: Mapping[str, Node]) -> None:
@@ -92,6 +99,15 @@ class Servers:
             case "auth":
                 spec = replace(spec, oauth=replace(spec.oauth or OAuthSettings(), client_secret=value))
         self.specs[name] = spec
+
+    def set_argument(self, name: str, tool_id: str, table: Literal["fixed", "default"], key: str, value: str) -> None:
+        """Add a value from a program or from the keyring to an override, and to the secrets of its server."""
+        override = self.overrides[tool_id]
+        if table == "fixed":
+            self.overrides[tool_id] = replace(override, fixed={**override.fixed, key: value})
+        else:
+            self.overrides[tool_id] = replace(override, default={**override.default, key: value})
+        self.specs[name] = replace(self.specs[name], secrets=(*self.specs[name].secrets, value))
 
 
 def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretValues) -> Servers:
@@ -119,7 +135,13 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
                 servers.disabled.append(name)
             elif isinstance(node.value, dict):
                 servers.add_rules(name, fields)
-                reader = EntryReader(name, node, fields, expander.fresh(), secrets, partial(servers.set_value, name))
+                own = expander.fresh()
+                if "override" in fields:
+                    from codemode_mcp.config.overrides import read_overrides  # most entries have none
+
+                    set_argument = partial(servers.set_argument, name)
+                    servers.overrides.update(read_overrides(fields["override"], name, own, secrets, set_argument))
+                reader = EntryReader(name, node, fields, own, secrets, partial(servers.set_value, name))
                 spec = reader.spec()
                 if spec is not None:
                     servers.specs[name] = spec

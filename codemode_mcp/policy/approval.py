@@ -37,8 +37,9 @@ class ApprovalRequest:
         call: the number of the call within its run.
         tool: the id of the tool.
         path: the expression that the program wrote.
-        arguments: exactly the arguments that are sent after the approval.
+        arguments: exactly the arguments that are sent after the approval, apart from secrets of the configuration.
         reason: why an approval is needed, such as the rule.
+        unrecorded: the names of arguments that the configuration has set, and that are never recorded.
     """
 
     call: int
@@ -47,6 +48,7 @@ class ApprovalRequest:
     arguments: JsonObject
     effects: Effects
     reason: str
+    unrecorded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,9 @@ def shown(request: ApprovalRequest) -> list[str]:
         lines += _arguments(request.arguments)
     else:
         lines.append("  arguments: none")
+    if request.unrecorded:
+        names = ", ".join(_quoted(name, MAX_ID) for name in sorted(request.unrecorded)[:MAX_ARGUMENTS])
+        lines += _wrapped(f"set by the configuration of codemode-mcp, not by the program: {names}", "  ")
     lines.append(f"  effects: {_effects(request.effects)}")
     lines.append(f"  why you are asked: {_quoted(request.reason, 400)}")
     return lines

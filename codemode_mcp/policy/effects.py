@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,16 @@ class Effects:
             idempotent=read_only or declared.idempotent is True,
             open_world=declared.open_world is not False,
         )
+
+
+def with_own(declared: Annotations | None, own: Annotations) -> Annotations:
+    """Return the annotations of a tool after those of the operator have replaced those of the server.
+
+    Args:
+        declared: the annotations of the server; None if they are not trusted.
+        own: the annotations of the operator. Fields that are None keep the server's.
+    """
+    return own if declared is None else replace(declared, **{k: v for k, v in asdict(own).items() if v is not None})
 
 
 ANNOTATIONS: Final = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.policy.effects import NO_EFFECTS, POSSIBLE_EFFECTS, Effects
+from codemode_mcp.policy.effects import NO_EFFECTS, POSSIBLE_EFFECTS, Effects, with_own
 from codemode_mcp.policy.rules import Rules, covers, glob_pattern, may_overlap, reaches
 from codemode_mcp.settings import PolicyRules
 
@@ -64,6 +64,7 @@ class Policy:
         self._deny, self._ask, self._approved = Rules(rules.deny), Rules(rules.ask), Rules(rules.approved)
         self._allow = None if rules.allow is None else Rules(rules.allow)
         self._server_allow = {server: Rules(allowed) for server, allowed in rules.server_allow}
+        self._annotations = dict(rules.annotations)
         self._naming = Rules(
             rule for rule in (*(rules.allow or ()), *rules.ask, *rules.approved) if rule and rule.strip("*")
         )
@@ -81,9 +82,18 @@ class Policy:
         """Return True if the annotations of this server's tools are trusted."""
         return source_name not in self.rules.distrusted_servers
 
-    def effects(self, source_name: str, declared: Annotations) -> Effects:
-        """Return the effects of a server's tool. The annotations of a server that is not trusted do not count."""
-        return Effects.of(declared if self.trusts(source_name) else None)
+    def has_annotations(self, tool_id: str) -> bool:
+        """Return True if the operator has annotated this tool."""
+        return tool_id in self._annotations
+
+    def effects(self, tool_id: str, declared: Annotations) -> Effects:
+        """Return the effects of a server's tool, by the annotations of the operator and then those of the server.
+
+        The annotations of a server that is not trusted do not count.
+        """
+        trusted = declared if self.trusts(_server_of(tool_id)) else None
+        own = self._annotations.get(tool_id)
+        return Effects.of(trusted if own is None else with_own(trusted, own))
 
     def decide(self, tool_id: str, tool: Effects) -> Decision:
         """Decide about calls of a tool."""
@@ -142,7 +152,7 @@ class Policy:
         # The effects that a tool with this prefix can have, if no rule denies them.
         possible = [
             each
-            for each in ((Effects.of(None),) if name and not self.trusts(name) else POSSIBLE_EFFECTS)
+            for each in (self._untrusted_effects(prefix) if name and not self.trusts(name) else POSSIBLE_EFFECTS)
             if (each.read_only or not self.rules.read_only) and not self._deny.test_annotations(each)
         ]
         everything = prefix + "*"
@@ -170,6 +180,11 @@ class Policy:
             if globs:
                 return True
         return False
+
+    def _untrusted_effects(self, prefix: str) -> tuple[Effects, ...]:
+        """Return the effects that tools of a server can have whose own annotations do not count."""
+        own = (Effects.of(each) for tool_id, each in self._annotations.items() if tool_id.startswith(prefix))
+        return Effects.of(None), *own
 
     def _is_denied(self, glob: str) -> bool:
         """Return True if one rule denies everything that a glob matches."""

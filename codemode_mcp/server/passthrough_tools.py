@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import PolicyRules
+    from upstream_clients.tools import Annotations
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -165,8 +166,11 @@ def _tool_json(name: str, entry: Entry, rules: PolicyRules, title: str | None) -
         shown["title"] = title
     if tool.output_schema is not None:
         shown["outputSchema"] = tool.output_schema
-    if entry.source != "mcp" or entry.source_name not in rules.distrusted_servers:
-        declared = ((key, getattr(tool.annotations, attribute)) for key, attribute in _HINTS)
+    shown_annotations: Annotations | None = tool.annotations
+    if entry.source == "mcp" and entry.source_name in rules.distrusted_servers:
+        shown_annotations = dict(rules.annotations).get(entry.id)
+    if shown_annotations is not None:
+        declared = ((key, getattr(shown_annotations, attribute)) for key, attribute in _HINTS)
         annotations = {key: value for key, value in declared if value is not None}
         if annotations:
             shown["annotations"] = annotations

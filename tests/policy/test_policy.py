@@ -65,7 +65,7 @@ CASES = [
 @pytest.mark.parametrize(("rules", "declared", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_decisions(rules: PolicyRules, declared: Annotations, expected: type) -> None:
     policy = Policy(rules)
-    assert type(policy.decide("mcp:s:tool", policy.effects("s", declared))) is expected
+    assert type(policy.decide("mcp:s:tool", policy.effects("mcp:s:tool", declared))) is expected
 
 
 def test_a_wildcard_matches_names_with_line_ends_and_brackets() -> None:

@@ -132,10 +132,12 @@ async def _vectors(config: Config, views: Sequence[UpstreamView], report: Report
 
 def _fill(config: Config, views: Sequence[UpstreamView]) -> Path:
     from codemode_mcp.catalog.build import build
+    from codemode_mcp.catalog.overrides import Overrides
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.search.semantic import Meaning
 
     meaning = Meaning(vectors_dir())
-    build(views, Policy(config.tools.policy), meaning).prepare_search()
+    overrides = Overrides(config.tools.overrides)
+    build(views, Policy(config.tools.policy), meaning, overrides=overrides).prepare_search()
     meaning.fill(lambda: False)
     return vectors_dir()

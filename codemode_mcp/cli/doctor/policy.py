@@ -73,7 +73,9 @@ async def known_tools(app: App, config: Config) -> KnownTools:
     from codemode_mcp.settings import PolicyRules
 
     views = (await app.pool()).views()
-    everything = build(views, Policy(PolicyRules(distrusted_servers=config.tools.policy.distrusted_servers)))
+    rules = config.tools.policy
+    annotating = PolicyRules(distrusted_servers=rules.distrusted_servers, annotations=rules.annotations)
+    everything = build(views, Policy(annotating))
     known = {entry.id: entry.effects for server in everything.servers for entry in server.entries}
     plugins = await app.plugins()
     # Tools that a plugin's factory does not give to the operator are included, because rules may be about them.
@@ -118,4 +120,5 @@ def known_of(view: UpstreamView, config: Config) -> list[Known]:
     from codemode_mcp.policy.policy import Policy
 
     policy = Policy(config.tools.policy)
-    return [(mcp_id(view.name, tool.name), policy.effects(view.name, tool.annotations)) for tool in view.tools]
+    ids = ((mcp_id(view.name, tool.name), tool.annotations) for tool in view.tools)
+    return [(tool_id, policy.effects(tool_id, annotations)) for tool_id, annotations in ids]
