@@ -36,6 +36,12 @@ _COMBINING: Final = (
     *("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "const", "enum", "$dynamicRef", "$recursiveRef"),
     *("dependentRequired", "dependentSchemas", "dependencies", "minProperties", "maxProperties"),
 )
+_ON_ALL_MEMBERS: Final = frozenset(
+    (
+        *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"),
+        *("minProperties", "maxProperties", "$ref"),
+    )
+)
 _BY_CONFIGURATION: Final = "The configuration sets a value if you leave it out."
 
 
@@ -56,7 +62,9 @@ def shown_schema(schema: JsonObject, override: ToolOverride) -> ShownSchema:
     try:
         shown = rewriting.rewrite(schema, ())
     except _TooComplex as error:
-        rewriting.problems.append(f"the schema of the tool {error}, so programs see only its plain arguments")
+        rewriting.problems.append(
+            f"is applied in part: the schema of the tool {error}, so programs see only its plain arguments"
+        )
         shown = False
     else:
         if shown is False:
@@ -111,7 +119,8 @@ class _Rewriting:
         if not fits:
             return False
         self._conditions(shown, followed)
-        self._counts(shown)
+        if not self._counts(shown):
+            return False
         return self._reference(shown, followed, always=always)
 
     def _properties(self, shown: dict[str, Any]) -> bool:
@@ -199,7 +208,7 @@ class _Rewriting:
                 continue
             among = keyword != "allOf"
             rewritten = [self.rewrite(branch, followed, always=always and not among) for branch in branches]
-            if rewritten == branches:
+            if rewritten == branches and not (keyword == "oneOf" and _counts_all_members(branches)):
                 continue
             left = [branch for branch in rewritten if branch is not False]
             if not left or (not among and len(left) < len(rewritten)):
@@ -218,10 +227,14 @@ class _Rewriting:
 
     def _conditions(self, shown: dict[str, Any], followed: tuple[str, ...]) -> None:
         """Drop conditions on arguments of the configuration."""
-        if "not" in shown and self.rewrite(shown["not"], followed, always=False) != shown["not"]:
+
+        def depends(part: Any) -> bool:
+            return _counts_all_members(part) or self.rewrite(part, followed, always=False) != part
+
+        if "not" in shown and depends(shown["not"]):
             del shown["not"]
         keys = [key for key in ("if", "then", "else") if key in shown]
-        if any(self.rewrite(shown[key], followed, always=False) != shown[key] for key in keys):
+        if any(depends(shown[key]) for key in keys):
             for key in keys:
                 del shown[key]
         for keyword in ("const", "enum"):
@@ -229,11 +242,14 @@ class _Rewriting:
                 self.problems.append(f"has arguments for a tool whose schema lists whole inputs (`{keyword}`)")
                 del shown[keyword]
 
-    def _counts(self, shown: dict[str, Any]) -> None:
-        for key, count in (("minProperties", len(self._given)), ("maxProperties", len(self._override.fixed))):
-            limit = shown.get(key)
-            if count and isinstance(limit, int | float):
-                shown[key] = max(0, limit - count)
+    def _counts(self, shown: dict[str, Any]) -> bool:
+        lowest, highest = shown.get("minProperties"), shown.get("maxProperties")
+        if self._given and isinstance(lowest, int | float):
+            shown["minProperties"] = max(0, lowest - len(self._given))
+        if self._override.fixed and isinstance(highest, int | float):
+            shown["maxProperties"] = highest - len(self._override.fixed)
+            return bool(shown["maxProperties"] >= 0)
+        return True
 
     def _reference(self, shown: dict[str, Any], followed: tuple[str, ...], *, always: bool) -> Any:
         """Put the target of a reference in its place if the target has arguments of the configuration."""
@@ -261,6 +277,20 @@ class _Rewriting:
             beside = {key: value for key, value in shown.items() if key in _BESIDE_A_REFERENCE}
             return {**rewritten, **beside}
         return {**shown, "allOf": [*shown.get("allOf", ()), rewritten]}
+
+
+def _counts_all_members(part: Any) -> bool:
+    """Return True if a keyword in a subschema may depend on any member of the input, whatever its name."""
+    pending = [part]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            if not _ON_ALL_MEMBERS.isdisjoint(value):
+                return True
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return False
 
 
 def _excludes(part: Any, value: Any) -> bool:

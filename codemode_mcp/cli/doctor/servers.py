@@ -78,7 +78,17 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     if len(view.problems) > MAX_PROBLEMS:
         detail = f"{len(view.problems) - MAX_PROBLEMS} more such problems in its tool list"
         checks.append(Check(title, "warn", detail, _REPORT))
-    return [*checks, *oddities(view, title), *hidden(known_of(view, config), title, app, config)]
+    of_policy = hidden(known_of(view, config), title, app, config)
+    return [*checks, *oddities(view, title), *unfit_overrides(view, title, config), *of_policy]
+
+
+def unfit_overrides(view: UpstreamView, title: str, config: Config) -> Iterable[Check]:
+    """Check the overrides of a server: do they fit the tools that it lists?"""
+    from codemode_mcp.catalog.overrides import Overrides
+
+    for tool, problem in Overrides(config.tools.overrides).problems(view):
+        advice = f"correct mcpServers.{view.name}.override in the configuration"
+        yield Check(title, "warn", f"the override of {cut(tool, 60)!r} {problem}", advice)
 
 
 async def check_disabled(name: str) -> list[Check]:
