@@ -141,6 +141,27 @@ class Section:
 
 Clamps = dict[str, settings.Clamp]
 
+_HINT = "`true`, `false`"
+_SAID_BY_SERVER = "what the server says"
+_OVERRIDE = (
+    ("name", "string", _SAID_BY_SERVER, "The name in programs. Ids keep the name that the server lists."),
+    ("title", "string", _SAID_BY_SERVER, "The title."),
+    ("description", "string", _SAID_BY_SERVER, "The description, in declarations and for the search."),
+    ("annotations", "object", _SAID_BY_SERVER, "See [below](#mcpserversnameoverridenameannotations)."),
+    ("arguments", "object", "`{}`", "See [below](#mcpserversnameoverridenamearguments)."),
+)
+_OVERRIDE_ANNOTATIONS = (
+    ("readOnlyHint", _HINT, _SAID_BY_SERVER, "The tool changes nothing."),
+    ("destructiveHint", _HINT, _SAID_BY_SERVER, "The tool may destroy or overwrite."),
+    ("idempotentHint", _HINT, _SAID_BY_SERVER, "A second call with the same arguments changes nothing more."),
+    ("openWorldHint", _HINT, _SAID_BY_SERVER, "The tool reaches beyond its server."),
+)
+_OVERRIDE_ARGUMENTS = (
+    ("fixed", "object", "`{}`", "Values that are sent with every call, and that programs neither see nor give."),
+    ("default", "object", "`{}`", "Values that are sent if a program does not give the argument."),
+    ("hidden", "list of arguments", "`[]`", "Arguments that are not sent, and that programs neither see nor give."),
+)
+
 _RULES = (
     ("allow", "list of ids, globs or annotations", "everything", "What programs may call; with `[]` nothing."),
     ("deny", "list of ids, globs or annotations", "`[]`", "What they may not; beats all others."),
@@ -174,6 +195,7 @@ _SERVER = (
     ("deny", "list of names or globs", "`[]`", "Those that there are not."),
     ("description", "string", "", "Shown in the declaration files."),
     ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
+    ("override", "object", "`{}`", "What programs see of its tools; see [below](#mcpserversnameoverridename)."),
     ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at the start."),
     (
         "share",
@@ -224,7 +246,7 @@ def sections() -> tuple[Section, ...]:
         *fields(
             settings.ToolSettings,
             {},
-            without=("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval"),
+            without=("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval", "overrides"),
         ),
     )
     contexts = (
@@ -289,6 +311,21 @@ def sections() -> tuple[Section, ...]:
             ),
         ),
         Section("mcpServers.NAME", "One server: `command` for a local one, `url` for a remote one.", _SERVER),
+        Section(
+            "mcpServers.NAME.override.NAME",
+            "One tool, by the name that the server lists; see [overrides](../overrides.md).",
+            _OVERRIDE,
+        ),
+        Section(
+            "mcpServers.NAME.override.NAME.annotations",
+            "These count even if `trustAnnotations` is `false`.",
+            _OVERRIDE_ANNOTATIONS,
+        ),
+        Section(
+            "mcpServers.NAME.override.NAME.arguments",
+            f"Each value is JSON, or, for a secret, a {_SECRET}.",
+            _OVERRIDE_ARGUMENTS,
+        ),
         Section("tools", "Ids, globs and annotations are explained on the page on [policy](../policy.md).", tools),
         Section("tools.codeMode", "A number out of range is moved to its end, and `doctor` says so.", code_mode),
         Section("tools.contexts.NAME", "The first one that fits a caller counts.", contexts),

@@ -303,7 +303,7 @@ class Dispatcher:
                 else:
                     if use is not None:
                         use.ended(end)
-                    self._end_direct(call, entry, source, arguments, context, record, end, on_end, spawn)
+                    self._end_direct(call, entry, source, arguments, override, context, record, end, on_end, spawn)
 
             made_in = copy_context()
             in_flight = source.try_call(
@@ -357,6 +357,7 @@ class Dispatcher:
         entry: Entry,
         source: ToolSource,
         arguments: JsonObject,
+        override: ToolOverride | None,
         context: CallContext,
         record: CallRecord,
         end: ToolOutcome | Exception,
@@ -366,7 +367,9 @@ class Dispatcher:
         """End a call that was sent without a task."""
         try:
             if isinstance(end, Exception):
-                raise call_error(entry, source, record, end)
+                raise call_error(entry, source, record, end, override)
+            if override is not None and override.secret:
+                end = replace(end, result=override.without_secrets(end.result), text=None)
             record.dispatched = True
             for note in end.notes:
                 log.warning("%s: %s", entry.id, note)

@@ -108,11 +108,13 @@ class Sender:
             if use is not None:
                 use.received(result, source_text)
         except UpstreamClientError as error:
-            raise call_error(entry, source, record, error) from error
+            raise call_error(entry, source, record, error, override) from error
         finally:
             if use is not None:
                 use.ended()
         record.dispatched = True  # even if the source did not report it
+        if override is not None and override.secret:
+            return override.without_secrets(result), None
         return result, source_text
 
     async def _perform(
@@ -146,11 +148,14 @@ class Sender:
         raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
 
 
-def call_error(entry: Entry, source: ToolSource, record: CallRecord, error: Exception) -> Exception:
+def call_error(
+    entry: Entry, source: ToolSource, record: CallRecord, error: Exception, override: ToolOverride | None
+) -> Exception:
     """Return the error for a program from an error of a source, and record whether the call was sent."""
     if isinstance(error, UpstreamCallError):
         record.dispatched = error.dispatched
-        return UpstreamError(f"{entry.path}: {error.message}", dispatched=error.dispatched)
+        why = error.message if override is None else override.without_secrets(error.message)
+        return UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)
     if isinstance(error, UpstreamClientError):
         why = error.message
         if source.view().login_required:

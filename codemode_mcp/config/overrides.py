@@ -12,11 +12,11 @@ from codemode_mcp.audit.redaction import is_secret_name, without_tokens
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.config.nodes import Node, array_of, quote, text_that
 from codemode_mcp.did_you_mean import normalize_name
-from codemode_mcp.tool_override import ToolOverride
+from codemode_mcp.tool_override import ToolOverride, leaves_of, texts_in
 from upstream_clients.tools import Annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from codemode_mcp.config.expand import Expander
     from codemode_mcp.config.secret_values import SecretValues
@@ -125,8 +125,8 @@ class _Reader:
                 continue
             before = len(self._expander.used)
             values[name] = value = self._expander.value(item)
-            texts = list(_texts(value))
-            if not all(map(_is_finite, _leaves(value))):
+            texts = list(texts_in(value))
+            if not all(map(_is_finite, leaves_of(value))):
                 item.fail("NaN and Infinity are not JSON")
             if len(self._expander.used) > before or (
                 texts and (is_secret_name(name) or any(without_tokens(text) != text for text in texts))
@@ -142,20 +142,6 @@ def _annotations(node: Node) -> Annotations:
     if values.get("read_only") and values.get("destructive"):
         node.fail("`readOnlyHint` and `destructiveHint` contradict each other; keep one")
     return Annotations(**values)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict | list):
-            pending += item.values() if isinstance(item, dict) else item
-        else:
-            yield item
-
-
-def _texts(value: Any) -> Iterator[str]:
-    return (each for each in _leaves(value) if isinstance(each, str))
 
 
 def _is_finite(value: Any) -> bool:

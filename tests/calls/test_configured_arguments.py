@@ -23,6 +23,7 @@ from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.tool_override import ToolOverride
 from tests.properties import examples
+from upstream_clients.errors import UpstreamCallError
 from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Hub:
         self.tool = tool
         self.sent: list[tuple[str, Any]] = []
         self.before_sending = lambda: None
+        self.answer: dict[str, Any] | Exception = {"content": [{"type": "text", "text": "done"}]}
 
     def view(self) -> UpstreamView:
         return UpstreamView("hub", "ready", tools=(self.tool,))
@@ -64,7 +66,9 @@ class Hub:
         self.before_sending()
         options["admit"](self.tool)
         self.sent.append((tool, json.loads(json.dumps(arguments))))
-        return ToolOutcome({"content": [{"type": "text", "text": "done"}]})
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return ToolOutcome(self.answer)
 
 
 class Bench:
@@ -195,6 +199,23 @@ async def test_an_override_that_changes_while_a_call_waits_refuses_it() -> None:
     bench.hub.before_sending = lambda: None
     assert (await bench.call({"title": "x"})).error is None
     assert bench.hub.sent[0][1]["owner"] == "other"
+
+
+async def test_a_secret_that_the_server_repeats_is_replaced_in_results_and_errors() -> None:
+    override = ToolOverride(fixed={"owner": "acme", "repo_name": SECRET}, secret=frozenset({"repo_name"}))
+    bench = Bench(override)
+    bench.hub.answer = {
+        "content": [{"type": "text", "text": f"key {SECRET} of acme"}],
+        "structuredContent": {SECRET: 1},
+    }
+    assert json.loads((await bench.call({"title": "x"})).value) == {
+        "content": [{"type": "text", "text": "key *** of acme"}],
+        "structuredContent": {"***": 1},
+    }
+    bench.hub.answer = UpstreamCallError("hub", f"the key {SECRET} was refused", dispatched=True)
+    completion = await bench.call({"title": "x"})
+    assert completion.error is not None
+    assert completion.error.message == "MCP.hub.createIssue: the key *** was refused"
 
 
 # runs that have begun before a change

@@ -1,0 +1,226 @@
+"""`override` in a real server: programs, pass-through, approvals, records, and a changed configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+import pytest
+
+from tests.integration.harness import COMMAND, SERVERS, serve, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "hunter2-do-not-print"
+TOOLS = [
+    {
+        "name": "create_issue",
+        "description": "Create a zeppelin.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "owner": {"type": "string"},
+                "key": {"type": "string"},
+                "title": {"type": "string"},
+                "labels": {"type": "array"},
+                "limit": {"type": "integer"},
+            },
+            "required": ["owner", "key", "title"],
+            "additionalProperties": False,
+        },
+        "annotations": {"readOnlyHint": True},
+    },
+    {"name": "fail", "inputSchema": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}},
+    {"name": "plain", "inputSchema": {"type": "object"}},
+]
+OVERRIDE: dict[str, Any] = {
+    "create_issue": {
+        "name": "report_bug",
+        "description": "Report a bug.",
+        "arguments": {
+            "fixed": {"owner": "acme-corp", "key": "${KEY}"},
+            "default": {"limit": 7},
+            "hidden": ["labels"],
+        },
+    },
+    "fail": {"arguments": {"fixed": {"key": "${KEY}"}}},
+}
+ENV = {"KEY": SECRET}
+SENT = ["create_issue", {"owner": "acme-corp", "key": SECRET, "title": "x", "limit": 7}]
+
+
+class Place:
+    """A folder with a configuration of one recording server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "config.json"
+        (folder / "tools.json").write_text(json.dumps(TOOLS), "utf-8")
+
+    def configure(self, override: Any = None, **sections: Any) -> Path:
+        entry = {"command": sys.executable, "args": [str(SERVERS / "recording.py"), str(self.folder)]}
+        entry["override"] = OVERRIDE if override is None else override
+        self.path.write_text(json.dumps({"mcpServers": {"hub": entry}, **sections}), "utf-8")
+        return self.path
+
+    @property
+    def received(self) -> list[Any]:
+        path = self.folder / "received"
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+READ_ALL = """
+const read = [JSON.stringify(await API.search("report a bug")), await MCP.hub.$api("reportBug", { schema: true })];
+for (const file of (await API.list()).files) read.push(await API.read(file.path));
+const said = [];
+const attempts = [{ title: 'x', owner: 'evil' }, { title: 'x', OWNER: 'evil' }, { title: 5 }, { title: 'x', labels: [] }];
+for (const given of attempts)
+  await MCP.hub.reportBug(given).catch((error) => said.push(error.message));
+await MCP.hub.fail({}).catch((error) => said.push(error.message));
+return JSON.stringify([read, said, Object.keys(MCP.hub), String(await MCP.hub.reportBug({ title: 'x' }))]);
+"""
+
+
+async def test_a_program_calls_the_tool_and_learns_nothing_of_fixed_values(place: Place) -> None:
+    path = place.configure(audit={"trajectory": "trajectory.jsonl", "includeInputs": True})
+    async with serve(path, "--log-level", "debug", env=ENV) as session:
+        text = await session.value(READ_ALL)
+        log = session.stderr
+    read, said, names, _ = json.loads(text)
+    assert names == ["reportBug", "fail", "plain"]
+    assert place.received == [["fail", {"key": SECRET}], SENT]
+    assert [each.split("\n")[1] for each in said[:4]] == [
+        "- input.owner: only the configuration of codemode-mcp may set this argument; leave it out",
+        "- input.OWNER: only the configuration of codemode-mcp may set this argument; leave it out",
+        "- input.title: expected string, got number 5",
+        "- input.labels: only the configuration of codemode-mcp may set this argument; leave it out",
+    ]
+    assert "the key *** was refused" in said[4]
+    trajectory = (place.folder / "trajectory.jsonl").read_text("utf-8")
+    assert '"mcp:hub:create_issue"' in trajectory
+    assert "report_bug" not in trajectory.replace("reportBug", "")
+    for seen in (text, log, trajectory):
+        assert SECRET not in seen
+        assert "acme-corp" not in seen
+    assert "zeppelin" not in json.dumps(read)
+
+
+async def test_a_person_approves_what_is_sent_without_seeing_secrets(place: Place) -> None:
+    path = place.configure(
+        tools={"ask": ["mcp:hub:create_issue"]}, audit={"trajectory": "t.jsonl", "includeInputs": True}
+    )
+    shown: list[str] = []
+
+    async def approve(context: Any, params: Any) -> types.ElicitResult:
+        shown.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    async with serve(path, env=ENV, elicitation_callback=approve) as session:
+        assert await session.value("return unwrap(await MCP.hub.reportBug({ title: 'x' }))") == "done"
+    assert place.received == [SENT]
+    (message,) = shown
+    assert '"mcp:hub:create_issue"' in message
+    assert '"owner": "acme-corp"' in message
+    assert 'set by the configuration of codemode-mcp, not by the program: "key", "owner"' in message
+    assert SECRET not in message
+    assert "acme-corp" not in (place.folder / "t.jsonl").read_text("utf-8")
+
+
+async def test_clients_of_pass_through_see_and_call_the_tool_like_programs(place: Place) -> None:
+    override = {**OVERRIDE, "plain": {"annotations": {"idempotentHint": True}}}
+    async with serve(place.configure(override, tools={"codeMode": False}), env=ENV) as session:
+        listed = {tool.name: tool for tool in (await session.client.list_tools()).tools}
+        assert set(listed) == {"hub__report_bug", "hub__fail", "hub__plain"}
+        tool = listed["hub__report_bug"]
+        assert tool.description == "Report a bug."
+        assert tool.input_schema["required"] == ["title"]
+        assert sorted(tool.input_schema["properties"]) == ["limit", "title"]
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is True
+        annotations = listed["hub__plain"].annotations
+        assert annotations is not None
+        assert annotations.idempotent_hint is True
+        refused = await session.client.call_tool("hub__report_bug", {"title": "x", "owner": "evil"})
+        assert refused.is_error
+        assert "may set this argument" in str(refused.content)
+        assert not (await session.client.call_tool("hub__report_bug", {"title": "x"})).is_error
+    assert place.received == [SENT]
+
+
+async def test_a_changed_override_applies_to_the_next_call_of_a_program_that_runs(place: Place) -> None:
+    async with serve(place.configure(), env=ENV) as session:
+        code = "await MCP.hub.reportBug({ title: 'x' }); await yield_control(); await MCP.hub.reportBug({ title: 'y' }); return 1"
+        waiting = await session.exec(code)
+        arguments = {**OVERRIDE["create_issue"]["arguments"], "fixed": {"owner": "other-corp", "key": "${KEY}"}}
+        place.configure({"create_issue": {"name": "again", "arguments": arguments}})
+        await until(lambda: "new settings of tools" in session.stderr)
+        assert (await session.wait(waiting.run_id)).value == 1
+        assert await session.value("return Object.keys(MCP.hub)") == ["again", "fail", "plain"]
+    assert [arguments["owner"] for _, arguments in place.received] == ["acme-corp", "other-corp"]
+
+
+async def test_a_program_that_outlives_its_process_keeps_its_names(place: Place) -> None:
+    path = place.configure(store={"kind": "sqlite", "path": "runs.sqlite3"})
+    async with serve(path, env=ENV) as session:
+        waiting = await session.exec("await yield_control(); return unwrap(await MCP.hub.reportBug({ title: 'x' }))")
+    path = place.configure(
+        {"create_issue": {**OVERRIDE["create_issue"], "name": "other"}},
+        store={"kind": "sqlite", "path": "runs.sqlite3"},
+    )
+    async with serve(path, env=ENV) as session:
+        assert (await session.wait(waiting.run_id)).value == "done"
+    assert place.received == [SENT]
+    assert SECRET.encode() not in (place.folder / "runs.sqlite3").read_bytes()
+
+
+async def test_annotations_of_the_configuration_decide(place: Place) -> None:
+    override = {
+        "create_issue": {"annotations": {"readOnlyHint": False, "destructiveHint": True}},
+        "plain": {"annotations": {"readOnlyHint": True}},
+    }
+    async with serve(place.configure(override), "--read-only", env=ENV) as session:
+        assert await session.value("return Object.keys(MCP.hub)") == ["plain"]
+        assert await session.value("return unwrap(await MCP.hub.plain({}))") == "done"
+
+
+def command(place: Place, *arguments: str) -> str:
+    done = subprocess.run(
+        [*COMMAND, *arguments, "--config", str(place.path)],
+        env={**os.environ, **ENV},
+        cwd=place.folder,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_commands_show_the_result_and_doctor_reports_what_does_not_fit(place: Place) -> None:
+    override = {**OVERRIDE, "creat_issue": {}, "plain": {"arguments": {"hidden": ["x"]}}}
+    place.configure(override)
+    listed = command(place, "tools", "--private")
+    assert "reportBug" in listed
+    assert "createIssue" not in listed
+    assert "done" in command(place, "call", "hub.report_bug", "title=x", "--private")
+    assert place.received == [SENT]
+    report = " ".join(command(place, "doctor", "hub").split())
+    assert (
+        "the override of 'creat_issue' names a tool that the server does not list; did you mean \"create_issue\"?"
+        in report
+    )
+    assert "the override of 'plain' names the argument \"x\", which the tool does not declare" in report
+    assert "correct mcpServers.hub.override in the configuration" in report
+    assert SECRET not in report
+    assert "acme-corp" not in report
