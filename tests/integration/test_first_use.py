@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from codemode_mcp.config import find_config, trust
+from codemode_mcp.config import confirmation, find_config
 from tests.integration.harness import cli
 from tests.integration.terminal import terminal
 
@@ -85,13 +85,13 @@ def test_a_change_of_what_it_starts_asks_again_and_a_change_of_a_rule_does_not(t
     path, kept = tmp_path / "codemode-mcp.json", tmp_path / "kept"
     config = leaving_a_file(tmp_path)
     path.write_text("{}")
-    assert not trust.is_confirmed(path, config, kept)
-    trust.confirm(path, config, kept)
-    assert trust.is_confirmed(path, config, kept)
-    assert trust.is_confirmed(path, {**config, "tools": {"deny": ["write"]}, "clients": {}}, kept)
+    assert not confirmation.is_confirmed(path, config, kept)
+    confirmation.confirm(path, config, kept)
+    assert confirmation.is_confirmed(path, config, kept)
+    assert confirmation.is_confirmed(path, {**config, "tools": {"deny": ["write"]}, "clients": {}}, kept)
     link = tmp_path / "link.json"
     link.symlink_to(path)
-    assert trust.is_confirmed(link, config, kept)
+    assert confirmation.is_confirmed(link, config, kept)
     changes: list[dict[str, Any]] = [
         {"mcpServers": {"mark": {**config["mcpServers"]["mark"], "env": {"PATH": "/tmp"}}}},
         {"plugins": {"p": {"module": "p.py"}}},
@@ -101,18 +101,18 @@ def test_a_change_of_what_it_starts_asks_again_and_a_change_of_a_rule_does_not(t
         {"audit": {"trajectory": "/etc/x"}},
     ]
     for change in changes:
-        assert not trust.is_confirmed(path, {**config, **change}, kept), change
-    assert not trust.is_confirmed(tmp_path / "other" / "codemode-mcp.json", config, kept)
+        assert not confirmation.is_confirmed(path, {**config, **change}, kept), change
+    assert not confirmation.is_confirmed(tmp_path / "other" / "codemode-mcp.json", config, kept)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes there")
 def test_an_answer_that_another_user_can_write_counts_for_nothing(tmp_path: Path) -> None:
     path, kept = tmp_path / "codemode-mcp.json", tmp_path / "kept"
     config = leaving_a_file(tmp_path)
-    trust.confirm(path, config, kept)
+    confirmation.confirm(path, config, kept)
     (record,) = kept.iterdir()
     os.chmod(record, 0o666)
-    assert not trust.is_confirmed(path, config, kept)
+    assert not confirmation.is_confirmed(path, config, kept)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no links without rights there")
@@ -123,9 +123,9 @@ def test_a_link_in_another_folder_to_a_confirmed_file_is_asked_about(tmp_path: P
     config = {"mcpServers": {"local": {"command": "./server"}}}
     (mine / "codemode-mcp.json").write_text("{}")
     (theirs / "codemode-mcp.json").symlink_to(mine / "codemode-mcp.json")
-    trust.confirm(mine / "codemode-mcp.json", config, kept)
-    assert trust.is_confirmed(mine / "codemode-mcp.json", config, kept)
-    assert not trust.is_confirmed(theirs / "codemode-mcp.json", config, kept)
+    confirmation.confirm(mine / "codemode-mcp.json", config, kept)
+    assert confirmation.is_confirmed(mine / "codemode-mcp.json", config, kept)
+    assert not confirmation.is_confirmed(theirs / "codemode-mcp.json", config, kept)
 
 
 @pytest.mark.parametrize("harmless", ["{}", "not JSON"])
@@ -178,7 +178,7 @@ def test_the_question_shows_commands_that_print_values_and_names_of_variables() 
         "store": {"kind": "redis", "url": {"command": ["evil-store"]}},
         "plugins": {"p": {"config": {"deep": [{"command": ["evil-plugin"]}]}}},
     }
-    shown = trust.described_parts(value)
+    shown = confirmation.described_parts(value)
     assert shown[:4] == [
         "server good: npx good",
         "  cwd: sub",
@@ -186,5 +186,5 @@ def test_the_question_shows_commands_that_print_values_and_names_of_variables() 
         "  for a value: sh -c evil --token ***",
     ]
     pushed = {"mcpServers": {"far": {"command": "npx", "args": ["good" + " " * 5000 + "; evil"]}}}
-    assert trust.described_parts(pushed) == ["server far: npx good ; evil"]
+    assert confirmation.described_parts(pushed) == ["server far: npx good ; evil"]
     assert {"  for a value: evil-header", "  for a value: evil-store", "  for a value: evil-plugin"} < set(shown)
