@@ -60,7 +60,7 @@ class ToolOverride:
         return tuple(sorted((text for text in found if len(text) >= _MIN_SECRET), key=len, reverse=True))
 
     def without_secrets(self, value: Any) -> Any:
-        """Return JSON data, such as a result of the server, with `***` for each secret value. The rest is not copied."""
+        """Return JSON data, such as a result of the server, with `***` for each secret value."""
         if not self._secret_texts:
             return value
         match value:

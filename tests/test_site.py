@@ -90,7 +90,9 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
 SECTIONS = {
     "": '{ "oops": 1 }',
     "mcpServers.NAME": '{ "mcpServers": { "a": { "command": "c", "oops": 1 } } }',
-    "mcpServers.NAME.override.NAME": '{ "mcpServers": { "a": { "command": "c", "override": { "t": { "oops": 1 } } } } }',
+    "mcpServers.NAME.override.NAME": (
+        '{ "mcpServers": { "a": { "command": "c", "override": { "t": { "oops": 1 } } } } }'
+    ),
     "mcpServers.NAME.override.NAME.annotations": (
         '{ "mcpServers": { "a": { "command": "c", "override": { "t": { "annotations": { "oops": 1 } } } } } }'
     ),

@@ -115,7 +115,7 @@ async def test_a_call_is_sent_by_the_original_name_with_the_arguments_of_the_con
 
 
 @pytest.mark.parametrize(
-    "name", ["owner", "Owner", "OWNER", "repo_name", "repoName", "repo-name", "ｏｗｎｅｒ", "labels", "_labels"]
+    "name", ["owner", "Owner", "OWNER", "repo_name", "repoName", "repo-name", "\uff4fwner", "labels", "_labels"]
 )
 async def test_an_argument_of_the_configuration_cannot_be_given_in_any_spelling(name: str) -> None:
     message = await Bench(FIXED).refused({"title": "x", name: "evil"})

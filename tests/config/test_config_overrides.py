@@ -150,7 +150,7 @@ def test_an_object_of_several_members_is_a_value_and_no_program(tmp_path: Path) 
         ({"t": {"arguments": {"hidden": "a"}}}, "t.arguments.hidden: expected an array of strings"),
         (
             {"t": {"arguments": {"fixed": {"a": 1}, "hidden": ["a"]}}},
-            't.arguments: the argument "a" is in `fixed` and in `hidden`; keep it in one of them. An argument in `fixed`',
+            't.arguments: the argument "a" is in `fixed` and in `hidden`; keep it in one of them. An argument in',
         ),
         (
             {"t": {"arguments": {"fixed": {"a": 1}, "default": {"a": 1}}}},

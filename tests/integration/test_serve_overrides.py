@@ -85,9 +85,9 @@ READ_ALL = """
 const read = [JSON.stringify(await API.search("report a bug")), await MCP.hub.$api("reportBug", { schema: true })];
 for (const file of (await API.list()).files) read.push(await API.read(file.path));
 const said = [];
-const attempts = [{ title: 'x', owner: 'evil' }, { title: 'x', OWNER: 'evil' }, { title: 5 }, { title: 'x', labels: [] }];
-for (const given of attempts)
-  await MCP.hub.reportBug(given).catch((error) => said.push(error.message));
+const given = [{ title: 'x', owner: 'evil' }, { title: 'x', OWNER: 'evil' }, { title: 5 }, { title: 'x', labels: [] }];
+for (const each of given)
+  await MCP.hub.reportBug(each).catch((error) => said.push(error.message));
 await MCP.hub.fail({}).catch((error) => said.push(error.message));
 return JSON.stringify([read, said, Object.keys(MCP.hub), String(await MCP.hub.reportBug({ title: 'x' }))]);
 """
@@ -161,8 +161,8 @@ async def test_clients_of_pass_through_see_and_call_the_tool_like_programs(place
 
 async def test_a_changed_override_applies_to_the_next_call_of_a_program_that_runs(place: Place) -> None:
     async with serve(place.configure(), env=ENV) as session:
-        code = "await MCP.hub.reportBug({ title: 'x' }); await yield_control(); await MCP.hub.reportBug({ title: 'y' }); return 1"
-        waiting = await session.exec(code)
+        call = "await MCP.hub.reportBug({ title: 'x' });"
+        waiting = await session.exec(f"{call} await yield_control(); {call} return 1")
         arguments = {**OVERRIDE["create_issue"]["arguments"], "fixed": {"owner": "other-corp", "key": "${KEY}"}}
         place.configure({"create_issue": {"name": "again", "arguments": arguments}})
         await until(lambda: "new settings of tools" in session.stderr)
