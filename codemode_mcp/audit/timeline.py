@@ -293,5 +293,10 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def svg_number(value: float) -> str:
+    """Return a number for an SVG attribute, with at most two decimals."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
 def _time(event: Mapping[str, Any]) -> float:
     return number(event.get("time")) or 0.0

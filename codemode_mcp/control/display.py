@@ -32,6 +32,14 @@ def cut(text: str, characters: int) -> str:
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"
 
 
+def padded(text: str, width: int) -> str:
+    """Return a text that is escaped, and shortened or padded to exactly `width` columns."""
+    shown = cut(text, width)
+    while columns(shown) > width:
+        shown = shown[:-2] + "…"
+    return shown + " " * (width - columns(shown))
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number with a noun: `1 tool`, `2 tools`, `1,000 tools`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from codemode_mcp.audit.timeline import duration, size
+from codemode_mcp.audit.timeline import duration, moment, size, svg_number
 from codemode_mcp.control.display import counted, plain
-from codemode_mcp.page.timeline_rows import svg_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +40,7 @@ def environment() -> Environment:
     made.filters |= {
         "ago": ago,
         "milliseconds": milliseconds,
+        "moment": moment,
         "bytes": size,
         "lines": lines,
         "pretty": pretty,

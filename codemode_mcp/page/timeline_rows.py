@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.timeline import Bar, Scale, duration, moment, size
+from codemode_mcp.audit.timeline import Bar, Scale, duration, moment, size, svg_number
 from codemode_mcp.control.display import plain
 
 if TYPE_CHECKING:
@@ -200,8 +200,3 @@ def escaped(text: str) -> str:
 def plain_lines(text: str) -> str:
     """Return a text with its unprintable and misleading characters escaped, except for line ends."""
     return "\n".join(plain(line, right_to_left=True) for line in text.split("\n"))
-
-
-def svg_number(value: float) -> str:
-    """Return a number for an SVG attribute, with at most two decimals."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 from typer.testing import CliRunner
 
 from codemode_mcp.cli.commands.savings import app
-from codemode_mcp.cli.savings.measure import server_of
+from codemode_mcp.savings.measure import server_of
 from tests.savings.trajectories import run
 from upstream_clients.tools import Tool, UpstreamView
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codemode_mcp.cli.savings.tasks import Task, Tasks, tasks_of
+from codemode_mcp.savings.tasks import Task, Tasks, tasks_of
 from tests.savings.trajectories import run
 
 FIRST = {"text_bytes": 500, "structured_bytes": 400, "bytes": 1000}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,8 +17,9 @@ from codemode_mcp.cli.messages import is_utf8, print_json, say, stop
 from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.savings.tasks import Reads, Tasks
     from codemode_mcp.config import Config
+    from codemode_mcp.savings.exposure import Exposure
+    from codemode_mcp.savings.tasks import Reads, Tasks
 
 app = typer.Typer()
 
@@ -41,17 +43,16 @@ def savings(
     """Show the tokens that exec and wait save, compared with adding your servers directly, and where they cost more."""
     import shutil
 
-    from codemode_mcp.cli.savings.measure import exposure_of
-    from codemode_mcp.cli.savings.plot import plot
-    from codemode_mcp.cli.savings.report import Report
-    from codemode_mcp.cli.savings.report import as_json as report_as_json
-    from codemode_mcp.cli.savings.text import drawn
+    from codemode_mcp.savings.plot import plot
+    from codemode_mcp.savings.report import Report
+    from codemode_mcp.savings.report import as_json as report_as_json
+    from codemode_mcp.savings.text import drawn
 
     loaded = load(config, None, None)
     if sys.stderr.isatty():
         say(f"asking {len(loaded.upstreams)} servers for their lists ...")
     with logging_of(loaded, level="error"), plugins_on_stderr():
-        exposure = anyio.run(partial(exposure_of, loaded))
+        exposure = anyio.run(partial(_measured, loaded))
     tasks, unrecorded = _recorded(loaded, trajectory, since, reads)
     report = Report(exposure, tasks, unrecorded, bytes_per_token, reads)
     if svg is not None:
@@ -69,10 +70,22 @@ def savings(
         say(f"written to {svg}")
 
 
+async def _measured(config: Config) -> Exposure:
+    """Connect to the servers of a configuration. Return the sizes of their tools, and of `exec` and `wait`."""
+    from codemode_mcp.app.app import open_app
+    from codemode_mcp.savings.measure import CONNECT_SECONDS, exposure_of
+
+    # The trajectory is for the user's programs, so this measurement must not write to it.
+    async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
+        await app.connect(CONNECT_SECONDS)
+        await app.plugins()
+        return await exposure_of(app)
+
+
 def _recorded(config: Config, named: Path | None, since: float | None, reads: Reads) -> tuple[Tasks | None, str]:
     """Return the recorded tasks, and the reason if there are none."""
     from codemode_mcp.audit.trajectory_files import every, files_of
-    from codemode_mcp.cli.savings.tasks import tasks_of
+    from codemode_mcp.savings.tasks import tasks_of
 
     path = named or (None if config.audit.trajectory is None else Path(config.audit.trajectory))
     if path is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.audit.timeline import svg_number
 from codemode_mcp.cli.trace.text import heading
 from codemode_mcp.control.display import plain
-from codemode_mcp.page.timeline_rows import MAX_ROWS, Row, axis, escaped, key, rows, svg_number, swatch
+from codemode_mcp.page.timeline_rows import MAX_ROWS, Row, axis, escaped, key, rows, swatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

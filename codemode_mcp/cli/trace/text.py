@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.timeline import Scale, duration, moment
-from codemode_mcp.control.display import columns, counted, cut, plain
+from codemode_mcp.control.display import columns, counted, cut, padded, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,14 +100,6 @@ def listed(traces: Sequence[Trace]) -> Iterator[str]:
         yield "  ".join(
             cell + " " * (width - columns(cell)) for cell, width in zip(shown, widths, strict=True)
         ).rstrip()
-
-
-def padded(text: str, width: int) -> str:
-    """Return a text that is escaped, and shortened or padded to exactly `width` columns."""
-    shown = cut(text, width)
-    while columns(shown) > width:
-        shown = shown[:-2] + "…"
-    return shown + " " * (width - columns(shown))
 
 
 def as_json(trace: Trace) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from codemode_mcp.control.display import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.cli.savings.exposure import Exposure, Weight
-    from codemode_mcp.cli.savings.tasks import Reads, Tasks
+    from codemode_mcp.savings.exposure import Exposure, Weight
+    from codemode_mcp.savings.tasks import Reads, Tasks
 
 BYTES_PER_TOKEN: Final = 4.0
 """Approximate bytes of a token in schemas, programs and JSON. docs/savings.md names the source."""

@@ -6,15 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.audit.timeline import moment, size
-from codemode_mcp.cli.savings.report import costs, left_out, verdict_of_exposure, verdict_of_tasks
-from codemode_mcp.cli.trace.text import padded
-from codemode_mcp.control.display import columns, plain
+from codemode_mcp.control.display import columns, padded, plain
+from codemode_mcp.savings.report import costs, left_out, verdict_of_exposure, verdict_of_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from codemode_mcp.cli.savings.report import Report
-    from codemode_mcp.cli.savings.tasks import Tasks
+    from codemode_mcp.savings.report import Report
+    from codemode_mcp.savings.tasks import Tasks
 
 COLUMNS: Final = 100
 """Largest width of the report."""

@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from codemode_mcp.cli.savings.exposure import Exposure, Server, as_listed, weigh
+from codemode_mcp.savings.exposure import Exposure, Server, as_listed, weigh
 
 if TYPE_CHECKING:
-    from codemode_mcp.app.app import App
+    from collections.abc import Sequence
+
     from codemode_mcp.catalog.catalog import Catalog
-    from codemode_mcp.cli.savings.exposure import Weight
-    from codemode_mcp.config import Config
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.savings.exposure import Weight
+    from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import UpstreamView
 
 CONNECT_SECONDS: Final = 30.0
 """Time limit in seconds to connect to the servers."""
 
 
-async def exposure_of(config: Config) -> Exposure:
-    """Connect to the servers of a configuration. Return the sizes of their tools, and of `exec` and `wait`."""
-    from codemode_mcp.app.app import open_app
+class Measured(Protocol):
+    """The application whose tools are measured, as `app.App`."""
 
-    # The trajectory is for the user's programs, so this measurement must not write to it.
-    async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
-        await app.connect(CONNECT_SECONDS)
-        await app.plugins()
-        views = (await app.pool()).views()
-        catalog = await app.catalog_for(app.operator, None)
-        declared = {server.name: catalog.files.read(server.path)["bytes"] for server in catalog.servers}
-        return Exposure(
-            tuple(server_of(view, declared.get(view.name, 0)) for view in views),
-            await _own(app),
-            catalog.files.read("mcp/index.d.ts")["bytes"],
-            _one_tool(catalog),
-        )
+    operator: Caller
+
+    async def pool(self) -> Any: ...
+
+    async def catalog_for(self, caller: Caller, client: None) -> Catalog: ...
+
+    def servers(self, caller: Caller | None) -> dict[str, str]: ...
+
+    def settings(self) -> ToolSettings: ...
+
+    def topics(self, caller: Caller) -> Sequence[str]: ...
+
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
 
 
-async def _own(app: App) -> Weight:
+async def exposure_of(app: Measured) -> Exposure:
+    """Return the sizes of the tools of all servers as they are known now, and of `exec` and `wait`."""
+    views = (await app.pool()).views()
+    catalog = await app.catalog_for(app.operator, None)
+    declared = {server.name: catalog.files.read(server.path)["bytes"] for server in catalog.servers}
+    return Exposure(
+        tuple(server_of(view, declared.get(view.name, 0)) for view in views),
+        await _own(app),
+        catalog.files.read("mcp/index.d.ts")["bytes"],
+        _one_tool(catalog),
+    )
+
+
+async def _own(app: Measured) -> Weight:
     """Return the sizes of `exec` and `wait` for this user."""
     from codemode_mcp.server.descriptions import instructions
     from codemode_mcp.server.tool_list import tool_list

@@ -6,14 +6,13 @@ import html
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.audit.timeline import moment, size
-from codemode_mcp.cli.savings.report import verdict_of_exposure, verdict_of_tasks
+from codemode_mcp.audit.timeline import moment, size, svg_number
 from codemode_mcp.control.display import counted, cut
-from codemode_mcp.page.timeline_rows import svg_number
+from codemode_mcp.savings.report import verdict_of_exposure, verdict_of_tasks
 
 if TYPE_CHECKING:
-    from codemode_mcp.cli.savings.report import Report
-    from codemode_mcp.cli.savings.tasks import Task
+    from codemode_mcp.savings.report import Report
+    from codemode_mcp.savings.tasks import Task
 
 MAX_SERVERS: Final = 40
 MAX_TASKS: Final = 40
@@ -38,8 +37,12 @@ text { fill: #1c2330; } .soft { fill: #5c6675; font-size: 12px; } .head { font-s
 """
 
 
-def plot(report: Report) -> str:
-    """Return the report as the text of an SVG file."""
+def plot(report: Report, *, styled: bool = True) -> str:
+    """Return the report as the text of an SVG file.
+
+    Args:
+        styled: False to leave out the style, for a page with rules for these classes.
+    """
     page = _Page()
     page.exposure(report)
     page.tasks(report)
@@ -48,7 +51,7 @@ def plot(report: Report) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
             f'height="{height}" role="img" aria-label="What code mode saves">',
-            f"<style>{_STYLE}</style>",
+            *([f"<style>{_STYLE}</style>"] if styled else []),
             *page.parts,
             "</svg>",
             "",
