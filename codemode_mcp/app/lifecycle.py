@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.per_caller import Catalogs
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.page.application import Application
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Policies
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
@@ -194,6 +196,11 @@ class Lifecycle:
     def config(self) -> Config:
         """The configuration in use. A changed file replaces it."""
         return self._config
+
+    @property
+    def policies(self) -> Policies:
+        """The policies of all callers."""
+        return self._visible.policies
 
     def server_views(self) -> Sequence[UpstreamView]:
         """Return views of all configured servers, as far as they are known."""
@@ -443,7 +450,8 @@ class Lifecycle:
         from codemode_mcp.page.listener import Page
 
         if not isinstance(self._page, Page):
-            self._page = Page(lambda: [self])
+            application = cast("Application", self)  # this is an `App`
+            self._page = Page(lambda: [application])
         return await self._page.admit(self._config.ui, group)
 
     def _serves(self, owner: str) -> bool:

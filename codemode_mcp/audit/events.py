@@ -27,10 +27,12 @@ EventKind = Literal[
     "left",
     "run_ended",
     "answered",
+    "tool_switched",
 ]
 """`exec`, `wait`: a request has arrived. `answered`: a request was answered. `call_asked`: a person is asked for an
 approval. `call_decided`: the approval was decided. `taken_over`: this process has taken over a run from another one.
-`left`: another process has taken over a run of this one, or will."""
+`left`: another process has taken over a run of this one, or will.
+`tool_switched`: a person has switched a tool on or off in the configuration; the id is that of the tool."""
 
 Figures = Literal["store_swept", "store_used"]
 """Measurements for metrics: the contents of a store (`suspended`, `oldest`, `size`), or a query of its database

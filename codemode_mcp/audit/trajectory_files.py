@@ -115,6 +115,15 @@ def every(path: Path) -> Iterator[dict[str, Any]]:
     return _events(path, ("",))
 
 
+def events_with(path: Path, needles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Yield the events whose lines contain one of the needles, in the order in which they were written.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _events(path, needles)
+
+
 def _complete_id(path: Path, prefix: str) -> str:
     """Return the id of the only run whose id begins with `prefix`, or raise `NoTrace`."""
     found: dict[str, None] = {}

@@ -17,13 +17,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codemode_mcp.config.edit_json import with_items
-from codemode_mcp.config.source import MAX_BYTES, SourceError, read_text
+from codemode_mcp.config.edit_json import with_items, with_members
+from codemode_mcp.config.edit_members import value_at
+from codemode_mcp.config.source import MAX_BYTES, SourceError, parse, read_text
 from codemode_mcp.errors import ConfigError
 from upstream_clients.private_files import make_private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
 ATTEMPTS = 5
 """Maximum number of attempts to change a file that another process changes at the same time."""
@@ -46,24 +47,46 @@ def add_approved(path: Path, ids: Iterable[str], context: str | None = None) -> 
     """
     keys = ("tools", "approved") if context is None else ("tools", "contexts", context, "approved")
     items = tuple(dict.fromkeys(ids))
+    return _change(path, lambda text: with_items(text, keys, items))
+
+
+def switch_tool(path: Path, tool_id: str, *, on: bool) -> bool:
+    """Remove the id of a tool from `tools.deny`, or add it. Return True if the file was changed.
+
+    Raises:
+        ConfigError: the file cannot be read, changed or written, and was not changed.
+    """
+
+    def change(text: str) -> str:
+        if not on:
+            return with_items(text, ("tools", "deny"), (tool_id,))
+        denied = value_at(parse(text), ("tools", "deny"), list, "a list") or ()
+        if tool_id not in denied:
+            return text
+        return with_members(text, ("tools",), {"deny": [each for each in denied if each != tool_id]})
+
+    return _change(path, change)
+
+
+def _change(path: Path, change: Callable[[str], str]) -> bool:
     with _writing:
         for _ in range(ATTEMPTS):
             with suppress(ChangedMeanwhileError):
-                return _add_items(path, keys, items)
-    raise ConfigError((f"{path} was changed by another process in every attempt; add the tools by hand",))
+                return _replace_text(path, change)
+    raise ConfigError((f"{path} was changed by another process in every attempt; change it by hand",))
 
 
 class ChangedMeanwhileError(Exception):
     """Error for a file that another process has written since it was read."""
 
 
-def _add_items(path: Path, keys: Sequence[str], items: Sequence[str]) -> bool:
+def _replace_text(path: Path, change: Callable[[str], str]) -> bool:
     # A symbolic link stays a link: its target is replaced.
     path = Path(os.path.realpath(path))
     try:
         before = path.read_bytes()
         text = read_text(path)
-        changed = with_items(text, keys, items)
+        changed = change(text)
         if len(changed.encode()) > MAX_BYTES:
             raise SourceError(f"would be larger than {MAX_BYTES // 1024} KiB; remove something first")
     except OSError as error:

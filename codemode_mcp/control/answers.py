@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from codemode_mcp.control import protocol
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
+from codemode_mcp.policy.approval import AT_TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -50,10 +51,6 @@ MAX_NAME = 200
 
 MAX_REASON = 2000
 """Maximum characters of the reason for which a call waits."""
-
-
-DECIDED_BY = "a person at a terminal"
-"""The source of these decisions, for records of calls."""
 
 
 class Runs(Protocol):
@@ -161,7 +158,7 @@ class Control:
             return {"ok": False, "error": str(error)}
         return await self.handle(request)
 
-    async def handle(self, request: protocol.Request, by: str = DECIDED_BY) -> dict[str, Any]:
+    async def handle(self, request: protocol.Request, by: str = AT_TERMINAL) -> dict[str, Any]:
         """Return the answer to a request. No exception is raised.
 
         Args:

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from codemode_mcp.audit import Auditor
+    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Policies
+    from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import UpstreamView
-
-PERSON = "a person at the page"
-"""The source of decisions on the page, for records."""
 
 
 class Application(Protocol):
@@ -26,9 +27,25 @@ class Application(Protocol):
 
     control: Control | None
     auditor: Auditor
+    operator: Caller
 
     @property
     def config(self) -> Config: ...
+
+    @property
+    def policies(self) -> Policies: ...
+
+    def settings(self) -> ToolSettings: ...
+
+    async def catalog_for(self, caller: Caller, client: None) -> Catalog: ...
+
+    async def pool(self) -> Any: ...
+
+    def servers(self, caller: Caller | None) -> dict[str, str]: ...
+
+    def topics(self, caller: Caller) -> Sequence[str]: ...
+
+    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
 
     def server_views(self) -> Sequence[UpstreamView]: ...
 

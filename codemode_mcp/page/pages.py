@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from codemode_mcp.page.views import approvals, overview, runs
+from codemode_mcp.page.views import approvals, overview, policy, runs, savings, tools
 
 if TYPE_CHECKING:
     from starlette.routing import Route
 
     from codemode_mcp.page.site import Site
 
-_VIEWS = (overview, runs, approvals)
+_VIEWS = (overview, runs, approvals, tools, policy, savings)
 
 
 def routes(site: Site) -> list[Route]:

@@ -14,11 +14,11 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from codemode_mcp.page.application import PERSON
 from codemode_mcp.page.changes import Changes, Full
 from codemode_mcp.page.guard import ASSETS_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.page.redirect import remove_redirect
 from codemode_mcp.page.rendering import ASSETS, environment, rendered
+from codemode_mcp.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,6 +40,9 @@ NAVIGATION: Final = (
     ("/", "Overview"),
     ("/runs", "Runs"),
     ("/approvals", "Approvals"),
+    ("/tools", "Tools"),
+    ("/policy", "Policy"),
+    ("/savings", "Savings"),
 )
 """The main pages: address and name, in the order in which they are shown."""
 
@@ -87,11 +90,18 @@ class Site:
         found = self.applications
         return bool(found) and all(each.config.ui.decide for each in found)
 
+    def first(self) -> Application:
+        """Return the first application, for pages about tools and rules. Raise `Problem` if there is none."""
+        found = self.applications
+        if not found:
+            raise Problem("No client is connected, so nothing is served now.", 503)
+        return found[0]
+
     async def ask(self, request: ControlRequest) -> dict[str, Any]:
         """Return the answer to a request about a run, as a terminal gets it. Raise `Problem`."""
         # The application that has the run is asked first. Any of them can answer for runs in the store.
         for control in sorted(self.controls, key=lambda each: not each.has(request.run)):
-            answer = await control.handle(request, PERSON)
+            answer = await control.handle(request, AT_PAGE)
             if not answer.pop("ok"):
                 raise Problem(str(answer["error"]), 404)
             return answer

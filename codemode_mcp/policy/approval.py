@@ -51,6 +51,11 @@ class ApprovalRequest:
     unrecorded: frozenset[str] = frozenset()
 
 
+AT_TERMINAL: Final = "a person at a terminal"
+AT_PAGE: Final = "a person at the page"
+"""The sources of decisions of a person, for records."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision on one call.
@@ -63,7 +68,7 @@ class Verdict:
     approved: bool
     why: str = ""
     remember: Remember = "no"
-    by: Literal["client", "terminal", "remembered", "nobody"] = "client"
+    by: Literal["client", "terminal", "page", "remembered", "nobody"] = "client"
 
 
 ApproveFn = Callable[[ApprovalRequest], Awaitable[Verdict]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.policy.effects import NO_EFFECTS, POSSIBLE_EFFECTS, Effects, with_own
 from codemode_mcp.policy.rules import Rules, covers, glob_pattern, may_overlap, reaches
@@ -121,6 +121,23 @@ class Policy:
         if self._allow is not None and self._allow.first(tool_id, tool) is None:
             return Deny("not among the allowed tools")
         return Allow()
+
+    def explain(self, tool_id: str, tool: Effects) -> tuple[Literal["allow", "ask", "deny"], str]:
+        """Return the decision about a tool, and the reason for a person."""
+        decision = self.decide(tool_id, tool)
+        if isinstance(decision, Deny):
+            return "deny", decision.reason
+        if isinstance(decision, Ask):
+            return "ask", decision.reason
+        approved = self._approved.first(tool_id, tool)
+        if approved is not None:
+            return "allow", f"approved by the rule {approved!r}"
+        allowed = None if self._allow is None else self._allow.first(tool_id, tool)
+        return "allow", "no rule denies it or asks for it" if allowed is None else f"allowed by the rule {allowed!r}"
+
+    def switches_off(self, tool_id: str) -> bool:
+        """Return True if `deny` names exactly this tool."""
+        return tool_id in self.rules.deny
 
     def server_admits(self, tool_id: str, tool: Effects) -> bool:
         """Return True if a tool passes the rules that no list can lift: `readOnly`, and the `allow` of its server."""

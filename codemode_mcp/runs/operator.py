@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 from codemode_mcp.errors import CodeModeError, ProgramError, StoreUnavailable
-from codemode_mcp.policy.approval import Verdict
+from codemode_mcp.policy.approval import AT_PAGE, Verdict
 from codemode_mcp.runs.store import EndedRun, unknown_run
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class Operator:
         run = self._live.runs.get(run_id)
         if run is None or run.has_expired(self._clock()):
             raise unknown_run(run_id)
-        verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", "terminal")
+        origin: Literal["page", "terminal"] = "page" if by == AT_PAGE else "terminal"
+        verdict = Verdict(approved, "" if approved else f"denied by {by}", remember if approved else "no", origin)
         try:
             return run.approvals.decide(calls, verdict, by)
         except ValueError as error:
