@@ -303,7 +303,7 @@ def test_a_file_that_never_comes_to_rest_is_reported(tmp_path: Path, monkeypatch
     path = tmp_path / "config.json"
     path.write_text("{}")
     monkeypatch.setattr(os, "fsync", lambda _: path.write_text(path.read_text() + " "))
-    with pytest.raises(ConfigError, match="changed by another process in every attempt; add the tools by hand"):
+    with pytest.raises(ConfigError, match="changed by another process in every attempt; change it by hand"):
         add_approved(path, ("mcp:mine:a",))
     assert json.loads(path.read_text()) == {}
 
