@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from upstream_clients.tool_list_repair import MAX_NAME_LENGTH, cap_problems, kind_of, typed_member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from upstream_clients.tools import JsonObject
 
@@ -57,6 +57,8 @@ TEMPLATES: Final = ItemKind(
     MAX_URI_LENGTH,
     ("name", "title", "description", "mimeType"),
 )
+
+ITEM_KINDS: Final[Mapping[Literal["prompts", "templates"], ItemKind]] = {"prompts": PROMPTS, "templates": TEMPLATES}
 
 
 def read_items(kind: ItemKind, items: Iterable[object]) -> tuple[tuple[JsonObject, ...], tuple[str, ...]]:

@@ -7,23 +7,22 @@ A legacy server sends announcements at any time. A modern one sends them on a st
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import anyio
 
 from upstream_clients.backoff import Backoff
 from upstream_clients.error_mapping import is_transport_failure
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.item_list_repair import PROMPTS, TEMPLATES
+from upstream_clients.item_list_repair import ITEM_KINDS
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.list_state import SUBSCRIBED
 from upstream_clients.listing import ItemListing
 from upstream_clients.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection
 
-    from upstream_clients.item_list_repair import ItemKind
     from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.upstream import Upstream
@@ -41,8 +40,6 @@ LISTEN_WAIT = 2.0
 
 ITEM_LIST_TIMEOUT = 10.0
 """Seconds for the first page of prompts or templates. Requests about them may wait for it."""
-
-_KINDS: Final[Mapping[ItemListName, ItemKind]] = {"prompts": PROMPTS, "templates": TEMPLATES}
 
 
 class ListChanges:
@@ -90,7 +87,7 @@ class ListChanges:
 
     async def list_items(self, name: ItemListName, link: LiveConnection) -> None:
         """List prompts or templates, now and after each announcement, until cancelled. A failure becomes a problem."""
-        kind, upstream = _KINDS[name], self._upstream
+        kind, upstream = ITEM_KINDS[name], self._upstream
         limit = min(ITEM_LIST_TIMEOUT, upstream.spec.connect_timeout)
         await self.wait_listening()
 

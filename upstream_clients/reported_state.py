@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
+from upstream_clients.item_list_repair import ITEM_KINDS, read_items
 from upstream_clients.list_state import ITEM_LISTS, ListState
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import UpstreamView
@@ -147,6 +148,24 @@ class ReportedState:
         if self._view.state != "stopped":
             self._show(replace(self._view, state="stopped", error=why or f"server {self.name!r} is closed"))
 
+    def _items(self, name: ListName) -> tuple[Any, ...] | None:
+        """Return the last known items of a list; None if it is not listed yet."""
+        view = self._view
+        return {"tools": view.tools, "prompts": view.prompt_list, "templates": view.template_list}[name]
+
+    def _compare_list(self, method: str, result: JsonObject) -> None:
+        """Have a list requested again if a result has other items of it: not all servers announce changes."""
+        for name, kind in ITEM_KINDS.items():
+            if kind.method == method:
+                known = self._items(name)
+                listed = result.get(kind.key)
+                if known is None or not isinstance(listed, list):
+                    return
+                by_identifier = {item[kind.identifier]: item for item in known}
+                items, _ = read_items(kind, listed)
+                if any(by_identifier.get(item[kind.identifier]) != item for item in items):
+                    self.lists[name].announce()
+
     async def wait_attempted(self) -> None:
         """Have an idle server connected. Return when it is connected, or when the attempt has failed."""
         while self._view.state in ("idle", "connecting"):
@@ -176,15 +195,21 @@ class ReportedState:
                 self.wanted.set()
             await self._changed.wait()
 
-    async def _wait_listed(self, name: ListName, link: LiveConnection) -> None:
+    async def _wait_listed(self, name: ListName, link: LiveConnection, *, is_required: bool) -> None:
         """Wait for the end of a listing that began after the latest announcement, even if it failed.
 
-        A listing from before an announcement says nothing about a tool now. Raises `UpstreamCallError` if the
-        connection ends.
+        A listing from before an announcement says nothing about a tool now.
+
+        Args:
+            is_required: True if nothing can be admitted without the list. If all listings have failed so far, there is
+                another one.
+
+        Raises:
+            UpstreamCallError: the connection has ended.
         """
         state = self.lists[name]
-        if name == "prompts" and self._view.prompt_list is None and state.is_current:
-            state.announce()  # without a list no prompt can be admitted, so another attempt is made
+        if is_required and state.is_current and self._items(name) is None:
+            state.announce()
         latest = state.changes
         while state.listed < latest:
             if not link.alive:

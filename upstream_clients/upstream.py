@@ -235,7 +235,10 @@ class Upstream(ReportedState):
         admission = None
         if admit_view is not None:
             admission = _SendAdmission(lambda: admit_view(self._view), _list_about(method, params))
-        return without_client_fields(await self._send(method, params, cast("CallOptions", options), user, admission))
+        result = await self._send(method, params, cast("CallOptions", options), user, admission)
+        if admit_view is not None:
+            self._compare_list(method, result)
+        return without_client_fields(result)
 
     def _admission(self, tool: str, options: DirectCallOptions) -> _SendAdmission | None:
         admit = options.get("admit")
@@ -289,7 +292,8 @@ class Upstream(ReportedState):
                         once, begin = begin, None
                         await once()
                     if admission is not None and admission.by_list is not None:
-                        await self._wait_listed(admission.by_list, link)
+                        # A resource can be read if the templates are unknown.
+                        await self._wait_listed(admission.by_list, link, is_required=method != "resources/read")
                     # From here on nothing is awaited until the request is sent.
                     if admission is not None:
                         admission.decide()
@@ -338,9 +342,9 @@ class Upstream(ReportedState):
 def _list_about(method: str, params: Mapping[str, Any]) -> ListName | None:
     """Return the list of the items that a request is about."""
     match method, params.get("ref"):
-        case ("prompts/get", _) | ("completion/complete", {"type": "ref/prompt"}):
+        case ("prompts/list" | "prompts/get", _) | ("completion/complete", {"type": "ref/prompt"}):
             return "prompts"
-        case ("resources/read" | "completion/complete", _):
+        case ("resources/templates/list" | "resources/read" | "completion/complete", _):
             return "templates"
     return None
 

@@ -335,6 +335,27 @@ async def test_every_transport_carries_the_login(flags: tuple[str, ...]) -> None
             assert await echo(pool) == "hi"
 
 
+@pytest.mark.parametrize("flags", [(), ("--legacy",), ("--sse",)], ids=["modern", "legacy", "sse"])
+async def test_a_view_says_whether_its_lists_were_requested_with_a_login(flags: tuple[str, ...]) -> None:
+    async with http_server(*flags) as server:
+        spec = server.spec(transport="auto", oauth=OAuthSettings())
+        async with UpstreamPool([spec]) as pool:
+            await pool.wait_listed(None, 20)
+            assert [view.logged_in for view in pool.views()] == [False]
+            # A change of the user of the server shows at the next listing. Then all lists are requested again.
+            LoginStore(spec).save(Login(access_token="hunter22"))
+            await pool.source("srv").call_tool("grow", {"legacy": "--legacy" in flags or "--sse" in flags})
+            with anyio.fail_after(20):
+                while not pool.views()[0].logged_in:  # noqa: ASYNC110 - the view sets no event
+                    await anyio.sleep(0.01)
+            await pool.wait_listed(None, 20)
+            (view,) = pool.views()
+            assert (view.logged_in, view.prompt_list) == (True, ({"name": "greet"},))
+        async with UpstreamPool([spec]) as pool:
+            await pool.connect(None, 20)
+            assert [view.logged_in for view in pool.views()] == [True]
+
+
 async def test_calls_with_a_login_do_not_wait_for_each_other() -> None:
     async with http_server("--token", "hunter22", "--json") as server:
         spec = server.spec()

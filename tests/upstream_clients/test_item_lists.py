@@ -209,6 +209,36 @@ async def test_a_request_waits_only_a_short_time_for_a_list_that_does_not_come(r
     assert [(view.prompt_list, view.template_list) for view in views] == [(None, None), (None, None)]
 
 
+async def test_a_request_for_prompts_has_a_failed_list_requested_again(
+    raw_server: Any, pool_of: Any, tmp_path: Path
+) -> None:
+    views: list[UpstreamView] = []
+    async with pool_of(raw_server("items", f"items_fail={tmp_path / 'works'}")) as pool:
+        source = pool.source("srv")
+        await pool.wait_listed(None, 20)
+        assert source.view().prompt_list is None
+        (tmp_path / "works").touch()
+        await source.request("resources/read", {"uri": "note:///a"}, admit_view=views.append)
+        await source.request("prompts/get", {"name": "greet"}, admit_view=views.append)
+        assert [names(view) for view in views] == [[], ["greet"]]
+        assert not any(problem.startswith("prompts/list") for problem in source.view().problems)
+
+
+@pytest.mark.parametrize("method", ["prompts/list", "resources/templates/list"])
+async def test_a_result_that_differs_from_the_list_has_it_requested_again(
+    method: str, raw_server: Any, pool_of: Any, changes: Any
+) -> None:
+    async with pool_of(raw_server("items"), on_change=changes) as pool:
+        source = pool.source("srv")
+        before = await changes.until(source, listed)
+        await source.call_tool("grow_silently", {})
+        await source.request(method, {}, admit_view=lambda _: None)
+        view = await changes.until(
+            source, lambda view: view.prompt_list != before.prompt_list or uris(view) != uris(before)
+        )
+        assert len(names(view)) + len(uris(view)) == 3
+
+
 async def test_a_saved_listing_has_prompts_and_templates(
     raw_server: Any, pool_of: Any, changes: Any, tmp_path: Path
 ) -> None:

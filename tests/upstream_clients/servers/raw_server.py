@@ -67,7 +67,7 @@ def list_items(request_id, method, params) -> None:
     listings.append(method)
     if "items_silent" in flags:
         waiting.append(request_id)
-    elif "items_fail" in flags:
+    elif "items_fail" in flags and not os.path.exists(flags["items_fail"]):
         send(id=request_id, error={"code": -32603, "message": "the disk is full"})
     elif "items_malformed" in flags:
         listed = [
@@ -107,6 +107,9 @@ def call(request_id, name, arguments) -> None:
         case "grow_prompts":
             items["prompts/list"].append(f"grown_{len(items['prompts/list'])}")
             send(method="notifications/prompts/list_changed")
+        case "grow_silently":
+            items["prompts/list"].append("silent")
+            items["resources/templates/list"].append("silent:///{x}")
         case "grow_templates":
             items["resources/templates/list"].append(f"grown:///{len(items['resources/templates/list'])}/{{x}}")
             send(method="notifications/resources/list_changed")
