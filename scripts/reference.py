@@ -23,6 +23,7 @@ from codemode_mcp.cli import app
 from codemode_mcp.config import load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
 from codemode_mcp.server.profiles import Profile
+from codemode_mcp.trust.comparison import MODES
 from upstream_clients import fair_limiter, spec
 
 if TYPE_CHECKING:
@@ -196,6 +197,13 @@ _SERVER = (
     ("description", "string", "", "Shown in the declaration files."),
     ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
     ("override", "object", "`{}`", "What programs see of its tools; see [below](#mcpserversnameoverridename)."),
+    (
+        "trust",
+        ", ".join(f'`"{mode}"`' for mode in MODES),
+        '`"pin"`',
+        "What is held until you accept it: changes; with `strict` also changed texts; with `ask` also the first list; "
+        "with `follow` nothing.",
+    ),
     ("start", '`"lazy"`, `"eager"`', f'`"{_UPSTREAM.start}"`', "Connected when first needed, or at the start."),
     (
         "share",

@@ -25,7 +25,7 @@ from upstream_clients.tool_list_repair import HINTS, read_tools
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from upstream_clients.spec import UpstreamSpec
@@ -96,7 +96,7 @@ class ListingCache:
             data = json.dumps(msgspec.structs.asdict(saved), ensure_ascii=False).encode()
         except (ValueError, RecursionError, TypeError):
             return  # half of a surrogate pair, or nested too deeply
-        if len(data) > MAX_FILE_BYTES or _quotes_a_secret(spec, saved):
+        if len(data) > MAX_FILE_BYTES or quotes(msgspec.structs.asdict(saved), spec.secret_values):
             logger.debug("the listing of server %r is not saved: too large, or it quotes a secret", spec.name)
             data = b""
         try:
@@ -149,10 +149,11 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
     return hashlib.blake2b(json.dumps(definition).encode(), key=key, digest_size=16).hexdigest()
 
 
-def _quotes_a_secret(spec: UpstreamSpec, saved: _SavedView) -> bool:
-    values = [value for value in spec.secret_values if len(value) >= _MIN_QUOTE_LENGTH]
+def quotes(value: Any, secrets: Iterable[str]) -> bool:
+    """Return True if a JSON value quotes one of the secrets, in a text or a key. Short secrets do not count."""
+    long = [secret for secret in secrets if len(secret) >= _MIN_QUOTE_LENGTH]
     # The strings are searched and not their JSON text, where a secret with a quotation mark would be escaped.
-    return any(value in text for text in _strings(msgspec.structs.asdict(saved)) for value in values)
+    return bool(long) and any(secret in text for text in _strings(value) for secret in long)
 
 
 def _strings(value: Any) -> list[str]:

@@ -53,20 +53,16 @@ class Admission:
     """An `AdmitFn` that also says on which facts the decision depends.
 
     Attributes:
-        by_annotations: True if the decision depends on the tool's annotations. Then, after an announcement of changed
-            tools, the call waits for the next listing.
-        just_decided: True if the caller has just made the decision on all other facts. `DirectSource.try_call` need not
-            ask again. For a call that is sent later, the decision is made again.
+        by_listing: True if the decision depends on the tool as the server lists it. Then, after an announcement of
+            changed tools, the call waits for the next listing.
+        directly: the decision for a call that `DirectSource.try_call` sends, in the step of the event loop in which the
+            caller has decided; None if nothing has to be decided again. For a call that is sent later, the whole
+            decision is made again.
     """
 
     decide: AdmitFn
-    by_annotations: bool
-    just_decided: bool = False
-
-    @property
-    def is_settled(self) -> bool:
-        """True if the caller's decision still holds, because nothing that it depends on can have changed."""
-        return self.just_decided and not self.by_annotations
+    by_listing: bool
+    directly: AdmitFn | None
 
     def __call__(self, tool: Tool | None) -> None:
         self.decide(tool)

@@ -138,7 +138,7 @@ class Upstream(ReportedState):
         link, admit, asking = self._link, options.get("admit"), options.get("asking")
         if link is None or self._view.state != "ready" or not link.alive or not link.has_direct_requests:
             return None
-        if isinstance(admit, Admission) and admit.by_annotations and not self.lists["tools"].is_current:
+        if isinstance(admit, Admission) and admit.by_listing and not self.lists["tools"].is_current:
             return None
         place = self._limiter.try_admit("" if asking is None else asking.share or asking.owner)
         if place is None:
@@ -165,8 +165,9 @@ class Upstream(ReportedState):
             return None
         self.calls.add(call)
         try:
-            if admit is not None and not (isinstance(admit, Admission) and admit.is_settled):
-                admit(self._tools.get(tool))
+            decide = admit.directly if isinstance(admit, Admission) else admit
+            if decide is not None:
+                decide(self._tools.get(tool))
             call.give_up = link.try_send("tools/call", params, call.answered, options.get("on_progress"), questions)
             if call.give_up is not None and (on_sent := options.get("on_sent")) is not None:
                 # Nothing is written before the next round of the event loop, so `on_sent` may still prevent it.
@@ -244,7 +245,7 @@ class Upstream(ReportedState):
         admit = options.get("admit")
         if admit is None:
             return None
-        by_listing = isinstance(admit, Admission) and admit.by_annotations
+        by_listing = isinstance(admit, Admission) and admit.by_listing
         # There is a connection when it is called, so these tools are from its own listing, not from an earlier one.
         return _SendAdmission(lambda: admit(self._tools.get(tool)), "tools" if by_listing else None)
 

@@ -30,6 +30,8 @@ from codemode_mcp.config import reload
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.server.connected_clients import ConnectedClients
+from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.trust.service import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -136,6 +138,10 @@ class Lifecycle:
         self._clients = ConnectedClients(time.monotonic)
         self._visible = VisibleServers(config)
         self._topics = CallerTopics(self._views, Overrides(self._config.tools.overrides))
+        pins = None if config.path is None else PinsFolder(state_dir() / "pins", config.path)
+        self.trust = Trust(pins, self.server_views, self.auditor, self._on_change)
+        """The pins of the servers."""
+        self.trust.apply(config.trust, config.upstreams)
         self._roots: dict[str | None, RootsFn | None] = {}
         """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
@@ -201,10 +207,6 @@ class Lifecycle:
     def policies(self) -> Policies:
         """The policies of all callers."""
         return self._visible.policies
-
-    def server_views(self) -> Sequence[UpstreamView]:
-        """Return views of all configured servers, as far as they are known."""
-        return self._views()
 
     # for the runs
 
@@ -282,7 +284,8 @@ class Lifecycle:
         for line in reload.needs_restart(before, config):
             log.warning("the configuration has changed: %s takes effect only after a restart", line)
         self._esbuild = None
-        # Policy comes first, so that no call that is now denied is made in between.
+        # Policy and pins come first, so that no call that is now refused is made in between.
+        self.trust.apply(config.trust, config.upstreams)
         self._visible = VisibleServers(config)
         if self._dispatcher is not None:
             self._dispatcher.apply(config.tools)
@@ -307,7 +310,14 @@ class Lifecycle:
         return tuple(replace(with_depth(spec), environ=self._environ) for spec in self._config.upstreams)
 
     def _views(self) -> Sequence[UpstreamView]:
-        """Return views of the servers. Before the servers are started, the views come from cached listings."""
+        """Return the views that programs see: without held items."""
+        return [*map(self.trust.trusted, self.server_views())]
+
+    def server_views(self) -> Sequence[UpstreamView]:
+        """Return views of all configured servers, as they list themselves and as far as they are known.
+
+        Before the servers are started, the views come from cached listings.
+        """
         if self._pool is not None:
             return self._pool.views()
         names = {spec.name for spec in self._config.upstreams}
@@ -319,6 +329,7 @@ class Lifecycle:
         """Open the parts that the first `tools/list` does not need, and keep them open until cancelled."""
         if self.code_mode and self._transport is not None and 0 < len(self._config.upstreams) <= MAX_SERVERS:
             self._cached_views = await anyio.to_thread.run_sync(_cached_views, self._specs())
+            await anyio.to_thread.run_sync(self.trust.load)
         self._cache_read.set()
         await self._touched.wait()
         if self._transport is not None:
@@ -386,9 +397,9 @@ class Lifecycle:
                 on_change=self._on_change,
                 sandboxed=self.code_mode,
             )
-            self._catalogs = Catalogs(pool.views, self._config.tools, meaning, plugins)
+            self._catalogs = Catalogs(self._views, self._config.tools, meaning, plugins)
             observed = ObservedTypes() if self.code_mode else None
-            self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors)
+            self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors, self.trust)
             async with (
                 open_notifier(lambda: self._config.tools.approval.notify, self._own_environ) as notify,
                 open_manager(
@@ -416,6 +427,7 @@ class Lifecycle:
                 with Warmup(None if meaning is None else meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(plugins.run)  # first, because programs wait for it
+                        group.start_soon(self.trust.run, self.change)
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)
                         if self._transport is not None:

@@ -11,7 +11,8 @@ call of pass-through mode. The steps are, in this order:
 4. `hooks`: plugins may deny the call or replace its input, which is then checked as in step 3. Then arguments that
    the configuration sets are added, which neither programs nor plugins see.
 5. `approval`: if budgets have room, a person decides, if policy requires it. They see the arguments that will be sent.
-6. `send`: the source of the tool waits for a connection and its turn, and repeats step 2. Budgets count the call.
+6. `send`: the source of the tool waits for a connection and its turn, and repeats step 2. If the tool is held, as its
+   server lists it then, the call is refused. Budgets count the call.
 7. `middleware`: plugins may replace the result. Its size is checked, and a type is learned from it.
 8. `record`: the end of the call is written into its record, from which events are made.
 
@@ -20,7 +21,7 @@ These invariants hold:
 - A refused call was never sent. Steps 1 to 5 send nothing, so their errors have `dispatched: false`.
 - Policy decides before the arguments of a call are read, and again when the call is sent. Meanwhile the call may have
   waited for a connection or a person, and the rules or the annotations of the tool may have changed. Only a call that
-  is sent in the same step of the event loop is decided once (`just_decided`).
+  is sent in the same step of the event loop is decided once (`just_decided`), apart from whether the tool is held.
 - A person approves exact arguments. If these change between the question and the verdict, the call is refused.
 - `begin` is awaited once, right before the first request of a call, and `record.dispatched` is set only then. A call
   that was sent without a record of it could be sent again by another process.
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import Lookup
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
     from codemode_mcp.tool_override import ToolOverride
+    from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import (
         AskFn,
         BeginFn,
@@ -111,6 +113,7 @@ class Dispatcher:
         source: returns the source of a tool for the calls of a run. It raises `KeyError` if the source was removed.
         observed: learns the types of results; None if they are not needed.
         interception: the hooks and middleware of plugins; None if there are no plugins.
+        trust: the pins of servers; None if no tool is held.
     """
 
     def __init__(
@@ -119,9 +122,10 @@ class Dispatcher:
         tools: ToolSettings,
         observed: ObservedTypes | None = None,
         interception: Interceptors | None = None,
+        trust: Trust | None = None,
     ) -> None:
         self._source = source
-        self._rules = CallRules(tools)
+        self._rules = CallRules(tools, trust)
         self._settings: CodeModeSettings = tools.code_mode
         self._via: Via = tools.approval.via
         self._observed = observed

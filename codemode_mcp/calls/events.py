@@ -26,9 +26,14 @@ class CallEvents:
         self._about = about
         self._parent = parent
 
-    def started(self, tool: str, inputs: str | None, **fields: Any) -> None:
-        """Report that the program made the call. `inputs` is the JSON of its arguments."""
-        self._emit("call_started", tool, inputs=inputs, **fields)
+    def started(self, tool: str, inputs: str | None, definition: str | None = None, **fields: Any) -> None:
+        """Report that the program made the call.
+
+        Args:
+            inputs: the JSON of its arguments.
+            definition: the digest of the tool's definition, as the program sees it.
+        """
+        self._emit("call_started", tool, inputs=inputs, definition=definition, **fields)
 
     def asked(self, request: ApprovalRequest) -> None:
         """Report that a person is asked to approve the call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import PolicyDenied, UpstreamError
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.settings import ToolSettings
     from codemode_mcp.tool_override import ToolOverride
-    from upstream_clients.tools import Annotations, JsonObject, Tool
+    from codemode_mcp.trust.service import Trust
+    from upstream_clients.tools import AdmitFn, Annotations, JsonObject, Tool
 
 
 class CallRules:
-    """The rules of the configuration, applied to calls."""
+    """The rules of the configuration, applied to calls.
 
-    def __init__(self, tools: ToolSettings) -> None:
+    Args:
+        trust: the pins of servers; None if no tool is held.
+    """
+
+    def __init__(self, tools: ToolSettings, trust: Trust | None = None) -> None:
         self._policies = Policies(tools)
         self._overrides = tools.overrides
+        self._trust = trust
 
     def apply(self, tools: ToolSettings) -> None:
         """Use these rules from now on, also for runs that have begun."""
@@ -126,6 +133,7 @@ class CallRules:
                 f"{entry.path}: the configuration of this tool has changed while the call waited, so it was not sent; "
                 "call it again"
             )
+        self._refuse_held(entry, present)
         policy = self._policies.of(context.caller)
         if _trusts(policy, entry) and policy.by_annotations:
             if present is None:
@@ -147,6 +155,13 @@ class CallRules:
                 "asked; run the program again"
             )
 
+    def _refuse_held(self, entry: Entry, present: Tool | None) -> None:
+        """Raise `PolicyDenied` if the tool is held, as the server lists it now."""
+        if self._trust is not None and entry.source == "mcp":
+            why = self._trust.admits(entry.source_name, present)
+            if why is not None:
+                raise PolicyDenied(f"{entry.path} {why}")
+
     def decide_again(self, entry: Entry, context: CallContext, *, approved: bool) -> None:
         """Decide again by the current rules."""
         asked_for = self.decide(entry, context)
@@ -163,12 +178,24 @@ class CallRules:
         approved: bool,
         just_decided: bool = False,
     ) -> Admission:
-        """Return the decision that the source makes right before it sends the call."""
+        """Return the decision that the source makes right before it sends the call.
+
+        Args:
+            just_decided: True if the rules have just allowed the call, in the same step of the event loop.
+        """
 
         def decide(present: Tool | None) -> None:
             self._decide_on_sending(entry, context, present, record, override, approved=approved)
 
-        return Admission(decide, self._policies.of(context.caller).by_annotations, just_decided)
+        by_annotations = self._policies.of(context.caller).by_annotations
+        pinned = self._is_pinned(entry)
+        directly: AdmitFn | None = decide
+        if just_decided and not by_annotations:
+            directly = partial(self._refuse_held, entry) if pinned else None
+        return Admission(decide, by_annotations or pinned, directly)
+
+    def _is_pinned(self, entry: Entry) -> bool:
+        return self._trust is not None and entry.source == "mcp" and self._trust.is_pinned(entry.source_name)
 
 
 def _effects_of(entry: Entry, policy: Policy, present: Annotations | None = None) -> Effects:

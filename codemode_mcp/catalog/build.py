@@ -53,7 +53,7 @@ def build(
         identifier = server_names[view.name]
         tools = tuple(_tool_entries(view, identifier, policy, overrides))
         groups = tuple(_groups(view, identifier, policy))
-        if not tools and not groups and (view.tools or view.resources or view.prompts):
+        if not tools and not groups and not view.withheld and (view.tools or view.resources or view.prompts):
             continue  # policy denies everything that the server has
         servers.append(
             Server(
@@ -66,6 +66,7 @@ def build(
                 tools=tools,
                 groups=groups,
                 login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
+                withheld=_withheld(view, tools, policy) if view.withheld else {},
             )
         )
     index = ServerIndex(tuple(servers), meaning, None if previous is None else previous.index)
@@ -93,6 +94,19 @@ def _tool_entries(view: UpstreamView, identifier: str, policy: Policy, overrides
             effects=declared,
             listed=None if tool is listed else listed,
         )
+
+
+def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy) -> dict[str, str]:
+    """Return the reasons for held tools, by identifier and by original name, unless a callable tool has that name."""
+    # Effects of held tools are not known. A tool that no annotation could make callable stays invisible.
+    held = {
+        name: reason
+        for name, reason in view.withheld.items()
+        if not isinstance(policy.decide(mcp_id(view.name, name), _READ_ONLY), Deny)
+    }
+    named = {identifier: held[name] for name, identifier in identifiers(list(held)).items()} | held
+    taken = {entry.identifier for entry in tools} | {entry.tool.name for entry in tools}
+    return {name: reason for name, reason in named.items() if name not in taken}
 
 
 _READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)

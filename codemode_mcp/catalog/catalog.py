@@ -87,6 +87,11 @@ class Catalog:
         """The names after `MCP.<server>.`; see `ServerIndex.members`."""
         return self.index.members
 
+    @property
+    def withheld(self) -> Mapping[str, Mapping[str, str]]:
+        """The reasons why tools are held; see `ServerIndex.withheld`."""
+        return self.index.withheld
+
     @cached_property
     def sources(self) -> Mapping[str, int]:
         """The number of tools of each source."""
@@ -249,6 +254,10 @@ class Catalog:
                 for each in shown
             }
         return answer
+
+    def definition_digest(self, entry_id: str) -> str | None:
+        """Return the digest of the definition of an MCP tool; see `ServerIndex.definition_digest`."""
+        return self.index.definition_digest(entry_id)
 
     def signature(self, entry: Entry) -> str:
         """Return the signature of a tool, on one line."""

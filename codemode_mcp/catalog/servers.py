@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.trust.items import tool_item
 from declarations.names import aliases
 from declarations.render import ServerFile, ServerSummary, render_index
 from declarations.signatures import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.search.finder import Finder, Meaning
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One visible upstream with its tools and groups of operations."""
+    """One visible upstream with its tools and groups of operations.
+
+    Attributes:
+        withheld: reasons why tools are held, by the names that a program would use. They follow the name in a sentence.
+    """
 
     identifier: str
     alias: str | None
@@ -35,6 +40,7 @@ class Server:
     tools: tuple[Entry, ...]
     groups: tuple[tuple[str, tuple[Entry, ...]], ...]
     login_required: bool = False
+    withheld: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def trouble(self) -> str | None:
@@ -66,7 +72,9 @@ class Server:
         return next((entry for entry in self.tools if name == entry.tool.name), None)
 
     def no_member(self, name: str) -> ProgramError:
-        """Return the error for an unknown function, with the nearest names."""
+        """Return the error for an unknown function, with the nearest names, or for a held one."""
+        if name in self.withheld:
+            return lookup_error(f"MCP.{self.identifier}.{name} {self.withheld[name]}")
         near = nearest(name, [method(entry) for entry in self.entries])
         return lookup_error(f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}")
 
@@ -90,6 +98,7 @@ class ServerIndex:
         self._meaning = meaning
         self._files: dict[str, ServerFile] = {}
         self._signatures: dict[str, tuple[JsonObject | None, str]] = {}
+        self._definition_digests: dict[str, str] = {}
         if previous is not None:
             self._reuse(previous)
 
@@ -129,6 +138,17 @@ class ServerIndex:
             found[server.identifier] = names
             if server.alias is not None:
                 found[server.alias] = names
+        return found
+
+    @cached_property
+    def withheld(self) -> dict[str, Mapping[str, str]]:
+        """The reasons why tools are held, by server and by the names that a program would use."""
+        found = {}
+        for server in self.servers:
+            if server.withheld:
+                found[server.identifier] = server.withheld
+                if server.alias is not None:
+                    found[server.alias] = server.withheld
         return found
 
     @cached_property
@@ -185,7 +205,7 @@ class ServerIndex:
                 [(entry.identifier, entry.tool) for entry in server.tools],
                 server_name=server.name,
                 description=server.description,
-                notes=[] if server.trouble is None else [f"This server {server.trouble}"],
+                notes=_notes(server),
                 resources=groups.get("resources", ()),
                 prompts=groups.get("prompts", ()),
             )
@@ -202,10 +222,30 @@ class ServerIndex:
         self._signatures[entry.id] = observed, text
         return text
 
+    def definition_digest(self, entry_id: str) -> str | None:
+        """Return the digest of the accepted definition of an MCP tool, without overrides; None for other ids."""
+        digest = self._definition_digests.get(entry_id)
+        if digest is None:
+            entry = self.by_id.get(entry_id)
+            if entry is None or entry.operation is not None:
+                return None
+            digest = self._definition_digests[entry_id] = tool_item(entry.original).digest
+        return digest
+
 
 def method(entry: Entry) -> str:
     """Return the part of a call after the name of the server: `createIssue`, `resources.read`."""
     return entry.path.split(".", 2)[2]
+
+
+def _notes(server: Server) -> list[str]:
+    notes = [] if server.trouble is None else [f"This server {server.trouble}"]
+    count = len(set(server.withheld.values()))
+    if count:
+        command = f"codemode-mcp trust status {shlex.quote(server.name)}"
+        held = "1 tool of this server is" if count == 1 else f"{count} tools of this server are"
+        notes.append(f"{held} held until the user accepts them. To see them, the user can run: {command}")
+    return notes
 
 
 def _manifest_text(servers: Sequence[Server]) -> str:

@@ -27,7 +27,7 @@ async def program_of(request: CallRequest, opened: App, caller: Caller) -> str:
         request: has the name of the server, not its identifier.
 
     Raises:
-        ProgramError: there is no such tool, or its server is down.
+        ProgramError: there is no such tool, it is held, or its server is down.
     """
     pool = await opened.pool()
     if any(view.state != "idle" for view in pool.views() if view.name == request.server):
@@ -48,6 +48,8 @@ def _entry(catalog: Catalog, server: str, name: str) -> Entry:
     for entry in found.tools:
         if name in (entry.identifier, entry.tool.name):
             return entry
+    if name in found.withheld:
+        raise ProgramError("nested_tool_failed", f"{server}.{name} {found.withheld[name]}")
     if found.status != "ready" and found.error:
         raise ProgramError("nested_tool_failed", found.error)
     near = nearest(name, [entry.identifier for entry in found.tools])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.audit.redaction import Secretive
+    from codemode_mcp.trust.comparison import Mode
     from upstream_clients.spec import UpstreamSpec
 
     Admit = Callable[[Path, Any, os.stat_result], None]
@@ -56,6 +57,7 @@ class Config:
     Attributes:
         path: the absolute path of the file. If there is no file, the path is None and all settings have their defaults.
         upstreams: the enabled servers, in the order of the file.
+        trust: the values of `trust` in server entries, by the names of servers.
         store: None if the file does not choose a store.
         secrets: secret values of the section `store`, which must never be shown.
         notes: warnings for `doctor`: clamped values, ignored keys of other clients, disabled servers.
@@ -74,6 +76,7 @@ class Config:
     audit: AuditSettings = field(default_factory=AuditSettings)
     instance: InstanceSettings = field(default_factory=InstanceSettings)
     ui: UiSettings = field(default_factory=UiSettings)
+    trust: Mapping[str, Mode] = field(default_factory=dict)
     store: StoreSettings | None = None
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -150,6 +153,7 @@ def load_config(
         audit=audit,
         instance=instance,
         ui=ui,
+        trust=servers.trust,
         store=store.settings,
         secrets=tuple(store.secrets),
         notes=tuple(report.notes),

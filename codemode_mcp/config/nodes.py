@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     """Functions that check and return the value of a key, by the names of keys."""
 
 _T = TypeVar("_T")
+_Text = TypeVar("_Text", bound=str)
 
 _MAX_QUOTED = 60
 """Characters of a value that a message quotes."""
@@ -181,10 +182,11 @@ class Node:
             self.note(f"{describe(value)} is outside {clamp.lowest} - {clamp.highest}; {inside} is used")
         return inside
 
-    def choice(self, *allowed: str) -> str | None:
+    def choice(self, *allowed: _Text) -> _Text | None:
         """Return the string if it is allowed. Otherwise report a problem and return None."""
-        if isinstance(self.value, str) and self.value in allowed:
-            return self.value
+        for each in allowed:
+            if each == self.value:
+                return each
         hint = did_you_mean(self.value, allowed) if isinstance(self.value, str) and len(allowed) > 1 else ""
         listed = " or ".join(map(quote, allowed))
         self.fail(f"expected {listed}, got {describe(self.value, secret=self.secret)}{hint}")

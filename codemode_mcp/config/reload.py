@@ -172,6 +172,8 @@ def differences(before: Config, after: Config) -> list[str]:
         lines.append(f"{verb} plugin{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}")
     if (before.tools.policy, before.tools.contexts) != (after.tools.policy, after.tools.contexts):
         lines.append("new rules for calls")
+    if before.trust != after.trust:
+        lines.append("another trust in servers")
     if any(
         getattr(before.tools, name) != getattr(after.tools, name)
         for name in ("code_mode", "result_format", "duplicates", "budgets", "clients", "approval", "overrides")

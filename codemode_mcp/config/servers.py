@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from codemode_mcp.config.nodes import array_of
 from codemode_mcp.config.patterns import tool_pattern
 from codemode_mcp.config.server_entry import KEYS, EntryReader
+from codemode_mcp.trust.comparison import MODES
 from declarations.untrusted_text import HIDDEN
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from codemode_mcp.config.server_entry import Table
     from codemode_mcp.settings import PolicyRules
     from codemode_mcp.tool_override import ToolOverride
+    from codemode_mcp.trust.comparison import Mode
 
 ROOT_KEYS = ("mcpServers", "servers")
 
 _QUOTED_KEYS = (
-    *("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations"),
+    *("type", "transport", "timeoutMs", "disabled", "allow", "deny", "trustAnnotations", "trust"),
     *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
 """Keys whose values cannot be secret, so that messages may quote them."""
@@ -53,6 +55,7 @@ class Servers:
         specs: the enabled servers. Their secret values are complete after `SecretValues.run`.
         disabled: the names of servers with `disabled: true`.
         distrusted: the names of servers with `trustAnnotations: false`.
+        trust: the values of `trust`, by the names of servers.
         allow: the names of servers with their lists `allow`, as globs on ids.
         deny: the lists `deny` of all entries, as globs on ids.
         overrides: the overrides of all entries, by the id of the tool. Their values are complete after
@@ -62,6 +65,7 @@ class Servers:
     specs: dict[str, UpstreamSpec] = field(default_factory=dict)
     disabled: list[str] = field(default_factory=list)
     distrusted: list[str] = field(default_factory=list)
+    trust: dict[str, Mode] = field(default_factory=dict)
     allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     deny: list[str] = field(default_factory=list)
     overrides: dict[str, ToolOverride] = field(default_factory=dict)
@@ -83,6 +87,8 @@ class Servers:
         patterns = array_of(partial(tool_pattern, name))
         if "trustAnnotations" in fields and not fields["trustAnnotations"].flag():
             self.distrusted.append(name)
+        if "trust" in fields:
+            self.trust[name] = fields["trust"].choice(*MODES) or "pin"
         if "allow" in fields:
             self.allow.append((name, patterns(fields["allow"])))
         if "deny" in fields:

@@ -24,14 +24,20 @@ _MAX_NEAREST = 3
 _MAX_LISTED = 12
 
 
-def check_members(found: Preflight, members: Mapping[str, Collection[str] | None], language: Language) -> None:
-    """Refuse a program that uses servers or members that do not exist, before it has side effects.
+def check_members(
+    found: Preflight,
+    members: Mapping[str, Collection[str] | None],
+    language: Language,
+    withheld: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
+    """Refuse a program that uses servers or members that do not exist or are held, before it has side effects.
 
     Args:
         found: the result of `inspect`.
         members: the member names of every known server, by identifier and by alias; None for unknown ones. They
             include `resources` and names such as `resources.read`.
         language: the language, for the file name in positions.
+        withheld: the reasons why tools are held, by server and name. They follow the name in a sentence.
 
     Raises:
         ProgramError: `invalid_input` with a line for each distinct mistake (at most five) and the nearest names.
@@ -52,7 +58,11 @@ def check_members(found: Preflight, members: Mapping[str, Collection[str] | None
         if key not in mistakes:
             if len(mistakes) == _MAX_REPORTED:
                 break
-            mistakes[key] = problem(call, members, f"{CELL_FILES[language]}:{call.line}:{call.column}")
+            position = f"{CELL_FILES[language]}:{call.line}:{call.column}"
+            why = (withheld or {}).get(call.server, {}).get(call.member or "") if len(key) == 2 else None
+            mistakes[key] = (
+                problem(call, members, position) if why is None else f"{_expression(*key)} {why} ({position})."
+            )
     if mistakes:
         raise ProgramError("invalid_input", "\n".join(mistakes.values()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -36,8 +36,19 @@ if TYPE_CHECKING:
     Hook = Callable[[str, Language, Note], Awaitable[str]]
     """A function that returns the text to run instead of a program's. `CodeModeError` refuses the program."""
 
-    Members = Callable[[Preflight], Awaitable[Mapping[str, Collection[str] | None]]]
+    FindMembers = Callable[[Preflight], Awaitable["Members"]]
     """A function that returns the members of `MCP` that a program sees, for the servers that its preflight found."""
+
+
+class Members(Protocol):
+    """The members of `MCP` that a program sees, as `check_members` takes them. A catalog has them."""
+
+    @property
+    def members(self) -> Mapping[str, Collection[str] | None]: ...
+
+    @property
+    def withheld(self) -> Mapping[str, Mapping[str, str]]: ...
+
 
 Result = TypeVar("Result")
 
@@ -94,7 +105,7 @@ class Preparer:
         self._settings = settings
 
     async def prepare(
-        self, cell: Cell, *, hook: Hook | None, members: Members, note: Note, deadline: float
+        self, cell: Cell, *, hook: Hook | None, members: FindMembers, note: Note, deadline: float
     ) -> Prepared:
         """Check and compile a program.
 
@@ -118,7 +129,8 @@ class Preparer:
             raise
         if found.called is not None:
             note(found.called.note)
-        check_members(found, await members(found), cell.language or "javascript")
+        seen = await members(found)
+        check_members(found, seen.members, cell.language or "javascript", seen.withheld)
         if cell.language != "typescript":
             return Prepared(cell, found, programs.javascript(found))
         with anyio.move_on_after(deadline - self._clock()):

@@ -367,7 +367,8 @@ class Calls:
             live.start_reported = True
             queued = round((self._clock() - live.record.began) * 1000)
             given = live.call.input if isinstance(live.call.input, str) else None
-            live.events.started(live.record.tool, given, queued_ms=queued or None)
+            definition = run.context.catalog.definition_digest(live.record.tool)
+            live.events.started(live.record.tool, given, definition=definition, queued_ms=queued or None)
 
     async def _execute(self, run: Run, live: LiveCall) -> None:
         """Send a call in a task. Anything can be awaited before the call is sent."""

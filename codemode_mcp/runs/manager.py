@@ -128,10 +128,10 @@ class RunManager:
         owner = cell.caller.owner or bearer_of(run_id)
         catalog: Catalog | None = None
 
-        async def members(found: Preflight) -> Mapping[str, Collection[str] | None]:
+        async def members(found: Preflight) -> Catalog:
             nonlocal catalog
             catalog = await self._catalog_for(found, cell.caller, client)
-            return catalog.members
+            return catalog
 
         notes: list[str] = []
         dispatcher = self._services.dispatcher

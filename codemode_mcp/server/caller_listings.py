@@ -92,7 +92,7 @@ class CallerListings:
         """Return a tool that the caller may see, and the list that has it.
 
         Raises:
-            MCPError: there is no such tool. The message has the nearest names.
+            MCPError: there is no such tool, or it is held. The message has the nearest names, or the reason.
         """
         await self._tools.dispatcher()
         listing = self._without_plugins(caller)
@@ -103,6 +103,8 @@ class CallerListings:
             await self._wait_for_servers()
             listing = await self._with_plugin_tools(caller)
         entry = listing.entries.get(name)
+        if entry is None and name in listing.withheld:
+            raise MCPError(types.INVALID_PARAMS, f"{name} {listing.withheld[name]}.")
         if entry is None:
             near = nearest(name, listing.entries)
             hint = f" Nearest: {', '.join(near)}." if near else ""

@@ -226,7 +226,13 @@ class Passthrough:
         record = CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only)
         record.watched = self._auditor.listening
         events = CallEvents(self._auditor, call_id(call.id, 1))
-        events.started(entry.id, arguments, principal=call.caller.principal, transport=call.caller.kind)
+        events.started(
+            entry.id,
+            arguments,
+            definition=listing.catalog.definition_digest(entry.id),
+            principal=call.caller.principal,
+            transport=call.caller.kind,
+        )
 
         async def approve(request: ApprovalRequest) -> Verdict:
             events.asked(request)

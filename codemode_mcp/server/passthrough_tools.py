@@ -86,12 +86,16 @@ class Listing:
     Attributes:
         catalog: the tools, with the names for clients in its messages.
         entries: the tools by their names for clients.
+        withheld: reasons why other tools are held, by their names for clients. They follow the name in a sentence.
         tools: the tools as JSON of MCP, ordered by name.
         fingerprint: equal for equal `tools`.
     """
 
     def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
         self.entries = _entries_by_name(catalog)
+        self.withheld = {
+            exposed_name(server.name, tool): why for server in catalog.servers for tool, why in server.withheld.items()
+        }
         shown = {entry.id: entry for entry in self.entries.values()}
         servers = [
             replace(server, tools=tuple(shown[entry.id] for entry in server.tools if entry.id in shown), groups=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,8 @@ Mode = Literal["pin", "strict", "ask", "follow"]
 """The rule for what is held. `pin`: changes and new items. If only texts change, the item is usable under the accepted
 texts. `strict`: changes of texts, too. `ask`: as `pin`, and a person accepts the first listing. `follow`: nothing.
 """
+
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 Status = Literal["accepted", "text_changed", "changed", "new", "removed", "rejected"]
 
@@ -45,6 +47,13 @@ class Listing:
     complete: frozenset[Kind] = frozenset()
     at: float = 0.0
 
+    def has_same_items(self, other: Listing) -> bool:
+        """Return True if another listing has the same definitions, whenever it was seen."""
+        return self.complete == other.complete and self._digests() == other._digests()
+
+    def _digests(self) -> Mapping[Key, str]:
+        return {key: item.digest for key, item in self.items.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class ServerPins:
@@ -52,13 +61,13 @@ class ServerPins:
 
     Attributes:
         logged_in: True if the first listing was seen with a login.
-        rejected: digests of definitions that a person has rejected.
+        rejected: digests of definitions that a person has rejected, and who has rejected them, in words.
         baseline: the kinds whose first listing was accepted.
     """
 
     server: str
     accepted: Mapping[Key, Acceptance] = field(default_factory=dict)
-    rejected: frozenset[str] = frozenset()
+    rejected: Mapping[str, str] = field(default_factory=dict)
     present: Listing = field(default_factory=Listing)
     logged_in: bool = False
     baseline: frozenset[Kind] = frozenset()
@@ -165,18 +174,19 @@ def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> 
             accepted[key] = Acceptance(item, by, at)
         else:
             del accepted[key]
-    return replace(pins, accepted=accepted, rejected=pins.rejected - set(choices.values()))
+    rejected = {digest: who for digest, who in pins.rejected.items() if digest not in choices.values()}
+    return replace(pins, accepted=accepted, rejected=rejected)
 
 
-def reject(pins: ServerPins, choices: Mapping[Key, str]) -> ServerPins:
+def reject(pins: ServerPins, choices: Mapping[Key, str], by: str = "") -> ServerPins:
     """Return the pins after a person has rejected items: their present definitions, even if these were accepted.
 
-    Raises as `accept`.
+    Args and errors are those of `accept`.
     """
     for key, digest in choices.items():
         _chosen(pins, key, digest)
     accepted = {key: each for key, each in pins.accepted.items() if each.item.digest != choices.get(key)}
-    return replace(pins, accepted=accepted, rejected=pins.rejected | set(choices.values()))
+    return replace(pins, accepted=accepted, rejected={**pins.rejected, **dict.fromkeys(choices.values(), by)})
 
 
 def _chosen(pins: ServerPins, key: Key, digest: str) -> Item:

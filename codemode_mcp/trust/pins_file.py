@@ -155,7 +155,7 @@ class _StoredPins(Form):
     logged_in: bool
     baseline: list[Kind]
     accepted: list[_StoredItem]
-    rejected: list[_Digest]
+    rejected: dict[_Digest, str]
     present: list[_StoredItem]
     complete: list[Kind]
     seen_at: float
@@ -168,6 +168,8 @@ def _read(path: Path) -> ServerPins | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if not os.path.lexists(path):  # the folder cannot be read, or it is a file
+            return None
         raise PinsUnavailable(f"the pins in {path} cannot be read: {error.strerror or error}") from error
     try:
         if len(data) > MAX_FILE_BYTES:
@@ -192,9 +194,7 @@ def _from_stored(stored: _StoredPins) -> ServerPins:
         item = _item(each) if known is None or known.item.digest != each.digest else known.item
         present[item.key] = item
     listing = Listing(present, frozenset(stored.complete), stored.seen_at)
-    return ServerPins(
-        stored.server, accepted, frozenset(stored.rejected), listing, stored.logged_in, frozenset(stored.baseline)
-    )
+    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, frozenset(stored.baseline))
 
 
 def _item(stored: _StoredItem) -> Item:
@@ -216,7 +216,7 @@ def _to_bytes(pins: ServerPins) -> bytes:
             logged_in=pins.logged_in,
             baseline=sorted(pins.baseline),
             accepted=accepted,
-            rejected=sorted(pins.rejected),
+            rejected=dict(sorted(pins.rejected.items())),
             present=present,
             complete=sorted(pins.present.complete),
             seen_at=pins.present.at,

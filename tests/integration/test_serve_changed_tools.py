@@ -31,7 +31,7 @@ class Upstream:
     def __init__(self, folder: Path, env: dict[str, str], **tools: Any) -> None:
         self.folder = folder
         self.env = env
-        entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(folder)]}
+        entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(folder)], "trust": "follow"}
         self.config = write_config(folder, {"s": entry}, **tools)
 
     def has(self, **tools: bool) -> None:
@@ -120,7 +120,7 @@ async def test_a_call_right_after_an_announcement_is_judged_by_the_new_listing(
     tmp_path: Path, own_cache: dict[str, str]
 ) -> None:
     log = tmp_path / "log"
-    entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(log)]}
+    entry = {"command": sys.executable, "args": [str(SERVERS / "turning.py"), str(log)], "trust": "follow"}
     config = write_config(tmp_path, {"s": entry})
     async with handshaken(config, "--read-only", env=own_cache) as client:
         code = """

@@ -116,7 +116,7 @@ async def opened(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[
         "git-hub": scripted(place, [CREATE, {"name": "a", "inputSchema": ANY}], file="hub.json"),
         "one": counting(place / "log"),
         "asker": {"command": sys.executable, "args": [str(SERVERS / "asking.py"), era]},
-        "later": scripted(place, RELIST, file="later.json"),
+        "later": scripted(place, RELIST, file="later.json", trust="follow"),
         "s": scripted(place, [*named, *odd], file="s.json"),
         "trusted": scripted(place, [LOOK], file="trusted.json"),
         "stranger": scripted(place, [LOOK], file="stranger.json", trustAnnotations=False),

@@ -189,7 +189,7 @@ async def test_a_result_that_is_too_large_is_refused_and_the_server_stays(folder
 
 
 async def test_tools_that_are_added_later_are_seen_by_the_next_program(folder: Path) -> None:
-    config = write_config(folder, {"growing": other("raw_server.py")}, name="growing.json")
+    config = write_config(folder, {"growing": other("raw_server.py", trust="follow")}, name="growing.json")
     async with serve(config) as session:
         names = "return (await MCP.growing.$api()).tools.map((t) => t.method)"
         before = await session.value(names)

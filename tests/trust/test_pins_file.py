@@ -28,7 +28,7 @@ PINS = ServerPins(
         CREATE.key: Acceptance(CREATE, "a person at a terminal", 7.5),
         SECRET.key: Acceptance(SECRET),
     },
-    frozenset(("ab" * 32,)),
+    {"ab" * 32: "a person at the page"},
     Listing({CHANGED.key: CHANGED, SECRET.key: SECRET}, frozenset(("tool", "server")), 8.5),
     logged_in=True,
     baseline=frozenset(("tool",)),
@@ -152,7 +152,7 @@ for number in range(20):
     digest = (sys.argv[2] + str(number)).rjust(64, "0")
     def add(pins):
         pins = pins or ServerPins("s")
-        return replace(pins, rejected=pins.rejected | {digest})
+        return replace(pins, rejected={**pins.rejected, digest: ''})
     folder.update("s", add)
 """
 

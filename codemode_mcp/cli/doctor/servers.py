@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
+    from codemode_mcp.trust.service import Trust
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
@@ -78,6 +79,7 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     if len(view.problems) > MAX_PROBLEMS:
         detail = f"{len(view.problems) - MAX_PROBLEMS} more such problems in its tool list"
         checks.append(Check(title, "warn", detail, _REPORT))
+    checks += held(app.trust, spec.name, title)
     of_policy = hidden(known_of(view, config), title, app, config)
     return [*checks, *oddities(view, title), *unfit_overrides(view, title, config), *of_policy]
 
@@ -113,6 +115,32 @@ async def connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView,
     why = view.error or f"still {view.state} after {time.monotonic() - began:.0f} s"
     why = why.removeprefix(f"server {spec.name!r} ")
     return view, Check(title, "fail", why, advice_for(spec, why, os.environ))
+
+
+def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
+    """Report items of a server that differ from what was accepted."""
+    from codemode_mcp.trust.held_messages import named
+
+    named_server = shlex.quote(server)
+    problem = trust.problem(server)
+    if problem is not None:
+        detail = f"{problem}, so everything of this server is held"
+        yield Check(
+            title, "fail", detail, f"remove the file, then accept again: codemode-mcp trust accept {named_server}"
+        )
+        return
+    reports = trust.reports(server)
+    kept_back = [report for report in reports if report.held]
+    advice = (
+        f"look at them: codemode-mcp trust diff {named_server}; accept them: codemode-mcp trust accept {named_server}"
+    )
+    if kept_back:
+        detail = f"{counted(len(kept_back), 'item')} held until you accept them: {named(kept_back)}"
+        yield Check(title, "warn", detail, advice)
+    texts = [report for report in reports if not report.held and report.status == "text_changed"]
+    if texts:
+        detail = f"{counted(len(texts), 'item')} used with the accepted texts, since these have changed: {named(texts)}"
+        yield Check(title, "info", detail, advice)
 
 
 def oddities(view: UpstreamView, title: str) -> Iterable[Check]:

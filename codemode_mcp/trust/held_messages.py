@@ -1,0 +1,75 @@
+"""The messages about held items, for models and for the log. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, Literal
+
+from codemode_mcp.trust.references import reference
+from declarations.untrusted_text import escape_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.trust.comparison import ItemReport
+
+MAX_NAMED: Final = 5
+"""Maximum number of items that one line of the log names."""
+
+_WHY: Final = {
+    "new": "no person has accepted this new item",
+    "changed": "its server has changed it since it was accepted",
+    "text_changed": "its server has changed its description since it was accepted",
+}
+
+
+def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) -> str:
+    """Return the end of a sentence that begins with the name of a held item. It says how a person accepts the item.
+
+    Args:
+        pins: the origin of the pins: their file, the lock file, or nothing, since their file cannot be read.
+    """
+    target = shlex.quote(reference(report.server, report.kind, escape_line(report.name)))
+    if pins == "unreadable":
+        return (
+            "is held: the record of what was accepted of its server cannot be read. Ask the user to run: codemode-mcp "
+            f"trust status {shlex.quote(report.server)}"
+        )
+    if pins == "lock":
+        return (
+            "is held: it is not as the user's lock file has it. Ask the user to compare them with: codemode-mcp trust "
+            "check"
+        )
+    if report.status == "rejected":
+        return "is held: the user has rejected it. Do not try again unless the user asks for it"
+    return (
+        f"is held: {_WHY[report.status]}. Ask the user to look at it with: codemode-mcp trust diff {target}, and to "
+        f"accept it with: codemode-mcp trust accept {target}"
+    )
+
+
+def held_line(server: str, reports: Sequence[ItemReport]) -> str:
+    """Return the line for the log about items that are held."""
+    return (
+        f"server {server!r}: {_items(len(reports))} held until a person accepts them ({named(reports)}); look at them "
+        f"with: codemode-mcp trust diff {shlex.quote(server)}"
+    )
+
+
+def texts_line(server: str, reports: Sequence[ItemReport]) -> str:
+    """Return the line for the log about items whose texts have changed."""
+    return (
+        f"server {server!r}: {_items(len(reports))} used with the accepted texts, since the server has changed them "
+        f"({named(reports)}); look at them with: codemode-mcp trust diff {shlex.quote(server)}"
+    )
+
+
+def _items(count: int) -> str:
+    return "1 item is" if count == 1 else f"{count} items are"
+
+
+def named(reports: Sequence[ItemReport]) -> str:
+    """Return the names of at most `MAX_NAMED` items, and the number of the others."""
+    names = [escape_line(reference(each.server, each.kind, each.name), 80) for each in reports[:MAX_NAMED]]
+    more = len(reports) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")

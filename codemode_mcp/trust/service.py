@@ -1,0 +1,542 @@
+"""The pins of all servers of an application: what programs may see and call, and the decisions of people.
+
+A listing is compared when its view is first seen. Its first version is accepted, and written to disk by a thread, so
+that the start of a process does not wait for the disk. If the files cannot be written, the pins live in memory, and
+hold changes that this process sees. If a file exists and cannot be read, everything of its server is held.
+
+The files are watched, since a person may decide in another process.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from codemode_mcp.audit.events import MAX_NAME
+from codemode_mcp.trust import comparison
+from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
+from codemode_mcp.trust.held_messages import held_line, texts_line, why_held
+from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, tool_item
+from codemode_mcp.trust.pins_file import KINDS, PinsDamaged, PinsUnavailable
+from codemode_mcp.trust.references import reference
+from upstream_clients.listing_cache import quotes
+from upstream_clients.tool_list_repair import read_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from codemode_mcp.audit.events import Auditor
+    from codemode_mcp.trust.comparison import Mode
+    from codemode_mcp.trust.items import Key, Kind
+    from codemode_mcp.trust.lock_file import LockFile
+    from codemode_mcp.trust.pins_file import PinsFolder, Stamp
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import JsonObject, Tool, UpstreamView
+
+log = logging.getLogger("codemode_mcp.trust")
+
+POLL_SECONDS: Final = 2.0
+"""Seconds between two looks at the files. A look is one `stat` for each server."""
+
+LAST_WRITE_SECONDS: Final = 2.0
+"""Seconds to write pins at the end of the process."""
+
+_MAX_ADMITTED: Final = 20_000
+"""Maximum number of cached answers of one server. A server may change its list at any time."""
+
+_MAX_RECORDED: Final = 200
+"""Maximum number of held items of one listing that are recorded as events."""
+
+
+@dataclass(slots=True)
+class _Server:
+    """The state of one server.
+
+    Attributes:
+        pins: None before its first listing was seen, if nothing is stored.
+        stamp: the version of the file that was read or written.
+        problem: the reason why the file cannot be used.
+        view: the last view whose listing was compared.
+        shown: the view that programs see in its place.
+        admitted: the reasons for held tools, by the identity of the tool. The tools are kept, so that no other object
+            gets the same identity.
+        reported: the differences that the log has.
+    """
+
+    name: str
+    mode: Mode = "pin"
+    pins: ServerPins | None = None
+    stamp: Stamp = None
+    problem: str | None = None
+    loaded: bool = False
+    unwritten: bool = False
+    view: UpstreamView | None = None
+    shown: UpstreamView | None = None
+    reports: Mapping[Key, ItemReport] = field(default_factory=dict)
+    admitted: dict[int, tuple[Tool, str | None]] = field(default_factory=dict)
+    reported: frozenset[tuple[Key, str]] = frozenset()
+
+    def forget_comparison(self) -> None:
+        """Have the present listing compared again."""
+        self.shown = None
+        self.admitted = {}
+
+
+class Trust:
+    """The pins of an application.
+
+    Args:
+        folder: the files with the pins of its configuration; None to keep pins in memory only.
+        views: returns the views of the servers, as the servers list themselves.
+        on_change: called when programs may see or call something else.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        folder: PinsFolder | None,
+        views: Callable[[], Iterable[UpstreamView]],
+        auditor: Auditor,
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._views = views
+        self._auditor = auditor
+        self._on_change = on_change
+        self._clock = clock
+        self._servers: dict[str, _Server] = {}
+        self._specs: dict[str, UpstreamSpec] = {}
+        self._locked: LockFile | None = None
+        self._warned_of_files = False
+
+    def apply(self, modes: Mapping[str, Mode], specs: Iterable[UpstreamSpec], locked: LockFile | None = None) -> None:
+        """Use this configuration from now on.
+
+        Args:
+            modes: the modes of servers; `pin` for other ones.
+            locked: accepted items that replace those in the files, for servers of every mode.
+        """
+        self._specs = {spec.name: spec for spec in specs}
+        was_locked, self._locked = self._locked is not None, locked
+        for name in self._specs:
+            server = self._servers.setdefault(name, _Server(name))
+            if was_locked:
+                server.pins, server.loaded = None, False
+            server.mode = "strict" if locked is not None else modes.get(name, "pin")
+            if locked is not None:
+                items = locked.servers.get(name, {})
+                accepted = {key: Acceptance(item, "the lock file") for key, item in items.items()}
+                server.pins, server.loaded = ServerPins(name, accepted, baseline=KINDS), True
+            server.forget_comparison()
+        for name in self._servers.keys() - self._specs.keys():
+            del self._servers[name]
+
+    def load(self) -> None:
+        """Read the files of all servers. Blocks; later calls of other methods then need no disk."""
+        for server in tuple(self._servers.values()):
+            self._load(server)
+
+    # what programs see and call
+
+    def trusted(self, view: UpstreamView) -> UpstreamView:
+        """Return the view that programs see: without held items, and with accepted texts.
+
+        The first listing of a server is accepted here. For the same view, the result is the same object.
+        """
+        server = self._servers.get(view.name)
+        if server is None or server.mode == "follow" or not _is_listed(view):
+            return view
+        if server.shown is None or server.view is not view:
+            if server.shown is None or server.view is None or not _same_listing(server.view, view):
+                self._compare(server, view)
+            server.view, server.shown = view, self._trusted(server, view)
+        return server.shown
+
+    def is_pinned(self, server: str) -> bool:
+        """Return True if items of a server may be held."""
+        found = self._servers.get(server)
+        return found is not None and found.mode != "follow"
+
+    def admits(self, server: str, tool: Tool | None) -> str | None:
+        """Return the reason why a tool is held, as the server lists it now; None if it may be called.
+
+        The reason follows the name of the tool in a sentence.
+
+        Args:
+            tool: the tool in the present listing; None if the server does not list it.
+        """
+        found = self._servers.get(server)
+        if found is None or found.mode == "follow" or tool is None:
+            return None
+        known = found.admitted.get(id(tool))
+        if known is None:
+            known = self._admit(found, tool)
+        return known[1]
+
+    def admits_item(self, server: str, kind: Kind, name: str) -> str | None:
+        """Return the reason why a prompt or a template is held, as the server lists it now; see `admits`."""
+        found = self._servers.get(server)
+        if found is None or found.mode == "follow":
+            return None
+        self._see(found)
+        report = found.reports.get((kind, name))
+        return None if report is None else self._why_held(found, report)
+
+    # what people see and decide
+
+    def reports(self, server: str | None = None) -> tuple[ItemReport, ...]:
+        """Return a report for each item of one server, or of all servers. Servers with mode `follow` have none."""
+        found: list[ItemReport] = []
+        for each in self._servers.values():
+            if each.mode != "follow" and server in (None, each.name):
+                self._see(each)
+                if each.pins is not None:
+                    found += compare(each.pins, each.pins.present, each.mode)
+        return tuple(found)
+
+    def problem(self, server: str) -> str | None:
+        """Return the reason why the file of a server cannot be used; None if there is no problem."""
+        found = self._servers.get(server)
+        return None if found is None else found.problem
+
+    async def accept(self, server: str, choices: Mapping[Key, str], by: str) -> None:
+        """Accept items as `comparison.accept` does.
+
+        Raises:
+            KeyError: there is no such server with pins.
+            Stale: an item has another definition by now. Nothing was accepted.
+            PinsUnavailable: the decision cannot be stored. Nothing was accepted.
+        """
+        at = self._clock()
+        await self._decide(server, lambda pins: comparison.accept(pins, choices, by, at))
+
+    async def reject(self, server: str, choices: Mapping[Key, str], by: str) -> None:
+        """Reject items as `comparison.reject` does. Raises as `accept`."""
+        await self._decide(server, lambda pins: comparison.reject(pins, choices, by))
+
+    async def _decide(self, name: str, decide: Callable[[ServerPins], ServerPins]) -> None:
+        server = self._servers[name]
+        self._see(server)
+        before = server.pins
+        if before is None or self._locked is not None:
+            raise KeyError(name)
+        decide(before)  # raises `Stale` before anything is written
+
+        def change(stored: ServerPins | None) -> ServerPins:
+            return decide(_merge(stored, before, server.mode))
+
+        if self._folder is None:
+            self._take(server, decide(before), None)
+            return
+        after = await anyio.to_thread.run_sync(self._folder.update, name, change)
+        server.problem, server.unwritten = None, False
+        self._take(server, after, self._folder.stamp(name))
+
+    # the task
+
+    async def run(self, change: Callable[[], anyio.Event]) -> None:
+        """Compare new listings, write pins, and watch the files until cancelled.
+
+        Args:
+            change: returns an event for the next change of the servers.
+        """
+        try:
+            while True:
+                changed = change()
+                for server in tuple(self._servers.values()):
+                    self._see(server)
+                    await anyio.lowlevel.checkpoint()
+                await self._write()
+                await self._poll()
+                with anyio.move_on_after(POLL_SECONDS):
+                    await changed.wait()
+        finally:
+            with anyio.move_on_after(LAST_WRITE_SECONDS, shield=True):
+                await self._write()
+
+    async def _write(self) -> None:
+        if self._folder is None:
+            return
+        for server in tuple(self._servers.values()):
+            pins = server.pins
+            if not server.unwritten or pins is None or self._locked is not None:
+                continue
+            try:
+                after, stamp = await anyio.to_thread.run_sync(_store, self._folder, server, pins)
+            except PinsUnavailable as error:
+                if not self._warned_of_files:
+                    log.warning("%s; until it can be written, changes are held in this process only", error)
+                self._warned_of_files = True
+                continue
+            if server.pins is pins:
+                server.unwritten = False
+                self._take(server, after, stamp)
+
+    async def _poll(self) -> None:
+        """Take over what other processes have stored."""
+        if self._locked is not None or self._folder is None:
+            return
+        known = [(each, each.stamp) for each in self._servers.values() if each.loaded and not each.unwritten]
+        for server, loaded in await anyio.to_thread.run_sync(_changed_files, self._folder, known):
+            if not server.unwritten:
+                present = None if server.pins is None else server.pins.present
+                server.problem = loaded.problem
+                # What this process has seen, and not what the other one has.
+                pins = loaded.pins if loaded.pins is None or present is None else replace(loaded.pins, present=present)
+                self._take(server, pins, loaded.stamp)
+
+    def _take(self, server: _Server, pins: ServerPins | None, stamp: Stamp) -> None:
+        """Use pins that were read or written."""
+        before, server.pins, server.stamp = server.pins, pins, stamp
+        if _decisions(before) == _decisions(pins):
+            return
+        self._record_decisions(before or ServerPins(server.name), pins or ServerPins(server.name))
+        server.forget_comparison()
+        self._on_change()
+
+    # comparing
+
+    def _see(self, server: _Server) -> None:
+        """Compare the present listing of a server, if it was not compared yet."""
+        for view in self._views():
+            if view.name == server.name:
+                self.trusted(view)
+
+    def _load(self, server: _Server) -> None:
+        if not server.loaded and self._folder is not None:
+            loaded = _load(self._folder, server.name)
+            server.loaded, server.pins, server.stamp = True, loaded.pins, loaded.stamp
+            server.problem, server.unwritten = loaded.problem, loaded.is_damaged
+
+    def _compare(self, server: _Server, view: UpstreamView) -> None:
+        self._load(server)
+        before = server.pins
+        present = _listing_of(view, self._secrets(view.name), before, self._clock())
+        after = baseline_of(before, view.name, present, server.mode, logged_in=view.logged_in)
+        if self._locked is not None and before is not None:
+            after = replace(before, present=present)
+        if before is None or after != before:
+            server.pins, server.unwritten = after, server.problem is None or server.unwritten
+        reports = compare(after, present, server.mode)
+        server.reports = {(each.kind, each.name): each for each in reports}
+        server.admitted = {
+            id(tool): (tool, self._why_held(server, server.reports["tool", tool.name])) for tool in view.tools
+        }
+        self._report_differences(server, reports)
+
+    def _admit(self, server: _Server, tool: Tool) -> tuple[Tool, str | None]:
+        """Return the answer of `admits` for a tool, and cache it."""
+        self._see(server)
+        known = server.admitted.get(id(tool))
+        if known is None:
+            # A process of the server for one client lists its own tools.
+            pins = server.pins or ServerPins(server.name)
+            why = None
+            if "tool" in pins.baseline or server.mode == "ask":
+                report = comparison.compare_item(pins, self._without_secrets(tool_item(tool), server.name), server.mode)
+                why = self._why_held(server, report)
+            if len(server.admitted) >= _MAX_ADMITTED:
+                server.admitted.clear()
+            known = server.admitted[id(tool)] = tool, why
+        return known
+
+    def _trusted(self, server: _Server, view: UpstreamView) -> UpstreamView:
+        if all(report.status in ("accepted", "removed") for report in server.reports.values()):
+            return view
+        tools, withheld = [], {}
+        for tool in view.tools:
+            report = server.reports["tool", tool.name]
+            if report.held:
+                withheld[tool.name] = self._why_held(server, report) or ""
+            elif report.usable is report.present:
+                tools.append(tool)
+            elif report.usable is not None and report.usable.definition is not None:
+                tools += read_tools([report.usable.definition])[0]
+        own = server.reports[SERVER_KEY]
+        instructions = view.instructions
+        if own.status != "accepted":
+            accepted = None if own.accepted is None else own.accepted.definition
+            instructions = None if accepted is None else accepted.get("instructions")
+        return replace(
+            view,
+            tools=tuple(tools),
+            withheld=withheld,
+            instructions=instructions,
+            prompt_list=_usable(server, "prompt", "name", view.prompt_list),
+            template_list=_usable(server, "template", "uriTemplate", view.template_list),
+        )
+
+    def _secrets(self, server: str) -> list[str]:
+        spec = self._specs.get(server)
+        return [] if spec is None else spec.secret_values
+
+    def _without_secrets(self, item: Item, server: str) -> Item:
+        return _hide_quoting(item, self._secrets(server))
+
+    def _why_held(self, server: _Server, report: ItemReport) -> str | None:
+        """Return the end of a sentence that begins with the name of an item; None if the item is not held."""
+        if not report.held:
+            return None
+        unreadable = server.problem is not None
+        return why_held(report, "unreadable" if unreadable else "file" if self._locked is None else "lock")
+
+    # reporting
+
+    def _report_differences(self, server: _Server, reports: Sequence[ItemReport]) -> None:
+        """Log differences that the log does not have yet, and record held items."""
+        differing = [each for each in reports if each.status not in ("accepted", "removed")]
+        now = {((each.kind, each.name), "" if each.present is None else each.present.digest) for each in differing}
+        unreported = [
+            each
+            for each in differing
+            if ((each.kind, each.name), "" if each.present is None else each.present.digest) not in server.reported
+        ]
+        server.reported = frozenset(now)
+        held = [each for each in unreported if each.held]
+        for each in held[:_MAX_RECORDED]:
+            self._record("item_held", each.server, (each.kind, each.name), each.present, status=each.status)
+        if held:
+            log.warning("%s", held_line(server.name, held))
+        texts = [each for each in unreported if not each.held]
+        if texts:
+            log.warning("%s", texts_line(server.name, texts))
+
+    def _record_decisions(self, before: ServerPins, after: ServerPins) -> None:
+        for key, each in after.accepted.items():
+            if each.by and before.accepted.get(key) != each:
+                self._record("item_accepted", after.server, key, each.item, by=each.by)
+        rejected = {item.digest: (key, item) for key, item in after.present.items.items()}
+        for digest, by in after.rejected.items():
+            if digest not in before.rejected and digest in rejected:
+                self._record("item_rejected", after.server, *rejected[digest], by=by)
+
+    def _record(
+        self,
+        kind: Literal["item_held", "item_accepted", "item_rejected"],
+        server: str,
+        key: Key,
+        item: Item | None,
+        **fields: str,
+    ) -> None:
+        digest = None if item is None else item.digest
+        self._auditor.emit(kind, reference(server, *key)[:MAX_NAME], digest=digest, **fields)
+
+
+class _Loaded(NamedTuple):
+    """The content of a file.
+
+    Attributes:
+        problem: the reason why the file cannot be used. Everything is held then.
+        is_damaged: True if the file may be replaced.
+    """
+
+    pins: ServerPins | None
+    stamp: Stamp
+    problem: str | None = None
+    is_damaged: bool = False
+
+
+def _load(folder: PinsFolder, server: str) -> _Loaded:
+    # The stamp is taken first, so that a change during the reading is noticed.
+    stamp = folder.stamp(server)
+    try:
+        return _Loaded(folder.load(server), stamp)
+    except PinsUnavailable as error:
+        log.warning("%s; all tools of server %r are held until a person accepts them", error, server)
+        is_damaged = isinstance(error, PinsDamaged)
+        held = ServerPins(server, baseline=KINDS)
+        return _Loaded(held, stamp, None if is_damaged else str(error), is_damaged)
+
+
+def _store(folder: PinsFolder, server: _Server, pins: ServerPins) -> tuple[ServerPins, Stamp]:
+    """Write pins, together with what other processes have stored. Blocks."""
+    try:
+        after = folder.update(server.name, lambda stored: _merge(stored, pins, server.mode))
+    except PinsDamaged:
+        folder.replace_damaged(server.name, pins)
+        after = pins
+    return after, folder.stamp(server.name)
+
+
+def _changed_files(folder: PinsFolder, known: Sequence[tuple[_Server, Stamp]]) -> list[tuple[_Server, _Loaded]]:
+    """Return the content of the files that are no longer in a known version. Blocks."""
+    return [(server, _load(folder, server.name)) for server, stamp in known if folder.stamp(server.name) != stamp]
+
+
+def _merge(stored: ServerPins | None, own: ServerPins, mode: Mode) -> ServerPins:
+    """Return the stored pins together with the listing that this process has seen."""
+    if stored is None:
+        return own
+    merged = baseline_of(stored, own.server, own.present, mode, logged_in=own.logged_in)
+    return replace(merged, present=stored.present) if stored.present.has_same_items(own.present) else merged
+
+
+def _decisions(pins: ServerPins | None) -> object:
+    """Return the part of pins on which the comparison depends, apart from the present listing."""
+    if pins is None:
+        return None
+    return {key: each.item.digest for key, each in pins.accepted.items()}, set(pins.rejected), pins.baseline
+
+
+def _is_listed(view: UpstreamView) -> bool:
+    """Return True if the lists of a server are known."""
+    return view.era is not None or bool(view.tools)
+
+
+_LISTS = operator.attrgetter("tools", "prompt_list", "template_list")
+_FACTS = operator.attrgetter("instructions", "server_name", "logged_in", "prompts", "resources")
+
+
+def _same_listing(one: UpstreamView, other: UpstreamView) -> bool:
+    """Return True if two views of a server surely have the same listing."""
+    return all(map(operator.is_, _LISTS(one), _LISTS(other))) and _FACTS(one) == _FACTS(other)
+
+
+def _listing_of(view: UpstreamView, secrets: Sequence[str], before: ServerPins | None, at: float) -> Listing:
+    """Return the listing of a view. Lists that are not known yet are as they were before."""
+    complete: set[Kind] = {"server", "tool"}
+    if view.prompt_list is not None or not view.prompts:
+        complete.add("prompt")
+    if view.template_list is not None or not view.resources:
+        complete.add("template")
+    items = {key: _hide_quoting(item, secrets) for key, item in items_of(view).items()}
+    if before is not None:
+        for key, item in before.present.items.items():
+            if key[0] not in complete:
+                items.setdefault(key, item)
+        complete |= before.present.complete
+    listing = Listing(items, frozenset(complete), at)
+    same = before is not None and before.present.has_same_items(listing)
+    return before.present if before is not None and same else listing
+
+
+def _hide_quoting(item: Item, secrets: Sequence[str]) -> Item:
+    """Return an item without its definition if the definition quotes a secret, so that no one stores or shows it."""
+    if not secrets or item.definition is None or not quotes(item.definition, secrets):
+        return item
+    return Item(item.kind, item.name, None, item.digest, item.shape_digest)
+
+
+def _usable(
+    server: _Server, kind: Kind, name: str, listed: Sequence[JsonObject] | None
+) -> tuple[JsonObject, ...] | None:
+    """Return the prompts or templates that programs see. `name`: the member with the name of an item."""
+    if listed is None:
+        return None
+    shown: dict[str, JsonObject] = {}
+    for each in listed:
+        report = server.reports[kind, str(each.get(name))]
+        usable = report.usable
+        if usable is report.present and usable is not None:
+            shown.setdefault(report.name, each)
+        elif usable is not None and usable.definition is not None:
+            shown.setdefault(report.name, usable.definition)
+    return tuple(shown.values())
