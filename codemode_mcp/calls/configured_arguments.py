@@ -62,6 +62,8 @@ class ConfiguredArguments:
         Raises:
             ProgramError: see `ArgumentChecker.complete`.
         """
+        if override is None and entry.listed is None:
+            return arguments  # as nearly all calls
         is_changed = override is not None and override.changes_arguments
         if not is_changed and entry.original.input_schema is entry.tool.input_schema:
             return arguments

@@ -206,7 +206,7 @@ def _effects_of(entry: Entry, policy: Policy, present: Annotations | None = None
     """
     if entry.source != "mcp":
         return entry.effects
-    is_changed = present is not None or entry.listed is not None or policy.has_annotations(entry.id)
+    is_changed = present is not None or entry.listed is not None or entry.id in policy.annotations
     if entry.operation is None and is_changed:
         return policy.effects(entry.id, entry.original.annotations if present is None else present)
     return entry.effects if policy.trusts(entry.source_name) else Effects.of(None)

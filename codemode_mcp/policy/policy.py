@@ -57,6 +57,7 @@ class Policy:
 
     Attributes:
         by_annotations: True if decisions depend on the annotations of tools.
+        annotations: the annotations of the operator, by the id of the tool.
     """
 
     def __init__(self, rules: PolicyRules) -> None:
@@ -64,7 +65,7 @@ class Policy:
         self._deny, self._ask, self._approved = Rules(rules.deny), Rules(rules.ask), Rules(rules.approved)
         self._allow = None if rules.allow is None else Rules(rules.allow)
         self._server_allow = {server: Rules(allowed) for server, allowed in rules.server_allow}
-        self._annotations = dict(rules.annotations)
+        self.annotations = dict(rules.annotations)
         self._naming = Rules(
             rule for rule in (*(rules.allow or ()), *rules.ask, *rules.approved) if rule and rule.strip("*")
         )
@@ -82,17 +83,13 @@ class Policy:
         """Return True if the annotations of this server's tools are trusted."""
         return source_name not in self.rules.distrusted_servers
 
-    def has_annotations(self, tool_id: str) -> bool:
-        """Return True if the operator has annotated this tool."""
-        return tool_id in self._annotations
-
     def effects(self, tool_id: str, declared: Annotations) -> Effects:
         """Return the effects of a server's tool, by the annotations of the operator and then those of the server.
 
         The annotations of a server that is not trusted do not count.
         """
         trusted = declared if self.trusts(_server_of(tool_id)) else None
-        own = self._annotations.get(tool_id)
+        own = self.annotations.get(tool_id)
         return Effects.of(trusted if own is None else with_own(trusted, own))
 
     def decide(self, tool_id: str, tool: Effects) -> Decision:
@@ -200,7 +197,7 @@ class Policy:
 
     def _untrusted_effects(self, prefix: str) -> tuple[Effects, ...]:
         """Return the effects that tools of a server can have whose own annotations do not count."""
-        own = (Effects.of(each) for tool_id, each in self._annotations.items() if tool_id.startswith(prefix))
+        own = (Effects.of(each) for tool_id, each in self.annotations.items() if tool_id.startswith(prefix))
         return Effects.of(None), *own
 
     def _is_denied(self, glob: str) -> bool:

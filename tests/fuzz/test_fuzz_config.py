@@ -44,6 +44,13 @@ VALID: dict[str, Any] = {
             "timeoutMs": 1000,
             "deny": ["delete_*"],
             "trustAnnotations": False,
+            "override": {
+                "tool": {
+                    "name": "other",
+                    "annotations": {"readOnlyHint": True},
+                    "arguments": {"fixed": {"a": "${TOKEN}"}, "default": {"b": [1]}, "hidden": ["c"]},
+                }
+            },
         },
         "remote": {
             "url": "https://host/${TOKEN}",
