@@ -137,6 +137,9 @@ def approval_lines(waiting: Iterable[Mapping[str, Any]], width: int) -> Iterator
         yield from wrapped(f"as {call['path']}", width, "  ")
         yield f"  {', '.join(effects).replace('_', ' ') or 'changes something, stays within its server'}"
         yield from wrapped(f"because: {call['reason']}", width, "  ")
+        if call.get("configured"):
+            names = ", ".join(map(json.dumps, call["configured"]))
+            yield from wrapped(f"set by the configuration, not by the program: {names}", width, "  ")
         text, length = call["arguments"], call["characters"]
         is_whole = len(text) == length
         if is_whole and digest_of(text) != call["digest"]:

@@ -364,6 +364,7 @@ def _waiting(requests: Sequence[ApprovalRequest]) -> list[dict[str, Any]]:
                 "digest": protocol.digest_of(text),
                 "effects": {name: bool(value) for name, value in asdict(each.effects).items()},
                 "reason": each.reason[:MAX_REASON],
+                "configured": [name[:MAX_NAME] for name in sorted(each.unrecorded)],
             }
         )
     return found

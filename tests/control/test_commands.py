@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from codemode_mcp.cli import store_contents
+from codemode_mcp.cli import deciding, store_contents
 from codemode_mcp.cli.commands import runs as cli_runs
 from codemode_mcp.cli.store_contents import StoreContents
 from codemode_mcp.control import client, protocol
@@ -137,8 +137,8 @@ def person(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
             return re.findall(r"type: (\w+ \d{4})", screens[-1])[-1] + "\n"
 
     monkeypatch.setattr("sys.stdin", Terminal())
-    monkeypatch.setattr(cli_runs, "is_at_terminal", lambda: True)
-    monkeypatch.setattr(cli_runs, "forget_typed", lambda: None)
+    monkeypatch.setattr(deciding, "is_at_terminal", lambda: True)
+    monkeypatch.setattr(deciding, "forget_typed", lambda: None)
     return screens
 
 
@@ -313,6 +313,12 @@ def test_remembering_for_the_run_says_that_other_calls_that_wait_go_too(servers:
     servers.waiting = [waiting(1, {"n": 1}), waiting(2, {"n": 2})]
     cli_runs.approve(ONE, [1], remember="run")
     assert "whatever its arguments. That includes the calls that wait now." in " ".join(person[0].split())
+
+
+def test_arguments_that_the_program_did_not_give_are_named(servers: Servers, person: list[str]) -> None:
+    servers.waiting = [waiting(1, {"owner": "acme", "n\n": 1}, configured=["owner", "n\n"])]
+    cli_runs.approve(ONE)
+    assert 'set by the configuration, not by the program: "owner", "n\\n"' in " ".join(person[0].split())
 
 
 def test_a_listing_of_no_process_says_so(servers: Servers, capsys: pytest.CaptureFixture[str]) -> None:
