@@ -13,7 +13,7 @@ General layout, from top to bottom:
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
 - Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
-  `sdk_streams`. `handshake` starts a server on trial.
+  `sdk_streams`. `server_log` has the latest lines of a server. `handshake` starts a server on trial.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
   `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.
 - Untrusted input: `tool_list_repair`, `item_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`,

@@ -24,6 +24,10 @@ class Backoff:
     jitter: Callable[[], float] = random.random
     _failures: int = 0
 
+    def reset(self) -> None:
+        """Forget all failures and losses."""
+        self._failures = 0
+
     def after_failure(self, count: int = 1) -> float:
         """Return the seconds to wait after a failed attempt, which counts as `count` failures."""
         self._failures += count

@@ -28,11 +28,13 @@ import asyncio
 import logging
 from contextvars import copy_context
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from upstream_clients.fair_limiter import FairLimiter
+from upstream_clients.server_log import ServerLog
 from upstream_clients.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ Key = str | frozenset[str]
 STOP_DELAY = 0.1
 """Seconds from the last call of a process that is no longer needed to its end."""
 
+_NUMBERS: Final = count(1)
+
 _UNKNOWN_CLIENTS: Final = ""
 """Key for calls without a known client, with `share: "client"`."""
 
@@ -64,7 +68,7 @@ class RunningServer:
     """
 
     def __init__(self, server: SharedServer, on_change: Callable[[], None] | None, key: Key | None = None) -> None:
-        self.upstream = Upstream(server.spec, on_change, limiter=server.limiter, clients=self)
+        self.upstream = Upstream(server.spec, on_change, limiter=server.limiter, clients=self, log=server.log)
         self.key = key
         self.claimed: str | None = None
         self.scope = anyio.CancelScope()
@@ -90,6 +94,14 @@ class RunningServer:
             self.scope.cancel()
         else:
             self.connection.stop()
+
+    def restart(self, why: str) -> None:
+        """End its calls with a reason, and connect it again. A process that is idle starts."""
+        self.upstream.calls.reject(why)
+        if self.connection is None:
+            self.upstream.wanted.set()
+        else:
+            self.connection.restart()
 
     def stop_when_unused(self) -> None:
         """End its task once it has no calls."""
@@ -125,11 +137,15 @@ class SharedServer:
         uses: the uses by pools; the server ends with the last one.
         running: the processes that have not ended, including those that serve no further calls.
         limiter: the limit of calls in flight at all processes together.
+        number: identifies the server among all servers of this process.
+        log: the latest lines of all processes.
     """
 
     def __init__(self, spec: UpstreamSpec, clients: ClientRoots, start: Callable[[RunningServer], None]) -> None:
         """`start` starts the task of a process. It is called for all processes but the first main process."""
         self.spec = spec
+        self.number = next(_NUMBERS)
+        self.log = ServerLog(spec.redact)
         self.uses: list[ServerUse] = []
         self.limiter = FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
@@ -186,6 +202,12 @@ class SharedServer:
         if process.key is None:
             return process.claimed in (None, client)
         return self._clients.uris(client) == process.key
+
+    def restart(self, why: str) -> None:
+        """End all processes with their calls, and start them again."""
+        self.log.add("connection", why)
+        for process in (self.main, *self._others):
+            process.restart(why)
 
     # Questions for roots.
 

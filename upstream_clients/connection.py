@@ -41,6 +41,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -161,6 +162,8 @@ class Connection:
         """Set when the current connection can no longer be used."""
         self._lost = False
         """True if the transport has reported the loss of the current connection."""
+        self._restarting = False
+        """True from `restart` until the next connection begins."""
         self._warned: set[str] = set()
         """Reasons for failed starts since the last ready connection."""
 
@@ -168,12 +171,17 @@ class Connection:
         """Connect and stay connected until `stop`."""
         try:
             while not self._stopping.is_set():
+                self._restarting = False
                 end = await self._run_connection()
                 if self._stopping.is_set():
                     break
+                if self._restarting:
+                    continue
                 if self._upstream.view().state == "idle":  # `_close_when_idle` has ended the connection
+                    self._upstream.log.add("connection", "the connection was closed, because it was not used")
                     await self._until_wanted()
                     continue
+                self._upstream.log.add_error(end.reason)
                 if end.logged_out:
                     self._log_failed_start(end.reason, end.reason)
                     self._upstream.report_down(end.reason, login_required=True)
@@ -206,6 +214,17 @@ class Connection:
     def stop(self) -> None:
         """End `run`: immediately without a connection, else after `CLOSE_GRACE` seconds at most."""
         self._stopping.set()
+        self._end_connection()
+
+    def restart(self) -> None:
+        """End the current connection, attempt or pause, and connect again. Calls wait for the new connection."""
+        self._restarting = True
+        self._backoff.reset()
+        self._warned.clear()
+        self._upstream.report_connecting()
+        self._end_connection()
+
+    def _end_connection(self) -> None:
         if self._ready_at is None:
             self._scope.cancel()
         else:
@@ -251,7 +270,7 @@ class Connection:
         deadline = anyio.current_time() + self._spec.connect_timeout
         kind: Kind = "http" if self._spec.transport == "auto" else self._spec.transport
         end = await self._run_connection_over(kind, deadline)
-        if end.try_sse and not self._stopping.is_set():
+        if end.try_sse and not self._stopping.is_set() and not self._restarting:
             older = await self._run_connection_over("sse", deadline)
             # If both fail, the first reason is reported, which is about the current transport.
             return end if older.lived is None else older
@@ -262,7 +281,8 @@ class Connection:
         changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
         watch = error_mapping.HttpWatch(on_lost=self._lose)
         started, self._started = self._started, None
-        stderr = StderrTail(self._spec.name, self._spec.redact) if started is None else started.stderr
+        on_line = partial(self._upstream.log.add, "stderr")
+        stderr = StderrTail(self._spec.name, self._spec.redact, on_line) if started is None else started.stderr
         process = None if started is None else started.process
         failure: Exception | None = None
         with anyio.CancelScope(deadline=deadline) as self._scope:
@@ -273,6 +293,7 @@ class Connection:
                         over=self._over,
                         questions=ConnectionQuestions(roots=self._roots),
                         on_list_changed=changes.schedule_relist,
+                        on_log_message=self._upstream.log.add_message,
                         direct=opened.direct,
                     )
                     opened.set_cancel_sender(dispatcher.tell_cancelled)
@@ -291,7 +312,7 @@ class Connection:
                             )
                             await self._serve(dispatcher, agreement, link, changes)
                     finally:
-                        self._upstream.pid = None
+                        self._upstream.pid = self._upstream.ready_at = None
                         # Closing takes a bounded time, whatever ended the connection.
                         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + CLOSE_GRACE)
             except Exception as error:
@@ -355,6 +376,8 @@ class Connection:
                 prompt_list=() if agreement.capabilities.prompts is None else None,
                 template_list=() if agreement.capabilities.resources is None else None,
             )
+            self._upstream.ready_at = time.monotonic()
+            self._upstream.log.add("connection", f"connected with MCP {link.protocol_version}")
             self._upstream.report_ready(link, view)
             serving.start_soon(changes.relist, link)
             serving.start_soon(self._save_listing)

@@ -94,6 +94,7 @@ class Dispatcher:
     Args:
         over: set when the connection has ended.
         on_list_changed: called when the server announces that a list has changed, before any later message is handled.
+        on_log_message: takes the params of log messages of the server.
         direct: requests that are sent past the dispatcher. Only unusual answers to them reach the dispatcher.
     """
 
@@ -104,8 +105,10 @@ class Dispatcher:
         over: anyio.Event,
         questions: ConnectionQuestions,
         on_list_changed: Callable[[ListName], None],
+        on_log_message: Callable[[Mapping[str, Any]], None] | None = None,
         direct: RequestsInFlight | None = None,
     ) -> None:
+        self._on_log_message = on_log_message
         self.questions = questions
         self.direct = direct
         self.subscriptions: dict[RequestId, Subscription] = {}
@@ -313,6 +316,8 @@ class Dispatcher:
             self._on_list_changed(name)
             return
         match method:
+            case "notifications/message" if self._on_log_message is not None:
+                self._on_log_message(params)
             case "notifications/elicitation/complete":
                 self.questions.complete(params.get("elicitationId"))
             case "notifications/progress":

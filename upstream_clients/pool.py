@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.client_processes import ServerUse
     from upstream_clients.listing_cache import ListingCache
+    from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
         CallEnd,
@@ -31,6 +34,26 @@ if TYPE_CHECKING:
         ToolOutcome,
         UpstreamView,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The state of one server.
+
+    Attributes:
+        number: identifies the server among all servers of this process. Pools that share a server get the same number.
+        pids: the processes of a stdio server.
+        calls: number of calls that wait or are in flight, of all pools.
+        ready_seconds: seconds since the current connection became ready; None without one.
+        log: the latest lines of the server.
+    """
+
+    number: int
+    view: UpstreamView
+    pids: tuple[int, ...]
+    calls: int
+    ready_seconds: float | None
+    log: ServerLog
 
 
 class UpstreamPool:
@@ -110,6 +133,28 @@ class UpstreamPool:
         """Return the processes of a server, which other pools may share. Raises `KeyError` for an unknown name."""
         running = self._sources[name].use.server.running
         return tuple(each.upstream.pid for each in running if each.upstream.pid is not None)
+
+    def status(self, name: str) -> ServerStatus:
+        """Return the state of a server and of its processes. Raises `KeyError` for an unknown name."""
+        use = self._sources[name].use
+        upstreams = [each.upstream for each in use.server.running]
+        ready_at = use.server.main.upstream.ready_at
+        return ServerStatus(
+            number=use.server.number,
+            view=use.view(),
+            pids=tuple(each.pid for each in upstreams if each.pid is not None),
+            calls=sum(len(each.calls) for each in upstreams),
+            ready_seconds=None if ready_at is None else time.monotonic() - ready_at,
+            log=use.server.log,
+        )
+
+    def restart(self, name: str, why: str) -> None:
+        """End the processes or connections of a server, and start them again, also for other pools that share them.
+
+        Calls in flight end with `why`. A server that is down or idle is connected now. Raises `KeyError` for an unknown
+        name.
+        """
+        self._sources[name].use.server.restart(why)
 
     def spec(self, name: str) -> UpstreamSpec:
         """Return the definition of one server. Raises `KeyError` for an unknown name."""

@@ -22,6 +22,7 @@ from upstream_clients.environment import passed_on
 from upstream_clients.stderr import StderrTail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from io import RawIOBase
 
     from upstream_clients.spec import UpstreamSpec
@@ -73,7 +74,7 @@ class StartedProcess:
             self.process.output.close()
 
 
-async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
+async def start_ahead(spec: UpstreamSpec, on_line: Callable[[str], object] | None = None) -> StartedProcess | None:
     """Start a stdio server before its connection.
 
     Returns:
@@ -82,7 +83,7 @@ async def start_ahead(spec: UpstreamSpec) -> StartedProcess | None:
     """
     if spec.transport != "stdio" or sys.platform == "win32":
         return None
-    stderr = StderrTail(spec.name, spec.redact)
+    stderr = StderrTail(spec.name, spec.redact, on_line)
     stderr.open()
     try:
         process = await start(spec, stderr.file)

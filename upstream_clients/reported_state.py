@@ -16,6 +16,7 @@ from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.item_list_repair import ITEM_KINDS, read_items
 from upstream_clients.list_state import ITEM_LISTS, ListState
 from upstream_clients.schemas import compile_check
+from upstream_clients.server_log import ServerLog
 from upstream_clients.tools import UpstreamView
 
 if TYPE_CHECKING:
@@ -39,10 +40,16 @@ class ReportedState:
         lists: the ages of the server's lists.
         roots_asked: set once the server has asked for roots.
         pid: the process of a stdio server while it is connected; else None.
+        log: the latest lines of the server.
+        ready_at: monotonic seconds of the beginning of the current connection; None without one.
     """
 
-    def __init__(self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None, log: ServerLog | None = None
+    ) -> None:
         self.spec = spec
+        self.log = log or ServerLog(spec.redact)
+        self.ready_at: float | None = None
         self.settled = anyio.Event()
         self.wanted = anyio.Event()
         self.roots_asked = anyio.Event()

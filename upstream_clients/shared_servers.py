@@ -15,6 +15,7 @@ import os
 import shutil
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -191,7 +192,7 @@ class SharedServers:
                     upstream.report_connecting()
                 if not self._imported:
                     # The import takes long, so it runs in a thread. The process of a stdio server starts meanwhile.
-                    started = await start_ahead(upstream.spec)
+                    started = await start_ahead(upstream.spec, partial(upstream.log.add, "stderr"))
                     running.begun.set()
                     async with self._importing:
                         await anyio.to_thread.run_sync(importlib.import_module, "upstream_clients.connection")

@@ -40,9 +40,13 @@ class StderrTail:
     The thread ends at a special line. It cannot wait for the end of the pipe, which a grandchild may keep open.
     """
 
-    def __init__(self, server: str, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self, server: str, redact: Callable[[str], str], on_line: Callable[[str], object] | None = None
+    ) -> None:
+        """`on_line` takes each line without secrets, in the thread."""
         self._server = server
         self._redact = redact
+        self._on_line = on_line
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._stray = ""
         self.exit_code: int | None = None
@@ -116,4 +120,6 @@ class StderrTail:
         text = self._redact(line[:MAX_LINE].decode("utf-8", "replace")).strip()
         if text:
             self._lines.append(text)
+            if self._on_line is not None:
+                self._on_line(text)
             logger.debug("%s: %s", self._server, text)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.call import Call, CallUser
     from upstream_clients.list_state import ListName
+    from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import (
         CallEnd,
@@ -94,6 +95,7 @@ class Upstream(ReportedState):
         clock: Callable[[], float] = time.monotonic,
         limiter: FairLimiter | None = None,
         clients: Clients | None = None,
+        log: ServerLog | None = None,
     ) -> None:
         """Prepare the upstream.
 
@@ -101,8 +103,9 @@ class Upstream(ReportedState):
             clock: measures the ages of calls, in seconds.
             limiter: the limit that several processes have together; None for an own one.
             clients: the clients that this process serves; None if it serves all.
+            log: the lines of all processes of the server; None for an own one.
         """
-        super().__init__(spec, on_change)
+        super().__init__(spec, on_change, log)
         self.calls = CallsInFlight(clock)
         self._limiter = limiter or FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
