@@ -431,13 +431,15 @@ class Lifecycle:
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)
                         if self._transport is not None:
-                            group.start_soon(self._answer_terminals, self._transport, manager, store)
+                            group.start_soon(self._answer_terminals, self._transport, pool, manager, store)
                         if self.code_mode:
                             group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
 
     async def _answer_terminals(
-        self, transport: Literal["stdio", "http"], manager: RunManager, store: OpenedStore
+        self, transport: Literal["stdio", "http"], pool: UpstreamPool, manager: RunManager, store: OpenedStore
     ) -> None:
+        from codemode_mcp.app.server_control import ServerControl
+
         async with anyio.create_task_group() as group:
             self.control = control = await terminal_control(
                 self._config,
@@ -448,6 +450,7 @@ class Lifecycle:
                 self.redact,
                 serves=self._serves,
                 clients=lambda: clients_json(self._clients, self._config.tools.clients),
+                servers=ServerControl(pool, lambda: self._config, self._views, self.auditor, self.redact),
                 open_page=partial(self._open_page, group) if self._opens_page else None,
             )
             async with self._listen(control):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.control.servers import Servers
     from codemode_mcp.runs.operator import Operator
     from codemode_mcp.server.connected_clients import ConnectedClients
     from codemode_mcp.settings import ProfileOverride
@@ -38,13 +39,14 @@ async def terminal_control(
     *,
     serves: Callable[[str], bool],
     clients: Callable[[], list[dict[str, Any]]],
+    servers: Servers,
     open_page: Callable[[], Awaitable[dict[str, Any]]] | None,
 ) -> Control:
     """Return the answers to requests of terminals.
 
     Args:
         serves: returns True if this process may resume the runs of an owner without a request of the owner.
-        open_page: see `Control`.
+        servers, open_page: see `Control`.
     """
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.control.answers import Control, ServerFacts
@@ -57,7 +59,7 @@ async def terminal_control(
     def arguments(text: str) -> dict[str, Any]:
         return inputs.of_arguments(text, redact)
 
-    return Control(runs, about, arguments, may_take_over=serves, clients=clients, open_page=open_page)
+    return Control(runs, about, arguments, may_take_over=serves, clients=clients, servers=servers, open_page=open_page)
 
 
 def listen(control: Control) -> AbstractAsyncContextManager[object]:

@@ -21,16 +21,21 @@ def require_person(command: str) -> None:
     Args:
         command: the command for messages, such as `runs approve`.
     """
+    refuse_to_children(command)
+    if not is_at_terminal():
+        stop_line(1, f"{command} needs a terminal, and a person at it who confirms; nothing was decided; run it in one")
+
+
+def refuse_to_children(command: str) -> None:
+    """End the command if a program runs it that one of our upstream servers has started."""
     from codemode_mcp.nesting import DEPTH_VARIABLE
 
     if DEPTH_VARIABLE in os.environ:
         stop_line(
             1,
-            f"{command} is not for programs started by a server behind codemode-mcp; nothing was decided; use a "
+            f"{command} is not for programs started by a server behind codemode-mcp; nothing was done; use a "
             "terminal of your own",
         )
-    if not is_at_terminal():
-        stop_line(1, f"{command} needs a terminal, and a person at it who confirms; nothing was decided; run it in one")
 
 
 def confirm(verb: str, what: str) -> None:

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "types": "tools",
     "runs": "runs",
     "trust": "trust",
+    "servers": "servers",
     "clients": "clients",
     "instance": "instance",
     "trace": "trace",

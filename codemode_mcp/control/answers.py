@@ -18,6 +18,7 @@ from codemode_mcp.policy.approval import AT_TERMINAL
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+    from codemode_mcp.control.servers import Servers
     from codemode_mcp.policy.approval import ApprovalRequest, Remember
     from codemode_mcp.runs.store import Totals
     from codemode_mcp.runs.transcripts import Transcript
@@ -121,6 +122,7 @@ class Control:
         arguments: returns the arguments of a call, redacted for display, from their JSON text.
         may_take_over: returns True for an owner whose suspended runs this process may take over.
         clients: returns the clients that have sent requests to this process, as JSON.
+        servers: the servers of this application.
         open_page: opens the page, and returns its address and a token for one browser, as JSON.
         clock: returns monotonic seconds.
     """
@@ -134,8 +136,10 @@ class Control:
         *,
         may_take_over: Callable[[str], bool] = bool,
         clients: Callable[[], list[dict[str, Any]]] = list,
+        servers: Servers | None = None,
         open_page: Callable[[], Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
+        self._servers = servers
         self._may_take_over = may_take_over
         self._clients = clients
         self._open_page = open_page
@@ -149,6 +153,10 @@ class Control:
     def has(self, run_id: str) -> bool:
         """Return True if this process has a run."""
         return self._runs.view(run_id) is not None
+
+    def number_of(self, server: str) -> int | None:
+        """Return the number of a server; see `servers.Servers`."""
+        return None if self._servers is None else self._servers.number_of(server)
 
     async def answer(self, line: bytes) -> dict[str, Any]:
         """Return the answer to a request. An invalid request is answered too, and no exception is raised."""
@@ -195,12 +203,27 @@ class Control:
                 return {"cancelled": await self._runs.cancel(request.run, self._may_take_over)}
             case "clients":
                 return {"server": self._server(), "clients": self._clients()}
+            case "servers":
+                return {"server": self._server(), "servers": [] if self._servers is None else self._servers.reports()}
+            case "logs":
+                return {"lines": self._with_server(request).lines_after(request.server, request.after)}
+            case "restart":
+                self._with_server(request).restart(request.server, by)
+                return {"restarted": True}
             case "ui":
                 if self._open_page is None:
                     raise protocol.BadMessage("this process has no page; use the shared instance, or serve over HTTP")
                 return await self._open_page()
             case "instance" | "stop":
                 raise protocol.BadMessage("this process is not a shared instance; it serves the client that started it")
+
+    def _with_server(self, request: protocol.Request) -> Servers:
+        """Return the servers, which have the one of the request. Raise `BadMessage`."""
+        if self._servers is None or self._servers.number_of(request.server) is None:
+            raise protocol.BadMessage(
+                f"this process has no server {request.server[:80]!r} that is enabled; codemode-mcp servers lists them"
+            )
+        return self._servers
 
     async def _list(self) -> dict[str, Any]:
         found, store = await self.listing()

@@ -26,8 +26,13 @@ MAX_ANSWER = 16 * 1024 * 1024
 MAX_DECIDED = 2000
 """Maximum number of calls in one request."""
 
-Operation = Literal["list", "show", "decide", "cancel", "clients", "ui", "instance", "stop"]
-"""`ui` opens the page. `instance` and `stop` are for the shared instance."""
+MAX_SERVER_NAME = 1000
+"""Maximum characters of the name of a server in a request."""
+
+Operation = Literal[
+    "list", "show", "decide", "cancel", "clients", "servers", "logs", "restart", "ui", "instance", "stop"
+]
+"""`logs` and `restart` are about one server. `ui` opens the page. `instance` and `stop` are for the shared instance."""
 
 
 class BadMessage(Exception):
@@ -38,8 +43,10 @@ class Request(Struct, frozen=True):
     """A request of a terminal.
 
     Attributes:
-        run: the full id of a run; "" for a listing of runs or clients.
+        run: the full id of a run; "" for a listing of runs, clients or servers.
         calls: the decided calls: the number of each, and the digest of the arguments that were shown to the person.
+        server: the name of a server.
+        after: number of the latest line of the server's log that is known already.
     """
 
     operation: Operation
@@ -47,6 +54,12 @@ class Request(Struct, frozen=True):
     calls: Annotated[tuple[tuple[int, str], ...], Meta(max_length=MAX_DECIDED)] = ()
     approved: bool = False
     remember: Remember = "no"
+    server: Annotated[str, Meta(max_length=MAX_SERVER_NAME)] = ""
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+_REQUIRED = ("operation", "run", "calls", "approved", "remember")
+"""Fields of every request. A terminal of an earlier version does not send the others."""
 
 
 def encode_request(request: Request) -> bytes:
@@ -61,7 +74,7 @@ def decode_request(line: bytes) -> Request:
         raise BadMessage(
             f"this server speaks version {VERSION} of the control protocol; use the codemode-mcp of the same version"
         )
-    missing = [name for name in Request.__struct_fields__ if name not in message]
+    missing = [name for name in _REQUIRED if name not in message]
     if missing:
         raise BadMessage(f"not a request: {missing[0]!r} is missing")
     try:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.control import protocol
+from codemode_mcp.control.servers import holders, merged_servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,10 +54,33 @@ class Reports:
                 return await self._merged(line, "runs")
             case "clients":
                 return await self._merged(line, "clients")
+            case "servers":
+                return await self._merged_servers(line)
+            case "logs" | "restart":
+                return await self._of_server(line, request.server)
         # The application that has the run is asked first. Any of them can answer for runs in the store.
         for control in sorted(self._controls, key=lambda each: not each.has(request.run)):
             return await control.answer(line)
         return _NO_APPS
+
+    async def _merged_servers(self, line: bytes) -> dict[str, Any]:
+        """Return one answer with the servers of all applications."""
+        answers = [await control.answer(line) for control in [*self._controls]]
+        for answer in answers:
+            if not answer.get("ok"):
+                return answer
+        servers = merged_servers(answer["servers"] for answer in answers)
+        return {"ok": True, "server": answers[0]["server"] if answers else None, "servers": servers}
+
+    async def _of_server(self, line: bytes, server: str) -> dict[str, Any]:
+        """Have a request about one server answered by every application that has a server of this name.
+
+        There are several only if they define it differently. The answer about the first one is returned.
+        """
+        answers = [await control.answer(line) for control in holders(self._controls, server)]
+        if not answers and self._controls:
+            return await self._controls[0].answer(line)  # the reason
+        return answers[0] if answers else _NO_APPS
 
     async def _merged(self, line: bytes, key: str) -> dict[str, Any]:
         """Return one answer with the items of all applications."""

@@ -120,6 +120,8 @@ class Changes:
         topics = ("runs", f"run:{run}", *(("approvals",) if event.kind in _OF_APPROVALS else ()))
         if event.kind in ("exec", "wait", "answered"):
             topics = ("clients",)
+        elif event.kind == "server_restarted":
+            topics = ("servers",)
         for stream in self._streams:
             stream.add(topics)
 

@@ -1,0 +1,127 @@
+"""The servers of an application, as a person sees and restarts them. Implements `control.servers.Servers`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.audit.redaction import without_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from codemode_mcp.audit import Auditor
+    from codemode_mcp.config import Config
+    from upstream_clients.pool import UpstreamPool
+    from upstream_clients.server_log import LogLine
+    from upstream_clients.tools import UpstreamView
+
+MAX_PROBLEMS: Final = 20
+"""Problems of a server's lists in one report."""
+
+MAX_TEXT: Final = 200
+"""Characters of a name or version that a server has chosen."""
+
+
+class ServerControl:
+    """The servers of one application.
+
+    Args:
+        views: returns the views that programs see.
+        redact: replaces all secrets of the configuration in a text.
+    """
+
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        config: Callable[[], Config],
+        views: Callable[[], Sequence[UpstreamView]],
+        auditor: Auditor,
+        redact: Callable[[str], str],
+    ) -> None:
+        self._pool = pool
+        self._config = config
+        self._views = views
+        self._auditor = auditor
+        self._redact = redact
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Return facts about all servers, as JSON."""
+        usable = {view.name: view for view in self._views()}
+        found = [self._report(view, usable.get(view.name, view)) for view in self._pool.views()]
+        return found + [{**_DISABLED, "name": name} for name in self._config().disabled]
+
+    def number_of(self, name: str) -> int | None:
+        """Return the number of a server; None for an unknown or disabled server."""
+        try:
+            return self._pool.status(name).number
+        except KeyError:
+            return None
+
+    def lines_after(self, name: str, number: int) -> list[dict[str, Any]]:
+        """Return the latest lines of a server after a number, as JSON. Raise `KeyError` for an unknown server."""
+        return [
+            {"number": line.number, "time": line.time, "source": line.source, "text": self._shown(line.text)}
+            for line in self._pool.status(name).log.after(number)
+        ]
+
+    def restart(self, name: str, by: str) -> None:
+        """End the processes and calls of a server, and start it again. Raise `KeyError` for an unknown server."""
+        self._pool.restart(name, f"server {name!r} was restarted by {by}")
+        self._auditor.emit("server_restarted", name, by=by)
+
+    def _report(self, view: UpstreamView, usable: UpstreamView) -> dict[str, Any]:
+        status, transport = self._pool.status(view.name), self._pool.spec(view.name).transport
+        return {
+            "name": view.name,
+            "number": status.number,
+            "state": view.state,
+            "transport": transport,
+            "era": view.era,
+            "protocolVersion": view.protocol_version,
+            "serverName": _short(view.server_name),
+            "serverVersion": _short(view.server_version),
+            "tools": len(usable.tools),
+            "held": len(usable.withheld),
+            "pids": list(status.pids),
+            "calls": status.calls,
+            "uptimeSeconds": None if status.ready_seconds is None else round(status.ready_seconds),
+            "error": None if view.error is None else self._shown(view.error),
+            "lastError": self._last_error(status.log.last_error),
+            "loginRequired": view.login_required,
+            "loggedIn": view.logged_in,
+            "problems": [self._shown(each) for each in view.problems[:MAX_PROBLEMS]],
+        }
+
+    def _last_error(self, line: LogLine | None) -> dict[str, Any] | None:
+        if line is None:
+            return None
+        return {"text": self._shown(line.text), "secondsAgo": max(0, round(time.time() - line.time))}
+
+    def _shown(self, text: str) -> str:
+        return without_tokens(self._redact(text))
+
+
+_DISABLED: Final[Mapping[str, Any]] = {
+    "number": None,
+    "state": "disabled",
+    "transport": None,
+    "era": None,
+    "protocolVersion": None,
+    "serverName": None,
+    "serverVersion": None,
+    "tools": 0,
+    "held": 0,
+    "pids": [],
+    "calls": 0,
+    "uptimeSeconds": None,
+    "error": None,
+    "lastError": None,
+    "loginRequired": False,
+    "loggedIn": False,
+    "problems": [],
+}
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else text[:MAX_TEXT]
