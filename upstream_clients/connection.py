@@ -178,7 +178,6 @@ class Connection:
                 if self._restarting:
                     continue
                 if self._upstream.view().state == "idle":  # `_close_when_idle` has ended the connection
-                    self._upstream.log.add("connection", "the connection was closed, because it was not used")
                     await self._until_wanted()
                     continue
                 self._upstream.log.add_error(end.reason)
@@ -430,6 +429,7 @@ class Connection:
                 left = limit
             elif left <= 0:
                 # Nothing is awaited between the check and the change of state, so no call can come in between.
+                self._upstream.log.add("connection", "the connection is closed, because it was not used")
                 self._upstream.report_idle()
                 self._over.set()
                 return

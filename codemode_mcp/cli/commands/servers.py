@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="servers",
-    help="Show the servers of serving processes, with their logs, and restart them.",
+    help="Show the servers of serving processes, and restart them. Without a command: servers status.",
     epilog="Example: codemode-mcp servers\n\nExample: codemode-mcp servers restart github",
 )
 
@@ -46,7 +46,7 @@ class _Process(NamedTuple):
 
 @app.callback(invoke_without_command=True)
 def servers(context: typer.Context) -> None:
-    """Show the servers of serving processes, with their logs, and restart them."""
+    """Show the servers of serving processes, and restart them. Without a command: servers status."""
     if context.invoked_subcommand is None:
         status()
 

@@ -52,6 +52,10 @@ def call(request_id: int, name: str, arguments: dict[str, str]) -> None:
             waiting[ask_roots()] = request_id
         case "roots":
             say(request_id, roots)
+        case "log":
+            send(method="notifications/message", params={"level": "warning", "logger": "l", "data": arguments["text"]})
+            print(arguments["text"], file=sys.stderr, flush=True)
+            say(request_id, "ok")
         case "ask_again":
             say(request_id, "ok")
             threading.Timer(0.1, ask_roots).start()  # outside any call
@@ -72,7 +76,7 @@ def answer(message: dict) -> None:
             if "roots" in flags:
                 ask_roots()
         case "tools/list":
-            names = ["pid", "variable", "wait", "roots", "ask_again"]
+            names = ["pid", "variable", "wait", "roots", "ask_again", "log"]
             send(id=request_id, result={"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
         case "tools/call":
             call(request_id, params["name"], params.get("arguments") or {})
