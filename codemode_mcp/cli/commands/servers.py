@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="servers",
     help="Show the servers of serving processes, and restart them. Without a command: servers status.",
-    epilog="Example: codemode-mcp servers\n\nExample: codemode-mcp servers restart github",
+    epilog="Example: codemode-mcp servers status\n\nExample: codemode-mcp servers restart github",
 )
 
 ServerArgument = Annotated[
