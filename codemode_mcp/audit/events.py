@@ -36,10 +36,10 @@ EventKind = Literal[
 """`exec`, `wait`: a request has arrived. `answered`: a request was answered. `call_asked`: a person is asked for an
 approval. `call_decided`: the approval was decided. `taken_over`: this process has taken over a run from another one.
 `left`: another process has taken over a run of this one, or will. `tool_switched`: a person has switched a tool on or
-off in the configuration; the id is that of the tool. `server_restarted`: a
-person has restarted a server; the id is its name. `item_held`: a tool, or another item that a server lists, is held
-until a person accepts it. `item_accepted`, `item_rejected`: a person has decided about an item. The id of these three
-events is the item, such as `github.create_issue`."""
+off in the configuration; the id is that of the tool. `server_restarted`: a person has restarted a server; the id is its
+name. `item_held`: a tool, or another item that a server lists, is held until a person accepts it. `item_accepted`,
+`item_rejected`: a person has decided about an item. The id of these three events is the item, such as
+`github.create_issue`."""
 
 Figures = Literal["store_swept", "store_used"]
 """Measurements for metrics: the contents of a store (`suspended`, `oldest`, `size`), or a query of its database

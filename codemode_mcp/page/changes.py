@@ -122,6 +122,8 @@ class Changes:
             topics = ("clients",)
         elif event.kind == "server_restarted":
             topics = ("servers",)
+        elif event.kind.startswith("item_"):
+            topics = ("trust", "servers", "tools")
         for stream in self._streams:
             stream.add(topics)
 
