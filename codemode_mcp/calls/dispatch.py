@@ -63,6 +63,7 @@ from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.calls.budgets import CallBudgets
 from codemode_mcp.calls.configured_arguments import ConfiguredArguments
 from codemode_mcp.calls.context import CallContext, entry_by_id
+from codemode_mcp.calls.held_items import HeldItems
 from codemode_mcp.calls.hooks import admit_program, event_of
 from codemode_mcp.calls.lookups import answer
 from codemode_mcp.calls.results import Results, tool_call_error
@@ -126,6 +127,7 @@ class Dispatcher:
     ) -> None:
         self._source = source
         self._rules = CallRules(tools, trust)
+        held = None if trust is None else HeldItems(trust)
         self._settings: CodeModeSettings = tools.code_mode
         self._via: Via = tools.approval.via
         self._observed = observed
@@ -133,7 +135,7 @@ class Dispatcher:
         self._arguments = ArgumentChecker()
         self._configured = ConfiguredArguments(self._arguments, tools.overrides)
         self.budgets = CallBudgets(tools.budgets)
-        self._sender = Sender(source, self._rules, self.budgets, lambda: self._settings)
+        self._sender = Sender(source, self._rules, self.budgets, lambda: self._settings, held)
         self._results = Results(lambda: self._settings, observed, interception)
 
     def context(self, run_id: str, owner: str, caller: Caller, catalog: Catalog) -> CallContext:

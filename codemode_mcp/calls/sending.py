@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from codemode_mcp.catalog.operations import perform
+from codemode_mcp.calls.held_items import HeldResource
+from codemode_mcp.catalog.operations import RESOURCE_LIST, perform
 from codemode_mcp.catalog.servers import login_advice
 from codemode_mcp.errors import UpstreamError
 from codemode_mcp.json_text import json_text
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.budgets import CallBudgets
     from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.held_items import HeldItems
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.calls.rules import CallRules
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.tool_override import ToolOverride
     from declarations.operations import Operation
-    from upstream_clients.tools import Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolSource
+    from upstream_clients.tools import Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolSource, UpstreamView
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -39,11 +41,14 @@ class Sender:
         rules: CallRules,
         budgets: CallBudgets,
         settings: Callable[[], CodeModeSettings],
+        held: HeldItems | None = None,
     ) -> None:
+        """`held`: the pins of prompts and resource templates; None if none is held."""
         self._source = source
         self._rules = rules
         self._budgets = budgets
         self._settings = settings
+        self._held = held
 
     async def send(
         self,
@@ -130,22 +135,42 @@ class Sender:
         begin: BeginFn | None,
     ) -> Mapping[str, Any]:
         """Perform an operation on resources or prompts. All its pages together may take `timeout` seconds."""
-        room = self._settings().max_tool_result_bytes
+        limit = self._settings().max_tool_result_bytes
+        held = self._held if self._held is not None and self._held.may_hold(entry) else None
+        resources: set[str] = set()
 
-        def has_room(page: Mapping[str, Any]) -> bool:
-            nonlocal room
-            room -= len(json_text(page).encode("utf-8", "surrogatepass"))
-            return room >= 0
+        def admit(view: UpstreamView) -> None:
+            if held is not None:
+                held.check(entry, arguments, view, resources)
 
         def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
             nonlocal begin
             first, begin = begin, None  # awaited before the first request only
-            return source.request(method, params, asking=asking, on_sent=on_sent, begin=first)
+            admit_view = admit if held is not None and method == operation.method else None
+            return source.request(method, params, asking=asking, on_sent=on_sent, begin=first, admit_view=admit_view)
 
         with anyio.move_on_after(timeout):
-            return await perform(operation, arguments, request, has_room)
+            try:
+                result = await perform(operation, arguments, request, _room(limit))
+            except HeldResource:
+                listed = await perform(RESOURCE_LIST, {}, request, _room(limit))
+                resources.update(each["uri"] for each in listed["resources"] if isinstance(each.get("uri"), str))
+                result = await perform(operation, arguments, request, _room(limit))
+            return result if held is None else held.without_held(entry, result)
         unsent = "" if record.dispatched else "; nothing was sent"
         raise UpstreamError(f"{entry.path} timed out after {timeout:g} s{unsent}", dispatched=record.dispatched)
+
+
+def _room(limit: int) -> Callable[[Mapping[str, Any]], bool]:
+    """Return a function that returns True as long as the pages that it has got have at most `limit` bytes together."""
+    room = limit
+
+    def has_room(page: Mapping[str, Any]) -> bool:
+        nonlocal room
+        room -= len(json_text(page).encode("utf-8", "surrogatepass"))
+        return room >= 0
+
+    return has_room
 
 
 def call_error(

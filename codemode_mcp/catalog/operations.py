@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from declarations.operations import OPERATIONS
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from declarations.operations import Operation
+
+RESOURCE_LIST: Final = next(each for each in OPERATIONS["resources"] if each.id == "resources/list")
 
 MAX_PAGES: Final = 100
 MAX_ITEMS: Final = 10_000

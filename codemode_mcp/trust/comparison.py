@@ -144,10 +144,11 @@ def baseline_of(pins: ServerPins | None, server: str, present: Listing, mode: Mo
     """
     pins = pins or ServerPins(server)
     accepted = dict(pins.accepted)
-    first = present.complete - pins.baseline
     if logged_in and not pins.logged_in:
-        first = present.complete
-        accepted = {key: each for key, each in accepted.items() if each.by or key[0] not in first}
+        # Also for kinds that are not listed with the login yet: their first list comes later.
+        accepted = {key: each for key, each in accepted.items() if each.by}
+        pins = replace(pins, baseline=frozenset())
+    first = present.complete - pins.baseline
     if mode in ("pin", "strict"):
         for key, item in present.items.items():
             if key[0] in first and item.is_comparable and item.digest not in pins.rejected:

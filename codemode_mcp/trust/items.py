@@ -57,6 +57,9 @@ _HINTS: Final = {
 }
 """Keys of MCP tool annotations, by the attributes of `upstream_clients.tools.Annotations`."""
 
+_NAME_FIELDS: Final[Mapping[Kind, str]] = {"prompt": "name", "template": "uriTemplate"}
+"""The members of definitions that have the names of items."""
+
 _Place = Literal["definition", "schema", "schemas", "names", "texts", "value"]
 """The part of a definition that a value stands for: `schemas` has a schema under each name, `names` has lists of names,
 `texts` is a list of objects with texts, such as the arguments of a prompt."""
@@ -102,6 +105,11 @@ def item_of(kind: Kind, name: str, definition: JsonObject) -> Item:
     return Item(kind, name, definition, _digest(definition, shape=False))
 
 
+def listed_item(kind: Literal["prompt", "template"], definition: JsonObject) -> Item:
+    """Return the item of a prompt or a resource template."""
+    return item_of(kind, str(definition.get(_NAME_FIELDS[kind])), _without_meta(definition))
+
+
 def tool_item(tool: Tool) -> Item:
     """Return the item of a tool."""
     return item_of("tool", tool.name, _tool_json(tool))
@@ -137,9 +145,9 @@ def _items(view: UpstreamView) -> Iterator[Item]:
     for tool in view.tools:
         yield tool_item(tool)
     for prompt in view.prompt_list or ():
-        yield item_of("prompt", str(prompt.get("name")), _without_meta(prompt))
+        yield listed_item("prompt", prompt)
     for template in view.template_list or ():
-        yield item_of("template", str(template.get("uriTemplate")), _without_meta(template))
+        yield listed_item("template", template)
 
 
 def _without_meta(definition: JsonObject) -> JsonObject:

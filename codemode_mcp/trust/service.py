@@ -23,7 +23,7 @@ from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.trust import comparison
 from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
 from codemode_mcp.trust.held_messages import held_line, texts_line, why_held
-from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, tool_item
+from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, listed_item, tool_item
 from codemode_mcp.trust.pins_file import KINDS, PinsDamaged, PinsUnavailable
 from codemode_mcp.trust.references import reference
 from upstream_clients.listing_cache import quotes
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 log = logging.getLogger("codemode_mcp.trust")
+
+ListedKind = Literal["prompt", "template"]
 
 POLL_SECONDS: Final = 2.0
 """Seconds between two looks at the files. A look is one `stat` for each server."""
@@ -181,14 +183,37 @@ class Trust:
             known = self._admit(found, tool)
         return known[1]
 
-    def admits_item(self, server: str, kind: Kind, name: str) -> str | None:
-        """Return the reason why a prompt or a template is held, as the server lists it now; see `admits`."""
+    def why_held(self, server: str, kind: ListedKind, definition: JsonObject) -> str | None:
+        """Return the reason why a prompt or a template is held, as a process of its server lists it now; see `admits`.
+
+        Args:
+            definition: as `item_list_repair` returns it.
+        """
         found = self._servers.get(server)
-        if found is None or found.mode == "follow":
+        report = self._report_listed(server, kind, definition)
+        return None if report is None or found is None else self._why_held(found, report)
+
+    def usable_definition(self, server: str, kind: ListedKind, definition: JsonObject) -> JsonObject | None:
+        """Return the definition of a prompt or a template that programs see; None if it is held. See `why_held`."""
+        report = self._report_listed(server, kind, definition)
+        if report is None or report.usable is report.present:
+            return definition
+        return None if report.usable is None else report.usable.definition
+
+    def has_accepted(self, server: str, key: Key) -> bool:
+        """Return True if an item of a server is accepted, perhaps with another definition than the present one."""
+        found = self._servers.get(server)
+        return found is not None and found.pins is not None and key in found.pins.accepted
+
+    def _report_listed(self, name: str, kind: ListedKind, definition: JsonObject) -> ItemReport | None:
+        server = self._servers.get(name)
+        if server is None or server.mode == "follow":
             return None
-        self._see(found)
-        report = found.reports.get((kind, name))
-        return None if report is None else self._why_held(found, report)
+        self._see(server)
+        pins = server.pins or ServerPins(name)
+        if kind not in pins.baseline and server.mode != "ask":
+            return None  # only a process of the server for one client has listed this kind so far
+        return comparison.compare_item(pins, self._without_secrets(listed_item(kind, definition), name), server.mode)
 
     # what people see and decide
 
@@ -501,14 +526,14 @@ def _same_listing(one: UpstreamView, other: UpstreamView) -> bool:
 
 
 def _listing_of(view: UpstreamView, secrets: Sequence[str], before: ServerPins | None, at: float) -> Listing:
-    """Return the listing of a view. Lists that are not known yet are as they were before."""
+    """Return the listing of a view. Lists that are not known yet are as they were before, for the same login."""
     complete: set[Kind] = {"server", "tool"}
     if view.prompt_list is not None or not view.prompts:
         complete.add("prompt")
     if view.template_list is not None or not view.resources:
         complete.add("template")
     items = {key: _hide_quoting(item, secrets) for key, item in items_of(view).items()}
-    if before is not None:
+    if before is not None and (before.logged_in or not view.logged_in):
         for key, item in before.present.items.items():
             if key[0] not in complete:
                 items.setdefault(key, item)

@@ -143,16 +143,20 @@ async def test_prompts_and_templates_are_pinned_from_their_own_first_list(tmp_pa
     assert seen is world.view
     seen = world.lists(LOOK, prompt_list=({**greet, "description": "x"}, other), template_list=())
     assert seen.prompt_list == (greet,)
-    assert "is held: no person" in (world.trust.admits_item("s", "prompt", "other") or "")
-    assert world.trust.admits_item("s", "prompt", "greet") is None
-    assert "trust diff s.prompts/other" in (world.trust.admits_item("s", "prompt", "other") or "")
+    assert "is held: no person" in (world.trust.why_held("s", "prompt", other) or "")
+    assert world.trust.why_held("s", "prompt", greet) is None
+    assert world.trust.usable_definition("s", "prompt", {**greet, "description": "y"}) == greet
+    assert world.trust.usable_definition("s", "prompt", other) is None
+    assert world.trust.has_accepted("s", ("prompt", "greet"))
+    assert not world.trust.has_accepted("s", ("prompt", "other"))
+    assert "trust diff s.prompts/other" in (world.trust.why_held("s", "prompt", other) or "")
 
 
 async def test_prompts_that_come_with_a_later_version_of_the_server_are_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lists(LOOK)
     world.lists(LOOK, prompts=True, prompt_list=({"name": "greet"},))
-    assert "is held" in (world.trust.admits_item("s", "prompt", "greet") or "")
+    assert "is held" in (world.trust.why_held("s", "prompt", {"name": "greet"}) or "")
 
 
 async def test_the_first_listing_with_a_login_replaces_the_one_before(tmp_path: Path) -> None:
@@ -160,6 +164,17 @@ async def test_the_first_listing_with_a_login_replaces_the_one_before(tmp_path: 
     world.lists(LOOK)
     assert world.lists(WIDER, EXTRA, logged_in=True) is world.view
     assert world.lists(LOOK).tools == ()
+
+
+async def test_prompts_that_were_listed_without_a_login_are_no_baseline(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lists(LOOK, prompts=True, prompt_list=({"name": "greet"}, {"name": "old"}))
+    # After a login, the tools are listed first.
+    world.lists(LOOK, logged_in=True, prompt_list=None)
+    prompts = ({"name": "greet", "arguments": [{"name": "who"}]}, {"name": "other"})
+    assert world.lists(LOOK, prompt_list=prompts) is world.view
+    assert {each.status for each in world.trust.reports("s")} == {"accepted"}
+    assert world.lists(LOOK, prompt_list=(*prompts, {"name": "later"})).prompt_list == prompts
 
 
 async def test_pins_are_stored_and_hold_for_the_next_process(tmp_path: Path) -> None:
