@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: no list of tracked files")
 PACKAGES = ("codemode_mcp", "upstream_clients", "declarations")
 DEMO_SERVERS = ("join.ts", "reports.py", "tracker.py")
-KINDS = (".py", ".d.ts", ".schema.json", ".js", ".css", ".html", ".svg", ".wat", ".txt", ".bin", "py.typed")
+KINDS = (".py", ".d.ts", ".schema.json", ".js", ".css", ".html", ".svg", ".wat", ".txt", ".bin", ".toml", "py.typed")
 """Suffixes of the files of packages."""
 SECONDS = 120
 
