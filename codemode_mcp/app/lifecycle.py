@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from codemode_mcp.page.application import Application
     from codemode_mcp.plugins.host import Plugins
     from codemode_mcp.policy.approval import RememberFn
+    from codemode_mcp.policy.budgets import AccountView
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policies
     from codemode_mcp.program.typescript import Transformed
@@ -312,6 +313,10 @@ class Lifecycle:
     def _views(self) -> Sequence[UpstreamView]:
         """Return the views that programs see: without held items."""
         return [*map(self.trust.trusted, self.server_views())]
+
+    def budget_views(self) -> Sequence[AccountView]:
+        """Return the use of budgets, by caller and server."""
+        return () if self._dispatcher is None else self._dispatcher.budgets.views()
 
     def server_views(self) -> Sequence[UpstreamView]:
         """Return views of all configured servers, as they list themselves and as far as they are known.

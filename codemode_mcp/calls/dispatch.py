@@ -69,7 +69,7 @@ from codemode_mcp.calls.lookups import answer
 from codemode_mcp.calls.results import Results, tool_call_error
 from codemode_mcp.calls.rules import CallRules
 from codemode_mcp.calls.sending import Sender, call_error
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError
+from codemode_mcp.errors import BudgetExceeded, CodeModeError, InternalError, PolicyDenied, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID
 from codemode_mcp.sandbox.messages import Completion, ToolCall
@@ -218,6 +218,8 @@ class Dispatcher:
             log.error("call of %s failed in an unexpected way", escape_line(record.tool), exc_info=error)
             error = InternalError(f"{escape_line(record.tool)}: the call failed inside codemode-mcp; see its log")
         record.exceeded = error.exceeded
+        if isinstance(error, PolicyDenied | BudgetExceeded):
+            record.refused = error.message
         return Completion(call.id, error=tool_call_error(record, error.message, error.code))
 
     def _ended(self, context: CallContext, record: CallRecord, completion: Completion) -> Completion:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.json_text import json_text
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from codemode_mcp.audit.events import Auditor, EventKind
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.policy.approval import ApprovalRequest, Verdict
+
+MAX_REASON: Final = 500
+"""Maximum characters of the reason why a call was refused."""
 
 
 class CallEvents:
@@ -70,6 +73,7 @@ class CallEvents:
             code=code,
             ms=record.milliseconds(now),
             bytes=record.size,
+            why=record.refused[:MAX_REASON] or None,
             **record.seen,
             dispatched=record.dispatched,
             repeatable=record.repeatable,

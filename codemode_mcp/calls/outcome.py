@@ -29,6 +29,7 @@ class CallRecord:
         watched: True if an event will report `seen`.
         seen: the size of the result as a model would have read it; see `audit.sizes`.
         exceeded: the limit that failed the call.
+        refused: why policy, a person or a budget refused the call; empty if they did not.
         began, ended: monotonic seconds. `began` is when the program made the call.
         size: bytes of the result as JSON.
         dispatched: True if the request may have reached the tool.
@@ -51,6 +52,7 @@ class CallRecord:
     watched: bool = False
     seen: Mapping[str, int] = field(default_factory=dict)
     exceeded: Exceeded | None = None
+    refused: str = ""
 
     def milliseconds(self, now: float) -> int:
         """Return the duration of the call, so far if it has not ended."""

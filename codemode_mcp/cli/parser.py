@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "runs": "runs",
     "trust": "trust",
     "servers": "servers",
+    "policy": "policy",
     "clients": "clients",
     "instance": "instance",
     "trace": "trace",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
     from codemode_mcp.control.answers import Control
+    from codemode_mcp.policy.budgets import AccountView
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policies
     from codemode_mcp.settings import ToolSettings
@@ -46,6 +47,10 @@ class Application(Protocol):
     def topics(self, caller: Caller) -> Sequence[str]: ...
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
+
+    def budget_views(self) -> Sequence[AccountView]:
+        """Return the use of budgets."""
+        ...
 
     def server_views(self) -> Sequence[UpstreamView]: ...
 

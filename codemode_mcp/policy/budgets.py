@@ -35,6 +35,9 @@ SLOTS: Final = 60
 MAX_ACCOUNTS: Final = 10_000
 """Maximum number of accounts of one budget. The one that was used longest ago is forgotten first."""
 
+MIN_SECONDS: Final = 0.001
+"""Shortest time until a budget that is used up opens again."""
+
 _UNITS: Final[tuple[Unit, ...]] = ("calls", "bytes", "running_ms")
 
 
@@ -128,13 +131,14 @@ class Budgets:
             account = self._accounts[budget].get((share, server))
             if account is None:
                 continue
-            seconds = budget.window_seconds / SLOTS
-            totals = account.totals(math.floor(now / seconds))
+            totals = account.totals(_slot(budget, now))
             for unit in _UNITS:
                 limit: int | None = getattr(budget, unit)
                 if limit is None or totals[unit] < limit:
                     continue
-                opens_in = account.opening_slot(unit, limit) * seconds - now
+                opens_in = account.opening_slot(unit, limit) * budget.window_seconds / SLOTS - now
+                # A time right before the slot may be rounded to its beginning.
+                opens_in = max(opens_in, MIN_SECONDS)
                 if found is None or opens_in > found.opens_in:
                     found = UsedUp(budget, server, unit, totals[unit], limit, opens_in)
         return found
@@ -147,7 +151,7 @@ class Budgets:
             accounts.move_to_end((share, server))
             if len(accounts) > MAX_ACCOUNTS:
                 accounts.popitem(last=False)
-            account.add(math.floor(now / (budget.window_seconds / SLOTS)), unit, amount)
+            account.add(_slot(budget, now), unit, amount)
 
     def views(self, now: float) -> list[AccountView]:
         """Return the accounts that have been used in their windows."""
@@ -155,7 +159,7 @@ class Budgets:
             AccountView(budget, share, server, dict(totals))
             for budget, accounts in self._accounts.items()
             for (share, server), account in accounts.items()
-            if any((totals := account.totals(math.floor(now / (budget.window_seconds / SLOTS)))).values())
+            if any((totals := account.totals(_slot(budget, now))).values())
         ]
 
     def _applicable(self, caller: Caller, server: str) -> Iterator[BudgetSettings]:
@@ -164,3 +168,8 @@ class Budgets:
                 not budget.callers or is_among(caller, budget.callers)
             ):
                 yield budget
+
+
+def _slot(budget: BudgetSettings, now: float) -> int:
+    """Return the number of the slot at a time. Multiplied first, so that whole seconds are exact."""
+    return math.floor(now * SLOTS / budget.window_seconds)

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 from starlette.routing import Route
 
-from codemode_mcp.audit.event_fields import number, text
-from codemode_mcp.audit.trajectory_files import events_with
+from codemode_mcp.audit.decisions import decisions_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from codemode_mcp.audit.decisions import Decision
     from codemode_mcp.page.site import Site
+    from codemode_mcp.policy.budgets import AccountView, Unit
 
-MAX_DECISIONS: Final = 200
+MAX_SHOWN: Final = 200
 """Latest decisions that are shown."""
 
-MAX_ASKED: Final = 20_000
-"""Calls whose reason for asking is remembered until they are decided."""
-
-_WORDS: Final = {
-    "call_decided": "a call",
-    "tool_switched": "a tool",
-    "item_accepted": "what a server lists",
-    "item_rejected": "what a server lists",
-    "item_held": "what a server lists",
-    "server_restarted": "a server",
-}
-"""Subjects of decisions, by the kind of their event."""
+_UNITS: Final[dict[Unit, str]] = {"calls": "calls", "bytes": "bytes of results", "running_ms": "ms of running calls"}
 
 
 def routes(site: Site) -> Sequence[Route]:
@@ -52,48 +41,30 @@ def routes(site: Site) -> Sequence[Route]:
             policies=[("all callers" if not contexts else "callers in no context", "", tools.policy), *contexts],
             decisions=decisions,
             recorded=trajectory is not None,
+            budgets=[use for view in application.budget_views() for use in _uses(view)],
+            has_budgets=bool(tools.budgets),
         )
 
     return (Route("/policy", policy),)
 
 
-def _decisions(path: Path) -> list[dict[str, Any]]:
-    """Return the latest decisions in the trajectory, the newest first. Blocks."""
-    found: deque[dict[str, Any]] = deque(maxlen=MAX_DECISIONS)
-    reasons: OrderedDict[str, str] = OrderedDict()
+def _decisions(path: Path) -> list[Decision]:
     try:
-        for event in events_with(path, tuple(f'"kind":"{kind}"' for kind in (*_WORDS, "call_asked"))):
-            kind, about = text(event, "kind"), text(event, "id")
-            if kind == "call_asked":
-                reasons[about] = text(event, "reason")
-                if len(reasons) > MAX_ASKED:
-                    reasons.popitem(last=False)
-            elif kind in _WORDS:
-                found.append(_decision(event, kind, about, reasons.pop(about, "")))
+        return decisions_in(path)[:MAX_SHOWN]
     except OSError:
         return []
-    return [*reversed(found)]
 
 
-def _decision(event: dict[str, Any], kind: str, about: str, reason: str) -> dict[str, Any]:
-    match kind:
-        case "call_decided":
-            done = "approved" if event.get("approved") is True else "denied"
-            subject = text(event, "tool") or about
-        case "tool_switched":
-            done = "switched on" if event.get("on") is True else "switched off"
-            subject = about
-        case _:
-            done = kind.partition("_")[2]
-            subject = about
-    run, _, call = about.partition("/")
-    return {
-        "time": number(event.get("time")) or 0.0,
-        "subject": subject,
-        "what": _WORDS[kind],
-        "done": done,
-        "by": text(event, "by"),
-        "why": ": ".join(filter(None, (reason, text(event, "why") or text(event, "status")))),
-        "remember": text(event, "remember"),
-        "run": run if call else "",
-    }
+def _uses(view: AccountView) -> Iterator[dict[str, Any]]:
+    """Yield the limits of a budget, each with the amount that one caller has used at one server."""
+    for unit, words in _UNITS.items():
+        limit = getattr(view.budget, unit)
+        if limit is not None:
+            yield {
+                "budget": view.budget.name,
+                "caller": view.caller,
+                "server": view.server,
+                "used": view.used[unit],
+                "limit": limit,
+                "what": f"{words} in {view.budget.window_seconds} s",
+            }

@@ -119,7 +119,7 @@ def _rows(application: Application, catalog: Catalog) -> list[dict[str, Any]]:
     for view in application.server_views():
         for tool in view.tools:
             tool_id = mcp_id(view.name, tool.name)
-            effects = policy.effects(view.name, tool.annotations)
+            effects = policy.effects(tool_id, tool.annotations)
             decision, why = policy.explain(tool_id, effects)
             rows.append(_row(tool_id, view.name, tool, effects, decision, why, policy.switches_off(tool_id)))
     for entry in catalog.toolset.entries:

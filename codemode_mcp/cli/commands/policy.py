@@ -1,0 +1,182 @@
+"""`codemode-mcp policy`: why policy decides as it does, tools that are off, and who decided what."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from codemode_mcp.cli.messages import print_json, say_line, stop, stop_line
+from codemode_mcp.cli.options import ConfigOption, JsonOption, TrajectoryOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.config import Config
+    from upstream_clients.tools import Annotations, Tool
+
+app = typer.Typer(
+    name="policy",
+    no_args_is_help=True,
+    help="Show why policy decides as it does, and turn tools off and on.",
+    epilog="Example: codemode-mcp policy explain github.delete_repository\n\n"
+    "Example: codemode-mcp policy deny github.delete_repository",
+)
+
+ToolArgument = Annotated[str, typer.Argument(metavar="TOOL", help="SERVER.TOOL, or an id such as mcp:github:search.")]
+ToolsArgument = Annotated[
+    list[str], typer.Argument(metavar="TOOL...", help="SERVER.TOOL each, or an id such as mcp:github:search.")
+]
+
+
+@app.command(epilog="Example: codemode-mcp policy explain github.delete_repository")
+def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show what policy decides about a tool, and by which rule, for each kind of caller."""
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.run_views import table
+    from codemode_mcp.policy.explanation import explain as explanations
+
+    loaded = load(config, "warning", None)
+    tool_id = _id_of(tool, loaded)
+    annotations, known = _annotations(loaded, tool_id)
+    found = explanations(loaded.tools, tool_id, annotations)
+    if as_json:
+        print_json(
+            {
+                "id": tool_id,
+                "known": known,
+                "decisions": [
+                    {"context": each.context, "for": each.callers, "decision": each.decision, "why": each.why}
+                    for each in found
+                ],
+            }
+        )
+        return
+    rows = [["in no context" if each.context is None else each.context, each.decision, each.why] for each in found]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
+    for line in table(("CALLERS", "DECISION", "WHY"), rows, width):
+        print(line)
+    if not known:
+        say_line(
+            f"no list of this server with {tool_id} is known, so the tool counts as one without annotations; "
+            "codemode-mcp tools connects to the servers"
+        )
+
+
+@app.command(epilog="Example: codemode-mcp policy deny github.delete_repository")
+def deny(tools: ToolsArgument, config: ConfigOption = None) -> None:
+    """Turn tools off: add their ids to tools.deny, and keep a backup. Serving processes notice the change."""
+    _set_denied(tools, config, denied=True)
+
+
+@app.command(epilog="Example: codemode-mcp policy undeny github.delete_repository")
+def undeny(tools: ToolsArgument, config: ConfigOption = None) -> None:
+    """Turn tools on again, after a confirmation: remove their ids from tools.deny, and keep a backup."""
+    from codemode_mcp.cli.deciding import confirm, require_person
+
+    require_person("policy undeny")
+    say_line(f"Programs will be able to call, as far as other rules allow it: {', '.join(tools)}")
+    confirm("undeny", "the tools named above")
+    _set_denied(tools, config, denied=False)
+
+
+@app.command(epilog="Example: codemode-mcp policy log --last 20")
+def log(
+    config: ConfigOption = None,
+    trajectory: TrajectoryOption = None,
+    last: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Number of decisions.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who decided what and why, from the trajectory, newest first."""
+    from dataclasses import asdict
+
+    from codemode_mcp.audit.decisions import decisions_in
+    from codemode_mcp.audit.timeline import moment
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.run_views import table
+
+    loaded = load(config, "warning", None)
+    path = trajectory or (None if loaded.audit.trajectory is None else Path(loaded.audit.trajectory))
+    if path is None:
+        stop(1, 'no decisions are recorded: add "audit": { "trajectory": "runs.jsonl" } to the configuration')
+    try:
+        found = decisions_in(path)[:last]
+    except OSError as error:
+        stop(1, f"cannot read {error.filename}: {error.strerror}")
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
+    rows = [[moment(each.time), each.subject, each.done, each.by, each.why] for each in found]
+    for line in table(("WHEN", "WHAT", "DECISION", "BY", "WHY"), rows, width):
+        print(line)
+
+
+def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> None:
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.config.edit import switch_tool
+    from codemode_mcp.errors import ConfigError
+    from codemode_mcp.policy.explanation import explain as explanations
+
+    loaded = load(config, "warning", None)
+    if loaded.path is None:
+        stop(1, "there is no configuration file to change; codemode-mcp import makes one")
+    ids = [_id_of(each, loaded) for each in tools]
+    try:
+        changed = [each for each in ids if switch_tool(loaded.path, each, on=not denied)]
+    except ConfigError as error:
+        stop_line(1, error.message)
+    say_line(f"{loaded.path} was changed" if changed else f"nothing to do: {loaded.path} stays as it is")
+    if denied:
+        return
+    after = load(config, "warning", None)
+    for each in ids:
+        for decision in explanations(after.tools, each, None):
+            if decision.decision == "deny":
+                whom = "" if decision.context is None else f" in the context {decision.context!r}"
+                say_line(f"{each} is still denied{whom}: {decision.why}")
+
+
+def _id_of(tool: str, config: Config) -> str:
+    """Return the id of a tool. End the command if there is no such server."""
+    from codemode_mcp.cli.selection import configured, unknown_server
+    from declarations.names import identifiers
+
+    if tool.startswith(("mcp:", "plugin:", "core:", "client:")) and tool.count(":") >= 2:
+        return tool
+    server, _, name = tool.removeprefix("MCP.").partition(".")
+    if not name:
+        stop(2, f"{tool!r} names no tool: write SERVER.TOOL, as in github.search; codemode-mcp tools lists them")
+    known = configured(config)
+    if server not in known:
+        stop(2, unknown_server(server, config))
+    listed = {tool.name for tool in _saved_tools(config, known[server])}
+    if name not in listed:
+        # Programs know a tool by its identifier.
+        found = [each for each, identifier in identifiers([*listed]).items() if identifier == name]
+        name = found[0] if len(found) == 1 else name
+    return f"mcp:{known[server]}:{name}"
+
+
+def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
+    """Return the tools of a server by its last list."""
+    from codemode_mcp.nesting import with_depth
+    from codemode_mcp.paths import listings_dir
+    from upstream_clients.listing_cache import ListingCache
+
+    spec = next((each for each in config.upstreams if each.name == server), None)
+    saved = None if spec is None else ListingCache(listings_dir()).load(with_depth(spec))
+    return () if saved is None else saved.view.tools
+
+
+def _annotations(config: Config, tool_id: str) -> tuple[Annotations | None, bool]:
+    """Return the annotations of a tool by the last list of its server, and whether the tool is in that list."""
+    source, _, rest = tool_id.partition(":")
+    if source != "mcp":
+        return None, True
+    server, _, name = rest.partition(":")
+    found = next((tool for tool in _saved_tools(config, server) if tool.name == name), None)
+    return (None, False) if found is None else (found.annotations, True)
