@@ -49,6 +49,7 @@ def _client_line(client: Mapping[str, Any]) -> str:
     name = cut(plain(client["name"] or "(no name yet)"), 60)
     version = f" {cut(plain(client['clientVersion']), 30)}" if client["clientVersion"] else ""
     limits = ["read-only"] if client["readOnly"] else []
+    limits += ["locked"] if client.get("locked") else []
     limits += [f"context {client['context']}"] if client["context"] else []
     suffix = f" ({cut(plain(', '.join(limits)), 80)})" if limits else ""
     role = "relay" if client["command"] is None else "process"

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import LogLevel
 
 
-def load(path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False) -> Config:
+def load(
+    path: str | None, level: LogLevel | None, file: str | None, *, read_only: bool = False, locked: bool = False
+) -> Config:
     """Return the configuration of a command, with its options. End the command if there is no valid one."""
     from codemode_mcp.cli.confirming import ask, find
     from codemode_mcp.config import load_config
@@ -29,7 +31,7 @@ def load(path: str | None, level: LogLevel | None, file: str | None, *, read_onl
     found, gate = None, Gate(ask)
     try:
         found = find(path, gate.remember)
-        loaded = load_config(found, environ=os.environ, admit=gate.admit)
+        loaded = load_config(found, environ=os.environ, admit=gate.admit, locked=locked)
     except NotConfirmedError as error:
         stop(2, "\n".join(error.problems))
     except ConfigError as error:

@@ -25,6 +25,9 @@ ContextOption = Annotated[
     typer.Option("--context", metavar="NAME", help="With stdio: use the rules of this context of tools.contexts."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LockedOption = Annotated[
+    bool, typer.Option("--locked", help="Use only what codemode-mcp.lock.json has; hold everything else.")
+]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="How much to log.")]
 LogFileOption = Annotated[
     str | None, typer.Option("--log-file", metavar="FILE", help="Log to this file instead of stderr.")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.instance.attaching import Attached, Client
 
 _OPTIONS: Final = spelled(("config", "context", "log_file", "log_level"))
-_FLAGS: Final = spelled(("read_only", "private"))
+_FLAGS: Final = spelled(("read_only", "locked", "private"))
 
 _QUIET: Final = ("private", "invalid_config", "not_confirmed")
 """Refusals about which nothing is said here: a private server is wanted, or says the same."""
@@ -47,6 +47,7 @@ def serve_by_relay(
     *,
     config: str | None = None,
     read_only: bool = False,
+    locked: bool = False,
     context: str | None = None,
     log_level: str | None = None,
     log_file: str | None = None,
@@ -61,6 +62,7 @@ def serve_by_relay(
         return
     options = {
         "readOnly": read_only,
+        "locked": locked,
         "context": context,
         "logLevel": log_level,
         # `/dev/stderr` is another file for another process.

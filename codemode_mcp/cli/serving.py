@@ -43,6 +43,7 @@ def run(
     path: str | None = None,
     allow_unauthenticated: bool = False,
     read_only: bool = False,
+    locked: bool = False,
     context: str | None = None,
     log_level: LogLevel | None = None,
     log_file: str | None = None,
@@ -74,7 +75,7 @@ def run(
             "find the server entry that starts it, and remove that entry",
         )
     use_one_arena()  # before other threads start
-    loaded = load(config, log_level, log_file, read_only=read_only)
+    loaded = load(config, log_level, log_file, read_only=read_only, locked=locked)
     check_context(loaded, context)
     if transport == "stdio" and at_terminal:
         say_hint()
@@ -88,7 +89,7 @@ def run(
             # A changed file in the working directory may start programs that were not confirmed.
             gate = Gate(refuse_unknown)
             find(config, gate.remember)
-            changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit)
+            changed = load_config(loaded.path, environ=os.environ, reading=reading, admit=gate.admit, locked=locked)
             redactor.know(changed.secretive)
             if context is not None and context not in _names_of_contexts(changed):
                 log.warning(

@@ -34,12 +34,14 @@ from codemode_mcp.settings import (
     ToolSettings,
     UiSettings,
 )
+from codemode_mcp.trust.lock_file import lock_path, read_lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.audit.redaction import Secretive
     from codemode_mcp.trust.comparison import Mode
+    from codemode_mcp.trust.lock_file import LockFile
     from upstream_clients.spec import UpstreamSpec
 
     Admit = Callable[[Path, Any, os.stat_result], None]
@@ -65,6 +67,7 @@ class Config:
         left_out: names of enabled servers that a command does not start.
         files: other files that were read because the file refers to them.
         file_state: the state of the file directly before it was read; see `source.file_states`.
+        lock: the content of the lock file, which replaces the pins of all servers; None without `serve --locked`.
     """
 
     path: Path | None = None
@@ -84,6 +87,7 @@ class Config:
     left_out: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     file_state: FileState = None
+    lock: LockFile | None = None
 
     @property
     def secretive(self) -> list[Secretive]:
@@ -96,7 +100,12 @@ class Config:
 
 
 def load_config(
-    path: Path | None, *, environ: Mapping[str, str], reading: Reading | None = None, admit: Admit | None = None
+    path: Path | None,
+    *,
+    environ: Mapping[str, str],
+    reading: Reading | None = None,
+    admit: Admit | None = None,
+    locked: bool = False,
 ) -> Config:
     """Load the configuration file. Without a file, return the defaults.
 
@@ -105,11 +114,16 @@ def load_config(
     Args:
         admit: called with the path, the value of the file, and the status of the file; raises `ConfigError` to refuse
             the file. The same value is used afterwards, even if the file is replaced meanwhile.
+        locked: True to read the lock file beside it, too.
 
     Raises:
-        ConfigError: the file is unreadable, invalid or refused. The error has a message for each problem.
+        ConfigError: a file is unreadable, invalid or refused. The error has a message for each problem.
     """
     if path is None:
+        if locked:
+            raise ConfigError(
+                ("--locked needs a configuration file with a lock file beside it; name one with --config",)
+            )
         return Config()
     path = Path(os.path.abspath(path))
     (file_state,) = file_states((path,))
@@ -121,6 +135,10 @@ def load_config(
     report, secrets = Report(), SecretValues()
     fields = Node(value, "", report).fields(_KEYS, foreign=FOREIGN_KEYS)
     expander = Expander(environ, path.parent, reading or Reading())
+    lock = None
+    if locked:
+        expander.reading.files.append(lock_path(path))
+        lock = read_lock_file(lock_path(path))
     servers = read_servers({key: fields[key] for key in ROOT_KEYS if key in fields}, expander, secrets)
     tools = read_tools(fields["tools"], expander) if "tools" in fields else ToolSettings()
     if "clients" in fields:
@@ -160,6 +178,7 @@ def load_config(
         disabled=tuple(servers.disabled),
         file_state=file_state,
         files=tuple(dict.fromkeys(expander.reading.files)),
+        lock=lock,
     )
 
 

@@ -179,6 +179,8 @@ def differences(before: Config, after: Config) -> list[str]:
         for name in ("code_mode", "result_format", "duplicates", "budgets", "clients", "approval", "overrides")
     ):
         lines.append("new settings of tools")
+    if before.lock != after.lock:
+        lines.append("a new lock file")
     return lines or ["servers, plugins, rules and settings of tools stay the same"]
 
 

@@ -43,7 +43,14 @@ class ClientConfig:
         if self._hello.found and self._path is not None:
             gate.remember(self._path)
         try:
-            return self._with_folders(load_config(self._path, environ=self.environ, reading=reading, admit=gate.admit))
+            config = load_config(
+                self._path,
+                environ=self.environ,
+                reading=reading,
+                admit=gate.admit,
+                locked=self._hello.options.locked,
+            )
+            return self._with_folders(config)
         except NotConfirmedError as error:
             if reading is not None:
                 raise

@@ -98,6 +98,7 @@ class Client:
             "version": self._hello.product,
             "folder": self._hello.folder,
             "readOnly": options.read_only,
+            "locked": options.locked,
             "context": options.context,
             "command": command,
             "sinceSeconds": round(now - self._began),

@@ -56,12 +56,14 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
     """The options of `serve` that bind one client.
 
     Attributes:
+        locked: the lock file beside the configuration replaces the pins.
         http: serve over HTTP instead of this connection, until the instance ends.
         ui: open the page instead of serving this connection.
         command: run a command instead of a session of MCP.
     """
 
     read_only: bool = False
+    locked: bool = False
     context: str | None = None
     log_level: LogLevel | None = None
     log_file: str | None = None

@@ -84,7 +84,7 @@ def attach_request(
         found: True if the file was found in the working directory, so that a person has to confirm it.
         digest: SHA-256 of the file.
         folder: the working directory of the client.
-        options: the options of `serve` for this client: `readOnly`, `context`, `logLevel`, `logFile`.
+        options: the options of `serve` for this client: `readOnly`, `locked`, `context`, `logLevel`, `logFile`.
     """
     return {
         "version": VERSION,

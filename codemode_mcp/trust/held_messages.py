@@ -48,8 +48,17 @@ def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) ->
     )
 
 
-def held_line(server: str, reports: Sequence[ItemReport]) -> str:
-    """Return the line for the log about items that are held."""
+def held_line(server: str, reports: Sequence[ItemReport], *, locked: bool) -> str:
+    """Return the line for the log about items that are held.
+
+    Args:
+        locked: True if the lock file decides.
+    """
+    if locked:
+        return (
+            f"server {server!r}: {_items(len(reports))} held, since the lock file does not have what the server lists "
+            f"({named(reports)}); compare them with: codemode-mcp trust check"
+        )
     return (
         f"server {server!r}: {_items(len(reports))} held until a person accepts them ({named(reports)}); look at them "
         f"with: codemode-mcp trust diff {shlex.quote(server)}"

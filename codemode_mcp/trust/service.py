@@ -429,7 +429,7 @@ class Trust:
         for each in held[:_MAX_RECORDED]:
             self._record("item_held", each.server, (each.kind, each.name), each.present, status=each.status)
         if held:
-            log.warning("%s", held_line(server.name, held))
+            log.warning("%s", held_line(server.name, held, locked=self._locked is not None))
         texts = [each for each in unreported if not each.held]
         if texts:
             log.warning("%s", texts_line(server.name, texts))

@@ -18,6 +18,7 @@ from codemode_mcp.settings import LogLevel
         [],
         ["--config", "a.json"],
         ["--read-only"],
+        ["--locked", "--config", "a.json"],
         ["--log-level", "error"],
         ["--context", "careful", "--read-only"],
         ["--log-level", "debug", "--read-only", "--config", "a b.json"],
@@ -34,7 +35,8 @@ def test_common_options_are_parsed_as_by_the_parser(arguments: list[str], monkey
     assert found is not None
     assert found.pop("private", False) == ("--private" in arguments)
     assert found == {name: parsed[name] for name in found}
-    defaults = {"config": None, "read_only": False, "context": None, "log_level": None, "log_file": None}
+    defaults = {"config": None, "read_only": False, "locked": False, "context": None, "log_level": None}
+    defaults["log_file"] = None
     assert {name: parsed[name] for name in defaults} == defaults | found
 
 

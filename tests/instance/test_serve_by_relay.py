@@ -36,7 +36,18 @@ def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: Use
     config.write_text('{"instance": {"shared": true}}', "utf-8")
     user.publish(config)
     process = user.serve(
-        *("--config", "../some.json", "--read-only", "--context", "careful", "--log-level", "error", "--log-file", "l"),
+        *(
+            "--config",
+            "../some.json",
+            "--read-only",
+            "--locked",
+            "--context",
+            "careful",
+            "--log-level",
+            "error",
+            "--log-file",
+            "l",
+        ),
         SOME_TOKEN="secret",
     )
     relay = user.fake.relay()
@@ -45,6 +56,7 @@ def test_the_client_and_its_options_are_introduced_and_lines_passed_on(user: Use
     assert relay.attach["folder"] == str(user.work)
     assert relay.attach["options"] == {
         "readOnly": True,
+        "locked": True,
         "context": "careful",
         "logLevel": "error",
         "logFile": str(user.work / "l"),

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from codemode_mcp.cli.options import ConfigOption, ContextOption, LogFileOption, LogLevelOption, ReadOnlyOption
+from codemode_mcp.cli.options import (
+    ConfigOption,
+    ContextOption,
+    LockedOption,
+    LogFileOption,
+    LogLevelOption,
+    ReadOnlyOption,
+)
 
 app = typer.Typer()
 
@@ -31,6 +38,7 @@ def serve(
         ),
     ] = False,
     read_only: ReadOnlyOption = False,
+    locked: LockedOption = False,
     context: ContextOption = None,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
@@ -45,6 +53,7 @@ def serve(
         serve_by_relay(
             config=config,
             read_only=read_only,
+            locked=locked,
             context=context,
             log_level=log_level,
             log_file=log_file,
@@ -60,6 +69,7 @@ def serve(
         path=path,
         allow_unauthenticated=allow_unauthenticated,
         read_only=read_only,
+        locked=locked,
         context=context,
         log_level=log_level,
         log_file=log_file,
