@@ -35,6 +35,11 @@ def remote_server_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete(incomplete, lambda: _servers(ctx, with_key=("url", "serverUrl")))
 
 
+def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of servers, and those of the items of a server whose name is complete."""
+    return _complete(incomplete, lambda: _listed_items(ctx, incomplete))
+
+
 def client_names(incomplete: str) -> list[str]:
     """Return names of MCP clients."""
     from codemode_mcp.cli.mcp_clients.locations import CLIENTS
@@ -82,6 +87,20 @@ def _servers(ctx: typer.Context, with_key: tuple[str, ...] = ()) -> list[str]:
         for name, entry in table.items()
         if not with_key or any(key in (entry or ()) for key in with_key)
     ]
+
+
+def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
+    from codemode_mcp.paths import state_dir
+    from codemode_mcp.trust.pins_file import PinsFolder
+    from codemode_mcp.trust.references import reference
+
+    path, _ = _configuration(ctx)
+    folder, names = PinsFolder(state_dir() / "pins", path), _servers(ctx)
+    for server in [each for each in names if incomplete.startswith(f"{each}.")]:
+        pins = folder.load(server)
+        items = {} if pins is None else {**pins.accepted, **pins.present.items}
+        names += [reference(server, *key) for key in items]
+    return names
 
 
 def _recorded_runs(ctx: typer.Context) -> list[str]:

@@ -17,6 +17,7 @@ from codemode_mcp.control.display import plain
 from codemode_mcp.trust.comparison import Mode, ServerPins, Stale, accept, compare, reject
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 from codemode_mcp.trust.references import parse_reference, reference
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -79,6 +80,16 @@ class PinnedItems:
         """Return the named item, or all items of a server that differ."""
         return server.differing if self.named is None else self.named
 
+    def choosable(self, server: PinnedServer, verb: Verb) -> list[ItemReport]:
+        """Return the items that can be accepted or rejected.
+
+        An item that was rejected is only accepted by its name, and one that was accepted is only rejected by it.
+        """
+        statuses = {"text_changed", "changed", "new"} | ({"removed"} if verb == "accept" else set())
+        if self.named is not None:
+            statuses.add("rejected" if verb == "accept" else "accepted")
+        return [report for report in self.reports_of(server) if report.status in statuses]
+
 
 def find_items(config: str | None, item: str | None) -> PinnedItems:
     """Return the pins of all servers, of one server, or of one item. End the command for an unknown name.
@@ -102,13 +113,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
             problems.append(str(error))
     if selected is None or selected[1] is None or not servers:
         return PinnedItems(servers, None, problems, path)
-    # A name with hidden characters can be typed with their escapes.
-    named = [
-        report
-        for report in servers[0].reports
-        if (report.kind, report.name) == selected[1]
-        or plain(reference(report.server, report.kind, report.name)) == item
-    ]
+    named = [report for report in servers[0].reports if item in _spellings(report)]
     if not named:
         server = servers[0]
         if not server.is_listed:
@@ -120,15 +125,11 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     return PinnedItems(servers, named, problems, path)
 
 
-def choosable(reports: Sequence[ItemReport], verb: Verb) -> list[ItemReport]:
-    """Return the items that can be accepted or rejected.
-
-    An item that was rejected before is only accepted by its name, and one that was accepted is only rejected by it.
-    """
-    statuses = {"text_changed", "changed", "new", "removed"} if verb == "accept" else {"text_changed", "changed", "new"}
-    if len(reports) == 1:
-        statuses.add("rejected" if verb == "accept" else "accepted")
-    return [report for report in reports if report.status in statuses]
+def _spellings(report: ItemReport) -> set[str]:
+    """Return the names of an item: as it is, and with the escapes that commands and messages show."""
+    name = reference(report.server, report.kind, report.name)
+    escaped = reference(report.server, report.kind, escape_line(report.name))
+    return {name, plain(name), escaped, f"{report.server}.{report.kind}s/{report.name}"}
 
 
 def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport]) -> None:
@@ -141,7 +142,7 @@ def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport]) ->
 
     def change(pins: ServerPins | None) -> ServerPins:
         pins = pins or ServerPins(server.name)
-        return accept(pins, choices, PERSON, time.time()) if verb == "accept" else reject(pins, choices)
+        return accept(pins, choices, PERSON, time.time()) if verb == "accept" else reject(pins, choices, PERSON)
 
     try:
         server.folder.update(server.name, change)

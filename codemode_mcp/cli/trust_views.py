@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from codemode_mcp.control.display import cut, plain
+from codemode_mcp.control.display import columns, cut, plain
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
+from declarations.untrusted_text import json_escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,8 +43,11 @@ ITEM_HEAD: Final = ("ITEM", "STATE")
 _STYLES: Final = {"added": "green", "removed": "red", "omitted": "dim"}
 _MARKS: Final = {"added": ("{+", "+}"), "removed": ("[-", "-]")}
 
-_FORGED_PLUS: Final = re.compile(r"(?<=\{)\+|\+(?=\})")
-_FORGED_MINUS: Final = re.compile(r"(?<=\[)-|-(?=\])")
+_FORGED: Final = re.compile(r"(?<=\{)\+|\+(?=\})|(?<=\[)-|-(?=\])")
+"""Characters of a text that would look like a mark."""
+
+_FORGED_AT_MARK: Final = re.compile(rf"^[}}\]]|[{{\[]$|{_FORGED.pattern}")
+"""The same for a text between marks."""
 
 STATES: Final = {
     ("accepted", False): "accepted",
@@ -187,8 +191,28 @@ def show(console: Console, lines: Iterable[Text]) -> None:
         if not console.is_terminal:
             console.print(line, soft_wrap=True, end="\n")
             continue
-        for part in line[margin:].wrap(console, max(8, console.width - margin - 1)):
+        for part in _wrapped(line[margin:], max(8, console.width - margin - 1)):
             console.print(Text(" " * margin) + part, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _wrapped(line: Text, width: int) -> Iterator[Text]:
+    """Yield the parts of a line that fit, broken between words if possible.
+
+    Not by `rich`, which counts one column for characters that some terminals show in two.
+    """
+    text, start = line.plain, 0
+    while start < len(text) or not start:
+        end, used, blank = start, 0, start
+        while end < len(text) and used + columns(text[end]) <= width:
+            used += columns(text[end])
+            end += 1
+            blank = end if text[end - 1] == " " else blank
+        if end < len(text) and blank > start:
+            end = blank
+        yield line[start:end]
+        if not text:
+            return
+        start = end
 
 
 def console_for(stream: Any) -> Console:
@@ -215,17 +239,13 @@ def _difference_lines(parts: Iterable[Part]) -> Iterator[Text]:
                 yield line
                 line = Text("    ")
             if piece:
-                line.append(f"{first}{_without_marks(piece)}{last}", style)
+                forged = _FORGED_AT_MARK if first else _FORGED
+                line.append(f"{first}{forged.sub(lambda found: json_escape(found[0]), piece)}{last}", style)
         if len(cut) < len(text):
             yield line
             yield Text(f"    CUT: {len(text) - len(cut):,} more characters; add --json to see all of them", "bold red")
             return
     yield line
-
-
-def _without_marks(text: str) -> str:
-    """Escape what looks like one of our marks."""
-    return _FORGED_MINUS.sub(r"\\u002d", _FORGED_PLUS.sub(r"\\u002b", text))
 
 
 def _date(at: float) -> str:

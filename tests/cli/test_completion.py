@@ -13,6 +13,10 @@ import typer
 
 from codemode_mcp.cli import COMMANDS, app, completion
 from codemode_mcp.cli.mcp_clients.locations import CLIENTS
+from codemode_mcp.paths import state_dir
+from codemode_mcp.trust.comparison import Listing, baseline_of
+from codemode_mcp.trust.items import item_of
+from codemode_mcp.trust.pins_file import KINDS, PinsFolder
 
 Complete = "Callable[[str], list[str]]"
 SERVERS = {"github": {"command": "x"}, "docs": {"url": "https://docs.example/mcp"}, "git": {"command": "y"}}
@@ -53,6 +57,17 @@ def test_commands_and_options_are_completed(complete: Complete) -> None:
     assert complete("codemode-mcp log") == ["login", "logout"]
     assert complete("codemode-mcp runs ap") == ["approve"]
     assert complete("codemode-mcp serve --transp") == ["--transport"]
+
+
+def test_items_of_a_server_are_completed_from_its_pins(complete: Complete, config: Path) -> None:
+    tools = [item_of("tool", name, {"name": name}) for name in ("create", "close", "$(rm)")]
+    present = Listing({item.key: item for item in tools}, KINDS)
+    PinsFolder(state_dir() / "pins", config).update(
+        "github", lambda pins: baseline_of(pins, "github", present, "pin", logged_in=False)
+    )
+    assert complete("codemode-mcp trust diff gith") == ["github"]
+    assert complete("codemode-mcp trust accept github.c") == ["github.create", "github.close"]
+    assert complete("codemode-mcp trust accept docs.") == []
 
 
 @pytest.mark.usefixtures("config")

@@ -98,6 +98,9 @@ async def test_a_rejected_item_is_accepted_only_by_its_name(pinned: Pinned) -> N
         await shown.see("To accept github.create as shown above")
         await shown.confirm()
         assert await shown.end() == 0
+    async with terminal("trust", "accept", "github", "--config", str(pinned.path)) as shown:
+        assert await shown.end() == 1
+    assert "there is nothing to accept of github" in shown.text
     assert pinned.accepted("drop") == ""
     async with terminal("trust", "accept", "github.drop", "--config", str(pinned.path)) as shown:
         await shown.confirm()

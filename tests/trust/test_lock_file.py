@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.trust.items import SERVER_KEY, item_of
@@ -100,6 +100,7 @@ def test_a_lock_file_that_is_no_regular_file_is_refused_without_waiting(tmp_path
         read_lock_file(path)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), st.text()))
 def test_any_names_survive(names: dict[str, str]) -> None:
     lock = LockFile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.trust.items import Kind
@@ -33,6 +33,7 @@ def test_an_item_is_named_by_its_server_and_its_name(text: str, expected: tuple[
     assert parse_reference(text, ["github", "github.eu"]) == expected
 
 
+@settings(deadline=None)
 @given(st.sampled_from(get_args(Kind)), st.text() | st.sampled_from(["prompts/x", "tools/x", "server/"]))
 def test_each_item_has_a_name_that_stands_for_nothing_else(kind: Kind, name: str) -> None:
     assert parse_reference(reference("a.b", kind, name), ["a", "a.b"]) == ("a.b", (kind, name))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from time import perf_counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
@@ -99,6 +100,7 @@ def test_all_changes_stay_when_unchanged_text_is_shortened() -> None:
     assert sum(len(part.text) for part in parts) < 400
 
 
+@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_parts_make_up_both_texts(old: str, new: str) -> None:
     for diff in compare_definitions({"description": f"x{old}"}, {"description": f"x{new}"}):
@@ -106,11 +108,13 @@ def test_parts_make_up_both_texts(old: str, new: str) -> None:
         assert "".join(part.text for part in diff.parts if part.change != "removed") == f"x{new}"
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
-def test_no_hidden_character_is_shown(old: str, new: str) -> None:
+def test_no_character_is_hidden_or_reorders_the_text(old: str, new: str) -> None:
     for diff in compare_definitions({"description": old, old: 1}, {"description": new, new: 1}):
         for text in (diff.where, *(part.text for part in diff.parts)):
             assert not HIDDEN.search(text.replace("\n", ""))
+            assert {*map(unicodedata.bidirectional, text)}.isdisjoint(("R", "AL", "AN"))
 
 
 def test_hostile_texts_are_compared_in_bounded_time() -> None:

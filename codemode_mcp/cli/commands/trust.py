@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.completion import listed_items
 from codemode_mcp.cli.deciding import confirm, require_person
 from codemode_mcp.cli.messages import end, print_json, say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption, JsonOption
@@ -31,7 +31,7 @@ ItemArgument = Annotated[
     typer.Argument(
         metavar="SERVER[.TOOL]",
         help="A server, its tool, SERVER.prompts/NAME or SERVER.templates/URI; default: all servers.",
-        autocompletion=server_names,
+        autocompletion=listed_items,
     ),
 ]
 
@@ -138,13 +138,13 @@ def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 def _decide(item: str | None, config: str | None, verb: Verb) -> None:
     from codemode_mcp.cli import trust_views
-    from codemode_mcp.cli.pinned_items import choosable, decide, find_items
+    from codemode_mcp.cli.pinned_items import decide, find_items
 
     require_person(f"trust {verb}")
     found = find_items(config, item)
     for problem in found.problems:
         say_line(problem)
-    chosen = {server.name: (server, choosable(found.reports_of(server), verb)) for server in found.servers}
+    chosen = {server.name: (server, found.choosable(server, verb)) for server in found.servers}
     names = [trust_views.name_of(report) for _, reports in chosen.values() for report in reports]
     if not names:
         subject = "" if item is None else f" of {item}"
