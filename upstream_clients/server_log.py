@@ -53,6 +53,11 @@ class ServerLog:
         self.last_error: LogLine | None = None
         """The reason for the latest end of a connection, or for the latest failed attempt."""
 
+    @property
+    def count(self) -> int:
+        """The number of the latest line; 0 without one."""
+        return self._count
+
     def add(self, source: Source, text: str) -> LogLine:
         """Add a line that has no secrets."""
         with self._lock:

@@ -161,7 +161,8 @@ class Lifecycle:
         self._manager: RunManager | None = None
 
     @property
-    def _own_environ(self) -> Mapping[str, str]:
+    def environ(self) -> Mapping[str, str]:
+        """The environment from which servers and other programs inherit."""
         return os.environ if self._environ is None else self._environ
 
     def touch(self) -> None:
@@ -249,7 +250,7 @@ class Lifecycle:
 
         if self._esbuild is None:
             self._esbuild = await anyio.to_thread.run_sync(
-                lambda: find_esbuild(self._config.tools.esbuild, environ=self._own_environ, cache_dir=cache_dir())
+                lambda: find_esbuild(self._config.tools.esbuild, environ=self.environ, cache_dir=cache_dir())
             )
         return await transform(self._esbuild, source, timeout=TRANSFORM_SECONDS)
 
@@ -406,7 +407,7 @@ class Lifecycle:
             observed = ObservedTypes() if self.code_mode else None
             self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors, self.trust)
             async with (
-                open_notifier(lambda: self._config.tools.approval.notify, self._own_environ) as notify,
+                open_notifier(lambda: self._config.tools.approval.notify, self.environ) as notify,
                 open_manager(
                     Services(
                         engine=self.engine,

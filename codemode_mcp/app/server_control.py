@@ -65,6 +65,11 @@ class ServerControl:
             for line in self._pool.status(name).log.after(number)
         ]
 
+    def latest_lines(self) -> dict[int, int]:
+        """Return the number of the latest line of each server, by the number of the server."""
+        found = (self._pool.status(view.name) for view in self._pool.views())
+        return {status.number: status.log.count for status in found}
+
     def restart(self, name: str, by: str) -> None:
         """End the processes and calls of a server, and start it again. Raise `KeyError` for an unknown server."""
         self._pool.restart(name, f"server {name!r} was restarted by {by}")

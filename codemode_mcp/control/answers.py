@@ -158,6 +158,10 @@ class Control:
         """Return the number of a server; see `servers.Servers`."""
         return None if self._servers is None else self._servers.number_of(server)
 
+    def latest_lines(self) -> dict[int, int]:
+        """Return the number of the latest line of each server; see `servers.Servers`."""
+        return {} if self._servers is None else self._servers.latest_lines()
+
     async def answer(self, line: bytes) -> dict[str, Any]:
         """Return the answer to a request. An invalid request is answered too, and no exception is raised."""
         try:

@@ -27,6 +27,10 @@ class Servers(Protocol):
         """Return the latest lines of a server after a number, as JSON. Raise `KeyError` for an unknown server."""
         ...
 
+    def latest_lines(self) -> dict[int, int]:
+        """Return the number of the latest line of each server, by the number of the server."""
+        ...
+
     def restart(self, name: str, by: str) -> None:
         """End the processes and calls of a server, and start it again. Raise `KeyError` for an unknown server.
 

@@ -94,7 +94,7 @@ class Host:
         self._reports = Reports(self._facts, self.leave)
         self._apps: Apps | None = None
         self._group: TaskGroup | None = None
-        self._page = InstancePage(lambda: [] if self._apps is None else self._apps.open)
+        self._page = InstancePage(lambda: [] if self._apps is None else self._apps.open, self._client_facts)
         self._http: str | None = None
         """The URL of the HTTP server, if there is one."""
         self._page_users = 0
@@ -347,7 +347,12 @@ class Host:
         if mine != theirs:
             raise Refusal("failed", f"the shared instance serves {mine}, and this client asks for {theirs}")
 
-    # for terminals
+    # for terminals and the page
+
+    def _client_facts(self) -> list[dict[str, Any]]:
+        """Return facts about the connected clients, as JSON."""
+        now = time.monotonic()
+        return [client.facts(now) for client in self._clients.values()]
 
     async def _facts(self) -> dict[str, Any]:
         """Return facts about the instance and its clients, as JSON."""
@@ -363,7 +368,7 @@ class Host:
             "uptimeSeconds": round(now - self._began),
             "leaving": self._leaving,
             "http": self._http,
-            "clients": [client.facts(now) for client in self._clients.values()],
+            "clients": self._client_facts(),
             "servers": servers_of(apps),
         }
         clients = [(each.pid, pids_of(each.app)) for each in self._clients.values() if each.app is not None]

@@ -30,9 +30,13 @@ class InstancePage:
 
     Args:
         applications: returns the open applications.
+        connected: returns the connected clients, as JSON.
     """
 
-    def __init__(self, applications: Callable[[], Sequence[App]]) -> None:
+    def __init__(
+        self, applications: Callable[[], Sequence[App]], connected: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        self._connected = connected
         self._applications = applications
         self._page: Page | None = None
 
@@ -45,7 +49,7 @@ class InstancePage:
         from codemode_mcp.page.listener import Page
 
         if self._page is None:
-            self._page = Page(self._applications)
+            self._page = Page(self._applications, self._connected)
         try:
             return await self._page.admit(settings, group)
         except BadMessage as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from codemode_mcp.audit import Auditor
     from codemode_mcp.catalog.catalog import Catalog
@@ -32,6 +32,9 @@ class Application(Protocol):
 
     @property
     def config(self) -> Config: ...
+
+    @property
+    def environ(self) -> Mapping[str, str]: ...
 
     @property
     def policies(self) -> Policies: ...

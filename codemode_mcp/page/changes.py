@@ -49,6 +49,8 @@ class Changes:
     def __init__(self, applications: Callable[[], Sequence[Application]]) -> None:
         self._applications = applications
         self._streams: set[Stream] = set()
+        self._lines: dict[int, int] = {}
+        """Number of the latest line of each server, by the number of the server."""
         self._heard: dict[int, tuple[Application, Any, Any]] = {}
         """The applications that are listened to, each with its last change and the state of its servers."""
         self._first = anyio.Event()
@@ -97,7 +99,16 @@ class Changes:
     def _look(self) -> None:
         """Listen to the applications that are open now, and notice changes of their servers and configurations."""
         if self._streams:
-            self._hear(self._applications())
+            applications = self._applications()
+            self._hear(applications)
+            lines: dict[int, int] = {}
+            for application in applications:
+                if application.control is not None:
+                    lines |= application.control.latest_lines()
+            changed = [f"log:{number}" for number, line in lines.items() if self._lines.get(number) != line]
+            if changed:
+                self.tell(*changed)
+            self._lines = lines
 
     def _hear(self, applications: Sequence[Application]) -> None:
         present = {id(each): each for each in applications}

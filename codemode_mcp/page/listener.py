@@ -41,11 +41,16 @@ class Page:
 
     Args:
         applications: returns the open applications of the process.
+        connected: see `Site`.
     """
 
-    def __init__(self, applications: Callable[[], Sequence[Application]]) -> None:
+    def __init__(
+        self,
+        applications: Callable[[], Sequence[Application]],
+        connected: Callable[[], list[dict[str, Any]] | None] = lambda: None,
+    ) -> None:
         self._sessions = Sessions()
-        self._site = Site(applications, self._sessions, time.monotonic)
+        self._site = Site(applications, connected, self._sessions, time.monotonic)
         self._origin: str | None = None
         self._opening = anyio.Lock()
 

@@ -39,6 +39,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "ago": ago,
+        "rough": rough,
         "milliseconds": milliseconds,
         "moment": moment,
         "bytes": size,
@@ -84,10 +85,13 @@ def milliseconds(value: int | None) -> str:
 
 def ago(value: int | None) -> str:
     """Return how long ago something was, in words, from its milliseconds."""
-    return "" if value is None else f"{_rough(value // 1000)} ago"
+    return "" if value is None else f"{rough(value // 1000)} ago"
 
 
-def _rough(seconds: int) -> str:
+def rough(seconds: int | None) -> str:
+    """Return a number of seconds in words."""
+    if seconds is None:
+        return ""
     if seconds < 120:
         return f"{seconds} s"
     if seconds < 7200:

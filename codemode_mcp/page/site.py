@@ -40,9 +40,12 @@ NAVIGATION: Final = (
     ("/", "Overview"),
     ("/runs", "Runs"),
     ("/approvals", "Approvals"),
+    ("/servers", "Servers"),
+    ("/clients", "Clients"),
     ("/tools", "Tools"),
     ("/policy", "Policy"),
     ("/savings", "Savings"),
+    ("/doctor", "Doctor"),
 )
 """The main pages: address and name, in the order in which they are shown."""
 
@@ -60,12 +63,19 @@ class Site:
 
     Args:
         applications: returns the open applications.
+        connected: returns the clients that are connected to this process, as JSON; None if it serves its own clients
+            only.
         clock: returns monotonic seconds.
     """
 
     def __init__(
-        self, applications: Callable[[], Sequence[Application]], sessions: Sessions, clock: Callable[[], float]
+        self,
+        applications: Callable[[], Sequence[Application]],
+        connected: Callable[[], list[dict[str, Any]] | None],
+        sessions: Sessions,
+        clock: Callable[[], float],
     ) -> None:
+        self.connected = connected
         self._applications = applications
         self._sessions = sessions
         self._clock = clock

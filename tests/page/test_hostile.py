@@ -89,7 +89,7 @@ async def pages(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) ->
 async def all_addresses(shown: Shown, pages: list[str]) -> list[str]:
     """Return the addresses of all pages, those of runs and tools too."""
     found = list(pages)
-    for path in ("/runs", "/tools"):
+    for path in ("/runs", "/servers", "/tools"):
         await shown.go(path)
         links = await shown.page.locator("main table a").evaluate_all(
             "all => all.map((each) => each.getAttribute('href'))"

@@ -1,0 +1,139 @@
+"""The pages about servers, clients and the doctor, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from tests.integration.attached import attached, instance
+from tests.integration.harness import SECONDS, counting, is_running, pids, until, write_config
+from tests.page.browsers import NARROW, overflow, served, showing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import Browser
+
+pytestmark = pytest.mark.anyio
+
+CALL = 'return MCP.a.count({ name: "x" })'
+ATTACK = "<script>window.hacked = 1</script> <img src=x onerror='window.hacked = 1'> \u202e" + "b" * 900
+
+
+async def test_a_server_is_shown_and_restarted_by_a_click(browser: Browser, tmp_path: Path) -> None:
+    log, trajectory = tmp_path / "log", tmp_path / "trajectory.jsonl"
+    config = write_config(tmp_path, {"a": counting(log), "off": {"command": "x", "disabled": True}})
+    config.write_text(json.dumps({**json.loads(config.read_text()), "audit": {"trajectory": str(trajectory)}}))
+    async with served(config) as client:
+        await client.exec(CALL)
+        async with showing(browser, config, "/servers") as shown:
+            row = shown.page.get_by_role("row").filter(has_text="ready")
+            assert await row.get_by_role("cell").nth(2).inner_text() == "9"
+            await shown.page.get_by_role("link", name="a", exact=True).click()
+            await shown.sees(str(pids(log)[0]))
+            await shown.page.get_by_role("button", name="Restart").click()
+            await shown.page.get_by_role("button", name="Back").click()
+            assert len(pids(log)) == 1
+            await shown.page.get_by_role("button", name="Restart").click()
+            await shown.page.get_by_role("button", name="Confirm").click()
+            await shown.status("is restarted")
+            await until(lambda: len(pids(log)) == 2 and not is_running(pids(log)[0]))
+            await shown.sees(str(pids(log)[1]))
+            await shown.sees("was restarted by a person at the page")
+            await shown.go("/servers/off")
+            assert await shown.page.get_by_role("button", name="Restart").count() == 0
+            assert await shown.go("/servers/unknown") == 404
+        await until(lambda: '"server_restarted"' in trajectory.read_text())
+    (event,) = [json.loads(line) for line in trajectory.read_text().splitlines() if "server_restarted" in line]
+    assert (event["id"], event["by"]) == ("a", "a person at the page")
+
+
+async def test_a_restart_needs_the_secret_of_the_page(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    async with served(config) as client:
+        await client.exec(CALL)
+        async with showing(browser, config, "/servers/a") as shown:
+            for path in ("/servers/a", "/doctor"):
+                assert (await shown.post(path, {}, **{"x-codemode-page": "guess"}))[0] == 403
+            assert (await shown.post("/servers/other", {}))[0] == 404
+            assert len(pids(tmp_path / "log")) == 1
+
+
+async def test_without_decisions_nothing_can_be_restarted(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
+    config.write_text(json.dumps({**json.loads(config.read_text()), "ui": {"decide": False}}))
+    async with served(config) as client:
+        await client.exec(CALL)
+        async with showing(browser, config, "/servers/a") as shown:
+            assert await shown.page.get_by_role("button", name="Restart").count() == 0
+            status, text = await shown.post("/servers/a", {})
+            assert status == 403
+            assert "ui.decide" in text
+            assert len(pids(tmp_path / "log")) == 1
+
+
+async def test_what_a_server_writes_is_shown_while_it_writes_and_does_no_harm(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log", f"stderr={ATTACK}", start="lazy")})
+    async with (
+        served(config) as client,
+        showing(browser, config, "/servers/a", width=NARROW) as shown,
+    ):
+        await client.exec(CALL)
+        await shown.sees("<script>window.hacked = 1</script>")
+        assert await shown.page.evaluate("window.hacked") is None
+        assert await overflow(shown) <= 0
+        assert "\u202e" not in await shown.page.inner_text("body")
+
+
+async def test_a_server_that_is_down_says_why_and_needs_no_restart_of_the_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    script = tmp_path / "later"
+    config = write_config(tmp_path, {"a": {"command": str(script)}})
+    async with served(config) as client:
+        await client.exec("return 1")
+        async with showing(browser, config, "/servers/a") as shown:
+            await shown.sees("down")
+            await shown.sees(str(script))
+            entry = counting(tmp_path / "log")
+            script.write_text(f"#!/bin/sh\nexec {entry['command']} {' '.join(entry['args'])}\n", "utf-8")
+            script.chmod(0o700)
+            await shown.page.get_by_role("button", name="Restart").click()
+            await shown.page.get_by_role("button", name="Confirm").click()
+            await shown.sees("ready")
+            await shown.sees("Last error")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the instance is controlled by signals of Unix")
+async def test_clients_are_shown_with_their_restrictions(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    async with instance(config), attached(config, options={"readOnly": True}) as client:
+        await client.greet()
+        async with showing(browser, config, "/clients") as shown:
+            row = shown.page.locator("section[data-part=connected] tbody tr").first
+            text = await row.inner_text()
+            assert "attached 1" in text
+            assert "read-only" in text
+            await client.exec("return 1")
+            await shown.sees("Requests")
+            await (
+                shown.page.locator("section[data-part=clients]")
+                .get_by_text("attached")
+                .wait_for(timeout=SECONDS * 1000)
+            )
+
+
+async def test_the_checks_run_when_a_person_asks(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "b": {"command": str(tmp_path / "missing")}})
+    async with served(config), showing(browser, config, "/doctor") as shown:
+        await shown.sees("have not run yet")
+        with anyio.fail_after(120):
+            await shown.page.get_by_role("button", name="Run the checks").click()
+            await shown.page.get_by_role("status").filter(has_text="failed").wait_for(timeout=120_000)
+        await shown.sees("Failed (")
+        await shown.sees("server b")
+        await shown.sees("What to do")
