@@ -15,6 +15,7 @@ from rich.text import Text
 
 from codemode_mcp.control.display import columns, cut, plain
 from codemode_mcp.trust.references import reference
+from codemode_mcp.trust.state_words import STATES
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
 from declarations.untrusted_text import json_escape
 
@@ -48,20 +49,6 @@ _FORGED: Final = re.compile(r"(?<=\{)\+|\+(?=\})|(?<=\[)-|-(?=\])")
 
 _FORGED_AT_MARK: Final = re.compile(rf"^[}}\]]|[{{\[]$|{_FORGED.pattern}")
 """The same for a text between marks."""
-
-STATES: Final = {
-    ("accepted", False): "accepted",
-    ("text_changed", False): "only its texts have changed; programs see the accepted ones",
-    ("text_changed", True): "only its texts have changed; held",
-    ("changed", True): "changed; held",
-    ("changed", False): "changed",
-    ("new", True): "new; held",
-    ("new", False): "new",
-    ("removed", False): "no longer listed by its server",
-    ("rejected", True): "rejected; held",
-    ("rejected", False): "its new texts were rejected; programs see the accepted ones",
-}
-"""The state of an item in words, by its status and whether it is held."""
 
 LOCK_STATES: Final = {
     "text_changed": "its texts differ from those in the lock file",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policies
     from codemode_mcp.settings import ToolSettings
+    from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
 
 
@@ -23,10 +24,12 @@ class Application(Protocol):
 
     Attributes:
         control: the answers to requests of terminals; None until everything is open.
+        trust: the pins of the servers.
         auditor: reports events.
     """
 
     control: Control | None
+    trust: Trust
     auditor: Auditor
     operator: Caller
 

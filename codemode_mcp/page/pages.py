@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from codemode_mcp.page.views import approvals, clients, doctor, overview, policy, runs, savings, servers, tools
+from codemode_mcp.page.views import approvals, clients, doctor, overview, policy, runs, savings, servers, tools, trust
 
 if TYPE_CHECKING:
     from starlette.routing import Route
 
     from codemode_mcp.page.site import Site
 
-_VIEWS = (overview, runs, approvals, servers, clients, tools, policy, savings, doctor)
+_VIEWS = (overview, runs, approvals, servers, clients, trust, tools, policy, savings, doctor)
 
 
 def routes(site: Site) -> list[Route]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from codemode_mcp.audit.timeline import duration, moment, size, svg_number
 from codemode_mcp.control.display import counted, plain
@@ -40,6 +40,7 @@ def environment() -> Environment:
     made.filters |= {
         "ago": ago,
         "rough": rough,
+        "exact": exact,
         "milliseconds": milliseconds,
         "moment": moment,
         "bytes": size,
@@ -57,6 +58,11 @@ def harmless(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return plain(value)
     return "" if value is None else value
+
+
+def exact(value: str) -> Markup:
+    """Return a text for an attribute that a script sends back as it is. Only HTML is escaped."""
+    return escape(value)
 
 
 def lines(text: str) -> Markup:

@@ -42,6 +42,7 @@ NAVIGATION: Final = (
     ("/approvals", "Approvals"),
     ("/servers", "Servers"),
     ("/clients", "Clients"),
+    ("/trust", "Trust"),
     ("/tools", "Tools"),
     ("/policy", "Policy"),
     ("/savings", "Savings"),

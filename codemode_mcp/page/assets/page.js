@@ -6,12 +6,14 @@ const status = document.getElementById("status");
 const dialog = document.getElementById("confirm");
 const topics = new Set((main.dataset.live || "").split(" ").filter(Boolean));
 
-// Time between two updates of a page that changes all the time. A single change is shown immediately.
+// Time between two updates of a page that changes all the time. The first updates after a rest are immediate.
 const PAUSE = 1000;
+const IMMEDIATE = 3;
 // Time for which the buttons of a changed part do nothing: a person may be about to press what was there before.
 const GUARD = 700;
 
 let last = 0;
+let left = IMMEDIATE;
 let timer = null;
 let updating = false;
 let sent = 0;
@@ -23,14 +25,17 @@ function say(text, bad) {
 
 function schedule() {
   if (timer !== null) return;
-  timer = setTimeout(update, Math.max(0, last + PAUSE - performance.now()));
+  const now = performance.now();
+  left = Math.min(IMMEDIATE, left + (now - last) / PAUSE);
+  last = now;
+  timer = setTimeout(update, left >= 1 ? 0 : (1 - left) * PAUSE);
 }
 
 async function update() {
   timer = null;
   if (updating) return schedule();
   updating = true;
-  last = performance.now();
+  left -= 1;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (answer.status === 401) return location.reload();

@@ -1,0 +1,148 @@
+"""The pages about pins: what servers have changed since a person accepted it, and the decisions about the changes.
+
+A decision is about exactly the definition that the person was shown, by its digest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
+
+import anyio.to_thread
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from codemode_mcp.page.site import Problem, one_of
+from codemode_mcp.policy.approval import AT_PAGE
+from codemode_mcp.trust.comparison import Stale
+from codemode_mcp.trust.items import Kind
+from codemode_mcp.trust.pins_file import PinsUnavailable
+from codemode_mcp.trust.references import reference
+from codemode_mcp.trust.state_words import STATES
+from codemode_mcp.trust.text_diff import compare_definitions, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from codemode_mcp.page.application import Application
+    from codemode_mcp.page.site import Site
+    from codemode_mcp.trust.comparison import ItemReport
+
+MAX_ITEMS: Final = 50
+"""Items of one server that are shown with their differences, and can be decided, together."""
+
+MAX_VALUES: Final = 200
+"""Values of one item that are shown."""
+
+Decision = Literal["accept", "reject"]
+
+
+def routes(site: Site) -> Sequence[Route]:
+    """Return the addresses of these pages."""
+
+    async def list_servers(request: Request) -> Response:
+        servers = [_server(application, name) for application, name in _servers(site)]
+        found = (application.trust.problem(name) for application, name in _servers(site))
+        problems = [each for each in found if each is not None]
+        return site.page(request, "trust.html", servers=servers, problems=problems)
+
+    async def show_server(request: Request) -> Response:
+        name = request.path_params["server"]
+        application = _application_of(site, name)
+        reports = application.trust.reports(name)
+        differing = [each for each in reports if each.status != "accepted"]
+        shown = differing[:MAX_ITEMS]
+        items = await anyio.to_thread.run_sync(lambda: [_item(each) for each in shown])
+        return site.page(
+            request,
+            "trust_server.html",
+            server=_server(application, name),
+            items=items,
+            more=len(differing) - len(shown),
+            accepted=[each.name for each in reports if each.status == "accepted" and each.kind == "tool"],
+        )
+
+    async def decide(request: Request) -> Response:
+        body = await site.change(request)
+        name = request.path_params["server"]
+        decision = one_of(body.get("decision"), Decision, "decision")
+        kind: Kind = one_of(body.get("kind"), Kind, "kind")
+        item, digest = body.get("name"), body.get("digest")
+        if not isinstance(item, str) or not isinstance(digest, str):
+            raise Problem("The request does not name the item that was shown.")
+        trust = _application_of(site, name).trust
+        decide = trust.accept if decision == "accept" else trust.reject
+        try:
+            await decide(name, {(kind, item): digest}, AT_PAGE)
+        except KeyError:
+            raise Problem("There is no such item, or the lock file decides about it.", 409) from None
+        except (Stale, PinsUnavailable) as error:
+            raise Problem(f"Nothing was decided: {error}.", 409) from None
+        site.changes.tell("trust", "tools")
+        return JSONResponse({"message": f"{reference(name, kind, item)} is {decision}ed."})
+
+    return (
+        Route("/trust", list_servers),
+        Route("/trust/{server:path}/decide", decide, methods=["POST"]),
+        Route("/trust/{server:path}", show_server),
+    )
+
+
+def _servers(site: Site) -> list[tuple[Application, str]]:
+    """Return all servers, each once, with their application."""
+    found: dict[str, Application] = {}
+    for application in site.applications:
+        for spec in application.config.upstreams:
+            found.setdefault(spec.name, application)
+    return [(application, name) for name, application in found.items()]
+
+
+def _application_of(site: Site, server: str) -> Application:
+    """Return the application of a server. Raise `Problem` for an unknown server."""
+    for application, name in _servers(site):
+        if name == server:
+            return application
+    raise Problem("There is no such server.", 404)
+
+
+def _server(application: Application, name: str) -> dict[str, Any]:
+    reports = application.trust.reports(name)
+    return {
+        "name": name,
+        "address": f"/trust/{quote(name, safe='')}",
+        "followed": not application.trust.is_pinned(name),
+        "total": len(reports),
+        "held": sum(each.held for each in reports),
+        "texts": sum(not each.held and each.status in ("text_changed", "rejected") for each in reports),
+        "removed": sum(each.status == "removed" for each in reports),
+    }
+
+
+def _item(report: ItemReport) -> dict[str, Any]:
+    """Return an item with its differences and findings, for the page."""
+    accepted, present = report.accepted, report.present
+    shown = accepted if present is None else present
+    assert shown is not None  # an item is accepted or present
+    unknown = any(each is not None and each.definition is None for each in (accepted, present))
+    differences = (
+        ()
+        if unknown
+        else compare_definitions(
+            None if accepted is None else accepted.definition, None if present is None else present.definition
+        )
+    )
+    return {
+        "reference": reference(report.server, report.kind, report.name),
+        "kind": report.kind,
+        "name": report.name,
+        "status": report.status,
+        "state": STATES[report.status, report.held],
+        "digest": shown.digest,
+        "unknown": unknown,
+        "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
+        "more": max(0, len(differences) - MAX_VALUES),
+        "findings": (),
+    }

@@ -1,0 +1,225 @@
+"""Decisions of a person on the page: about exactly what is shown, as at a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from codemode_mcp.config.edit import backup_folder
+from tests.integration.harness import SECONDS, counting, events, until, write_config
+from tests.page.browsers import served, showing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from playwright.async_api import Browser
+
+    from tests.integration.attached import Attached
+
+pytestmark = pytest.mark.anyio
+
+THREE = (
+    "const all = await Promise.allSettled(['a', 'b', 'c'].map((name) => MCP.one.count({ name })));"
+    "return all.map((each) => each.status)"
+)
+ONE = "return (await MCP.one.count({ name: 'x' })).isError ?? false"
+
+
+class Place:
+    """A shared instance with one client, its configuration, and what its server has seen."""
+
+    def __init__(self, config: Path, client: Attached) -> None:
+        self.config = config
+        self.client = client
+
+    @property
+    def calls(self) -> list[str]:
+        return [each.removeprefix("call ") for each in events(self.config.parent / "log") if each.startswith("call ")]
+
+    async def waiting(self, code: str) -> str:
+        """Run a program whose calls wait for a person. Return the id of the run."""
+        outcome = await self.client.exec(code)
+        assert outcome["status"] == "waiting", outcome
+        run: str = outcome["runId"]
+        return run
+
+    async def wait(self, run: str) -> dict[str, Any]:
+        """Resume a run, and return its answer."""
+        result = await self.client.request("tools/call", {"name": "wait", "arguments": {"runId": run}})
+        found: dict[str, Any] = result["structuredContent"]
+        return found
+
+    def recorded(self, kind: str) -> list[dict[str, Any]]:
+        """Return the events of a kind in the trajectory."""
+        lines = (self.config.parent / "runs.jsonl").read_text("utf-8").splitlines()
+        return [each for each in map(json.loads, lines) if each["kind"] == kind]
+
+
+@pytest.fixture
+async def place(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Place]:
+    config = write_config(tmp_path, {"one": counting(tmp_path / "log")}, ask=["destructive"])
+    value = json.loads(config.read_text("utf-8"))
+    config.write_text(json.dumps({**value, "audit": {"trajectory": "runs.jsonl"}}), "utf-8")
+    async with served(config) as client:
+        yield Place(config, client)
+
+
+async def test_one_call_is_approved_and_another_is_denied(browser: Browser, place: Place) -> None:
+    run = await place.waiting(THREE)
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+        await shown.sees("mcp:one:count")
+        assert await shown.page.locator("article").count() == 3
+        await shown.page.get_by_role("button", name="Approve call 2").click()
+        await shown.status("Call 2 approved.")
+        await shown.page.locator("article").nth(2).wait_for(state="detached")
+        await shown.page.get_by_role("button", name="Deny call 1").click()
+        await shown.status("Call 1 denied.")
+        await until(lambda: place.calls == ["b"])
+        await shown.page.get_by_role("button", name="Approve call 3").click()
+        await shown.status("Call 3 approved.")
+        await shown.sees("No call of this run waits for a decision.")
+    assert (await place.wait(run))["value"] == ["rejected", "fulfilled", "fulfilled"]
+    assert sorted(place.calls) == ["b", "c"]
+    await until(lambda: len(place.recorded("call_decided")) == 3)
+    assert {each["by"] for each in place.recorded("call_decided")} == {"page"}
+    assert "a person at the page" in json.dumps(place.recorded("call_decided"))
+
+
+async def test_all_calls_are_decided_together(browser: Browser, place: Place) -> None:
+    run = await place.waiting(THREE)
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+        await shown.page.get_by_role("button", name="Approve all 3").click()
+        await shown.status("Calls 1, 2, 3 approved.")
+    assert (await place.wait(run))["value"] == ["fulfilled"] * 3
+
+
+async def test_an_approval_for_the_run_asks_for_confirmation(browser: Browser, place: Place) -> None:
+    run = await place.waiting(THREE)
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+        button = shown.page.get_by_role("button", name="Approve for this run").first
+        await button.click()
+        assert "whatever its arguments" in await shown.page.inner_text("dialog")
+        await shown.page.get_by_role("button", name="Back").click()
+        assert place.calls == []
+        await button.click()
+        await shown.page.get_by_role("button", name="Confirm").click()
+        await shown.status("Call 1 approved.")
+    assert (await place.wait(run))["value"] == ["fulfilled"] * 3
+
+
+async def test_an_approval_for_ever_is_written_to_the_configuration_with_a_backup(
+    browser: Browser, place: Place
+) -> None:
+    run = await place.waiting(ONE)
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+        await shown.page.get_by_role("button", name="Always approve").click()
+        assert str(place.config) in await shown.page.inner_text("dialog")
+        await shown.page.get_by_role("button", name="Confirm").click()
+        await shown.status("Call 1 approved.")
+        await until(lambda: "approved" in json.loads(place.config.read_text("utf-8"))["tools"])
+    assert json.loads(place.config.read_text("utf-8"))["tools"]["approved"] == ["mcp:one:count"]
+    assert list(backup_folder(place.config).glob("config.json.*.bak"))
+
+
+async def test_a_run_is_cancelled(browser: Browser, place: Place) -> None:
+    run = await place.waiting(ONE)
+    async with showing(browser, place.config, f"/runs/{run}") as shown:
+        await shown.page.get_by_role("button", name="Cancel the run").click()
+        await shown.page.get_by_role("button", name="Confirm").click()
+        await shown.status("The run is cancelled.")
+        await shown.sees("aborted")
+    assert (await place.wait(run))["code"] == "aborted"
+    assert place.calls == []
+
+
+async def test_two_browsers_see_the_same_and_only_the_first_decides(browser: Browser, place: Place) -> None:
+    run = await place.waiting(ONE)
+    async with (
+        showing(browser, place.config, f"/approvals/{run}") as first,
+        showing(browser, place.config, f"/approvals/{run}") as second,
+    ):
+        calls = json.loads(await second.page.locator("input[name=calls]").first.input_value())
+        await first.page.get_by_role("button", name="Deny call 1").click()
+        await first.status("Call 1 denied.")
+        await second.sees("No call of this run waits for a decision.")
+        status, text = await second.post(f"/approvals/{run}/decide", {"decision": "approve", "calls": calls})
+        assert (status, "no longer wait" in text) == (409, True)
+        # The secret of another browser does not count.
+        secret: str = await first.page.evaluate("localStorage['page-secret']")
+        status, _ = await second.post(f"/runs/{run}/cancel", {}, **{"x-codemode-page": secret})
+        assert status == 403
+    assert place.calls == []
+
+
+async def test_a_decision_about_other_arguments_decides_nothing(browser: Browser, place: Place) -> None:
+    run = await place.waiting(ONE)
+    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+        target = f"/approvals/{run}/decide"
+        for calls in ([[1, "0" * 64]], [[1, ""]]):
+            status, text = await shown.post(target, {"decision": "approve", "calls": calls})
+            assert (status, "other arguments than were shown" in text) == (404, True)
+        for body in (
+            {"decision": "approve", "calls": []},
+            {"decision": "approve", "calls": [["1", "x"]]},
+            {"decision": "approve", "calls": "nonsense"},
+            {"decision": "maybe", "calls": [[1, "x"]]},
+            {"decision": "approve", "remember": "never", "calls": [[1, "x"]]},
+            {"calls": [[1, "x"]]},
+        ):
+            assert (await shown.post(target, body))[0] == 400, body
+    assert place.calls == []
+
+
+async def test_an_open_page_shows_an_event_of_a_run_within_two_hundred_milliseconds(
+    browser: Browser, place: Place
+) -> None:
+    async with showing(browser, place.config, "/approvals") as shown:
+        await anyio.sleep(1.5)  # the page is at rest
+        await shown.page.evaluate(
+            """() => { window.seen = new Promise((done) => {
+              const look = () => document.querySelector("[data-part=approvals] a") && done(Date.now());
+              new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+            }); }"""
+        )
+        run = await place.waiting(ONE)
+        with anyio.fail_after(SECONDS):
+            seen: float = await shown.page.evaluate("window.seen")
+        asked = next(each["time"] for each in place.recorded("call_asked") if each["id"].startswith(run))
+        assert 0 < seen / 1000 - asked < 1.0  # `benchmarks/page.py` measures it on an idle machine
+
+
+async def test_a_tool_is_switched_off_and_on(browser: Browser, place: Place) -> None:
+    async with showing(browser, place.config, "/tools") as shown:
+        await shown.page.get_by_role("link", name="mcp:one:count").click()
+        await shown.sees("asked for")
+        await shown.page.get_by_role("button", name="Switch off").click()
+        await shown.page.get_by_role("button", name="Confirm").click()
+        await shown.status("added to tools.deny")
+        await shown.sees("denied")
+        assert json.loads(place.config.read_text("utf-8"))["tools"]["deny"] == ["mcp:one:count"]
+        outcome = await place.client.exec(ONE)
+        assert outcome["status"] == "failed"
+        await shown.page.get_by_role("button", name="Switch on").click()
+        await shown.page.get_by_role("button", name="Confirm").click()
+        await shown.status("removed from tools.deny")
+        await shown.sees("asked for")
+        assert json.loads(place.config.read_text("utf-8"))["tools"]["deny"] == []
+        await until(lambda: [each["on"] for each in place.recorded("tool_switched")] == [False, True])
+        await shown.go("/policy")
+        await shown.sees("switched off")
+
+
+async def test_a_page_that_was_left_open_follows_the_process(browser: Browser, place: Place) -> None:
+    async with showing(browser, place.config, "/runs") as shown:
+        first = shown.page.locator("main table tr").nth(1)
+        before = await first.inner_text()
+        await place.client.exec("return 'a program'")
+        with anyio.fail_after(SECONDS):
+            while await first.inner_text() == before:  # noqa: ASYNC110 - the browser sets no event
+                await anyio.sleep(0.05)
+        await first.locator("a").click()
+        await shown.sees("return 'a program'")
