@@ -15,6 +15,7 @@ from starlette.routing import Route
 from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.trust.comparison import Stale
+from codemode_mcp.trust.findings import find
 from codemode_mcp.trust.items import Kind
 from codemode_mcp.trust.pins_file import PinsUnavailable
 from codemode_mcp.trust.references import reference
@@ -22,7 +23,7 @@ from codemode_mcp.trust.state_words import STATES
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from codemode_mcp.page.application import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.trust.comparison import ItemReport
+    from codemode_mcp.trust.findings import Finding
 
 MAX_ITEMS: Final = 50
 """Items of one server that are shown with their differences, and can be decided, together."""
@@ -55,7 +57,9 @@ def routes(site: Site) -> Sequence[Route]:
         reports = application.trust.reports(name)
         differing = [each for each in reports if each.status != "accepted"]
         shown = differing[:MAX_ITEMS]
-        items = await anyio.to_thread.run_sync(lambda: [_item(each) for each in shown])
+        tools = {view.name: {tool.name for tool in view.tools} for view in application.server_views()}
+        others = set().union(*(names for server, names in tools.items() if server != name)) - tools.get(name, set())
+        items = await anyio.to_thread.run_sync(lambda: [_item(each, others) for each in shown])
         return site.page(
             request,
             "trust_server.html",
@@ -121,7 +125,7 @@ def _server(application: Application, name: str) -> dict[str, Any]:
     }
 
 
-def _item(report: ItemReport) -> dict[str, Any]:
+def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
     """Return an item with its differences and findings, for the page."""
     accepted, present = report.accepted, report.present
     shown = accepted if present is None else present
@@ -144,5 +148,13 @@ def _item(report: ItemReport) -> dict[str, Any]:
         "unknown": unknown,
         "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
         "more": max(0, len(differences) - MAX_VALUES),
-        "findings": (),
+        "findings": _findings(report, others),
     }
+
+
+def _findings(report: ItemReport, others: Collection[str]) -> Sequence[Finding]:
+    """Return what a person should look at in the present definition."""
+    present = report.present
+    if present is None or present.definition is None:
+        return ()
+    return find(report.kind, present.definition, server=report.server, others=others)
