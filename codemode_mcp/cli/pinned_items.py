@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from codemode_mcp.cli.messages import say_line, stop, stop_line, suggestion
 from codemode_mcp.control.display import plain
 from codemode_mcp.trust.comparison import Mode, ServerPins, Stale, accept, compare, reject
+from codemode_mcp.trust.new_findings import new_findings, tools_of_others
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 from codemode_mcp.trust.references import parse_reference, reference
 from declarations.untrusted_text import escape_line
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.trust.comparison import ItemReport
+    from codemode_mcp.trust.findings import Finding
 
 Verb = Literal["accept", "reject"]
 
@@ -37,12 +39,14 @@ class PinnedServer:
     Attributes:
         pins: empty if no listing of the server was seen yet.
         folder: the files with the pins.
+        other_tools: the names of the tools of other servers.
     """
 
     name: str
     mode: Mode
     pins: ServerPins
     folder: PinsFolder
+    other_tools: frozenset[str] = frozenset()
 
     @cached_property
     def reports(self) -> tuple[ItemReport, ...]:
@@ -53,6 +57,10 @@ class PinnedServer:
     def differing(self) -> list[ItemReport]:
         """The reports of items that differ from what is accepted."""
         return [report for report in self.reports if report.status != "accepted"]
+
+    def findings(self, report: ItemReport) -> tuple[Finding, ...]:
+        """Return what a person should look at in the present definition of an item."""
+        return new_findings(report, self.other_tools)
 
     @property
     def is_listed(self) -> bool:
@@ -103,14 +111,19 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     selected = None if item is None else parse_reference(item, modes)
     if item is not None and selected is None:
         stop(2, f"there is no server for {plain(item)!r}; {suggestion(item.partition('.')[0], modes)}")
-    servers, problems = [], []
-    for name, mode in modes.items():
-        if selected is not None and selected[0] != name:
-            continue
+    loaded: dict[str, ServerPins] = {}
+    problems = []
+    for name in modes:
         try:
-            servers.append(PinnedServer(name, mode, folder.load(name) or ServerPins(name), folder))
+            loaded[name] = folder.load(name) or ServerPins(name)
         except PinsUnavailable as error:
             problems.append(str(error))
+    listed = [(name, tuple(pins.present.items)) for name, pins in loaded.items()]
+    servers = [
+        PinnedServer(name, modes[name], pins, folder, tools_of_others(name, listed))
+        for name, pins in loaded.items()
+        if selected is None or selected[0] == name
+    ]
     if selected is None or selected[1] is None or not servers:
         return PinnedItems(servers, None, problems, path)
     named = [report for report in servers[0].reports if item in _spellings(report)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
@@ -39,8 +41,9 @@ MAX_NAMES: Final = 8
 """Names that one sentence lists."""
 
 SERVER_HEAD: Final = ("SERVER", "TRUST", "USABLE", "HELD", "NEW TEXTS", "REMOVED", "LISTED")
-ITEM_HEAD: Final = ("ITEM", "STATE")
+ITEM_HEAD: Final = ("ITEM", "FINDINGS", "STATE")
 
+_SEVERITIES: Final = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
 _STYLES: Final = {"added": "green", "removed": "red", "omitted": "dim"}
 _MARKS: Final = {"added": ("{+", "+}"), "removed": ("[-", "-]")}
 
@@ -84,9 +87,11 @@ def server_row(server: PinnedServer) -> tuple[str, ...]:
     return (server.name, server.mode, *map(str, (usable, held, texts, removed)), _date(server.pins.present.at))
 
 
-def item_row(report: ItemReport) -> tuple[str, ...]:
+def item_row(server: PinnedServer, report: ItemReport) -> tuple[str, ...]:
     """Return the row of `ITEM_HEAD` about an item."""
-    return name_of(report), STATES[report.status, report.held]
+    counts: Counter[str] = Counter(finding.severity for finding in server.findings(report))
+    findings = ", ".join(f"{counts[severity]} {severity}" for severity in _SEVERITIES if counts[severity])
+    return name_of(report), findings, STATES[report.status, report.held]
 
 
 def report_lines(server: PinnedServer, report: ItemReport) -> Iterator[Text]:
@@ -107,6 +112,12 @@ def report_lines(server: PinnedServer, report: ItemReport) -> Iterator[Text]:
         yield from _difference_lines(diff.parts)
     if len(differences) > MAX_VALUES:
         yield Text(f"  CUT: {len(differences) - MAX_VALUES} more values; trust diff --json has all of them", "bold red")
+    for finding in server.findings(report):
+        line = Text("  ")
+        line.append(f"{finding.severity}  {finding.rule}  {plain(finding.where)}", _SEVERITIES[finding.severity])
+        yield line
+        yield Text(f"    {finding.message}")
+        yield Text(f"    {_without_marks(_FORGED, plain(finding.excerpt))}", "italic")
     yield Text()
 
 
@@ -147,6 +158,7 @@ def _report_json(server: PinnedServer, report: ItemReport, *, whole: bool) -> di
         "presentDigest": None if report.present is None else report.present.digest,
         "acceptedBy": None if acceptance is None else acceptance.by or None,
         "acceptedAt": None if acceptance is None else acceptance.at,
+        "findings": [asdict(finding) for finding in server.findings(report)],
     }
     if whole:
         value["accepted"] = None if report.accepted is None else report.accepted.definition
@@ -226,13 +238,17 @@ def _difference_lines(parts: Iterable[Part]) -> Iterator[Text]:
                 yield line
                 line = Text("    ")
             if piece:
-                forged = _FORGED_AT_MARK if first else _FORGED
-                line.append(f"{first}{forged.sub(lambda found: json_escape(found[0]), piece)}{last}", style)
+                line.append(f"{first}{_without_marks(_FORGED_AT_MARK if first else _FORGED, piece)}{last}", style)
         if len(cut) < len(text):
             yield line
             yield Text(f"    CUT: {len(text) - len(cut):,} more characters; add --json to see all of them", "bold red")
             return
     yield line
+
+
+def _without_marks(forged: re.Pattern[str], text: str) -> str:
+    """Return a text with the characters escaped that would look like a mark."""
+    return forged.sub(lambda found: json_escape(found[0]), text)
 
 
 def _date(at: float) -> str:

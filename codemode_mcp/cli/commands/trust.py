@@ -50,7 +50,7 @@ def status(item: ItemArgument = None, config: ConfigOption = None, as_json: Json
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
     for line in table(trust_views.SERVER_HEAD, [trust_views.server_row(each) for each in found.servers], width):
         print(line)
-    rows = [trust_views.item_row(report) for server in found.servers for report in found.reports_of(server)]
+    rows = [trust_views.item_row(server, report) for server in found.servers for report in found.reports_of(server)]
     if rows:
         print()
         for line in table(trust_views.ITEM_HEAD, rows, width):
