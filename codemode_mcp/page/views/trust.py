@@ -15,8 +15,8 @@ from starlette.routing import Route
 from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.trust.comparison import Stale
-from codemode_mcp.trust.findings import find
 from codemode_mcp.trust.items import Kind
+from codemode_mcp.trust.new_findings import new_findings
 from codemode_mcp.trust.pins_file import PinsUnavailable
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import STATES
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from codemode_mcp.page.application import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.trust.comparison import ItemReport
-    from codemode_mcp.trust.findings import Finding
 
 MAX_ITEMS: Final = 50
 """Items of one server that are shown with their differences, and can be decided, together."""
@@ -148,13 +147,5 @@ def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
         "unknown": unknown,
         "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
         "more": max(0, len(differences) - MAX_VALUES),
-        "findings": _findings(report, others),
+        "findings": new_findings(report, others),
     }
-
-
-def _findings(report: ItemReport, others: Collection[str]) -> Sequence[Finding]:
-    """Return what a person should look at in the present definition."""
-    present = report.present
-    if present is None or present.definition is None:
-        return ()
-    return find(report.kind, present.definition, server=report.server, others=others)
