@@ -66,7 +66,7 @@ def build(
                 tools=tools,
                 groups=groups,
                 login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
-                withheld=_withheld(view, tools, policy) if view.withheld else {},
+                withheld=_withheld(view, tools, policy, overrides) if view.withheld else {},
             )
         )
     index = ServerIndex(tuple(servers), meaning, None if previous is None else previous.index)
@@ -96,7 +96,7 @@ def _tool_entries(view: UpstreamView, identifier: str, policy: Policy, overrides
         )
 
 
-def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy) -> dict[str, str]:
+def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy, overrides: Overrides) -> dict[str, str]:
     """Return the reasons for held tools, by identifier and by original name, unless a callable tool has that name."""
     # Effects of held tools are not known. A tool that no annotation could make callable stays invisible.
     held = {
@@ -104,7 +104,8 @@ def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy) -> dic
         for name, reason in view.withheld.items()
         if not isinstance(policy.decide(mcp_id(view.name, name), _READ_ONLY), Deny)
     }
-    named = {identifier: held[name] for name, identifier in identifiers(list(held)).items()} | held
+    shown = {overrides.name_of(mcp_id(view.name, name)) or name: reason for name, reason in held.items()}
+    named = {identifier: shown[name] for name, identifier in identifiers(list(shown)).items()} | shown | held
     taken = {entry.identifier for entry in tools} | {entry.tool.name for entry in tools}
     return {name: reason for name, reason in named.items() if name not in taken}
 

@@ -50,6 +50,11 @@ class Overrides:
                 shown[tool.name] = made[1]
         return shown
 
+    def name_of(self, tool_id: str) -> str | None:
+        """Return the name that an override gives to a tool, whether the server lists the tool or not."""
+        override = self._by_id.get(tool_id)
+        return None if override is None else override.name
+
     def _of(self, view: UpstreamView) -> dict[str, ToolOverride]:
         ids = ((tool.name, mcp_id(view.name, tool.name)) for tool in view.tools)
         return {name: self._by_id[tool_id] for name, tool_id in ids if tool_id in self._by_id}

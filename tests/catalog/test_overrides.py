@@ -140,6 +140,14 @@ def test_a_stored_catalog_has_the_tool_in_both_forms() -> None:
     assert "listed" not in json.loads(catalog_text(catalog_of({})))["servers"][0]
 
 
+def test_a_held_tool_is_refused_under_its_new_name_too() -> None:
+    held = replace(HUB, tools=HUB.tools[1:], withheld={"create_issue": "is held"})
+    (server,) = catalog_of(OVERRIDES, held).servers
+    assert {name: server.withheld.get(name) for name in ("reportBug", "report_bug", "create_issue")} == dict.fromkeys(
+        ("reportBug", "report_bug", "create_issue"), "is held"
+    )
+
+
 # names
 
 

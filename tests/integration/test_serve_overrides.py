@@ -185,6 +185,22 @@ async def test_a_program_that_outlives_its_process_keeps_its_names(place: Place)
     assert SECRET.encode() not in (place.folder / "runs.sqlite3").read_bytes()
 
 
+async def test_a_tool_with_an_override_is_held_when_its_server_changes_it(place: Place) -> None:
+    path = place.configure()
+    async with serve(path, env=ENV) as session:
+        assert await session.value("return unwrap(await MCP.hub.reportBug({ title: 'x' }))") == "done"
+    changed = json.loads(json.dumps(TOOLS))
+    changed[0]["inputSchema"]["properties"]["owner"]["maxLength"] = 10
+    (place.folder / "tools.json").write_text(json.dumps(changed), "utf-8")
+    async with serve(path, env=ENV) as session:
+        code = "await API.list(); try { await MCP.hub.reportBug({ title: 'x' }) } catch (error) { return error.message }"
+        refused = await session.exec(code)
+        message = refused.structured.get("value") or refused.error
+    assert "MCP.hub.reportBug is held" in message
+    assert "codemode-mcp trust" in message
+    assert place.received == [SENT]
+
+
 async def test_annotations_of_the_configuration_decide(place: Place) -> None:
     override = {
         "create_issue": {"annotations": {"readOnlyHint": False, "destructiveHint": True}},
