@@ -1,6 +1,7 @@
 """The settings of all wings, as frozen values with their documented defaults. Sizes are in bytes.
 
-`config` reads them from a file. The docstrings of fields are also the texts of docs/reference/configuration.md.
+`config` reads them from a file. The docstrings of fields are also the texts of docs/reference/configuration.md. The
+module is long because it has all of these values in one place.
 """
 
 from __future__ import annotations

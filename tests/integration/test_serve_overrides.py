@@ -193,7 +193,7 @@ async def test_a_tool_with_an_override_is_held_when_its_server_changes_it(place:
     changed[0]["inputSchema"]["properties"]["owner"]["maxLength"] = 10
     (place.folder / "tools.json").write_text(json.dumps(changed), "utf-8")
     async with serve(path, env=ENV) as session:
-        code = "await API.list(); try { await MCP.hub.reportBug({ title: 'x' }) } catch (error) { return error.message }"
+        code = "try { await MCP.hub.reportBug({ title: 'x' }) } catch (error) { return error.message }"
         refused = await session.exec(code)
         message = refused.structured.get("value") or refused.error
     assert "MCP.hub.reportBug is held" in message

@@ -1,0 +1,236 @@
+"""The check of arguments by one input schema, with the schema's defaults, and one line for each problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from codemode_mcp.calls.phrases import clip, listed_names, path_text, shown_name
+from codemode_mcp.calls.problems import Problem
+from codemode_mcp.calls.schema_errors import SchemaErrors
+from codemode_mcp.did_you_mean import misspells, normalize_name
+from upstream_clients.schemas import SchemaParts, UnusableSchema, compile_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import jsonschema_rs
+
+_MAX_PROBLEMS = 20
+_MAX_LINE = 640
+_MAX_BYTES = 3_800
+"""Maximum bytes of all lines together. The message is a little longer, because it also has the signature."""
+
+_MAX_IGNORED = 120
+"""Maximum characters of the list of undeclared names."""
+
+_MAX_COMPARED = 500
+"""Maximum number of pairs of an undeclared and a declared name that are compared to find misspelt names."""
+
+_MAX_TRIED = 32
+"""Maximum number of defaults that are tried one by one, if the arguments are not valid with all of them."""
+
+_MAX_DECLARED = 2_000
+"""Maximum number of declared names with which an undeclared name is compared."""
+
+_CHARACTERS = 1_000
+
+_UNFIT = (
+    "input: does not fit the tool together with the arguments that the configuration of codemode-mcp sets; "
+    "ask the user to run: codemode-mcp doctor"
+)
+
+_OPENING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"})
+"""Keywords that determine which undeclared properties a schema accepts."""
+
+_COMBINING = frozenset(
+    (
+        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"),
+        *("dependentRequired", "dependentSchemas", "dependencies"),
+    )
+)
+"""Keywords by which a schema may require or accept a property that it does not declare."""
+
+
+class SchemaCheck:
+    """One schema with its validator and defaults.
+
+    Attributes:
+        weight: the approximate memory of the compiled schema: 1 for a subschema, and for `_CHARACTERS` of text.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._validator: jsonschema_rs.Validator | None
+        try:
+            self._validator = compile_schema(schema)
+        except UnusableSchema:
+            self._validator = None
+        self.weight = _weight(schema)
+        self._errors = SchemaErrors(schema)
+        self._is_combined = not _COMBINING.isdisjoint(schema)
+        self._is_left_open = not self._is_combined and _OPENING.isdisjoint(schema)
+        properties = schema.get("properties")
+        self._properties: dict[str, Any] = properties if isinstance(properties, dict) else {}
+        required = schema.get("required")
+        self._required = set(required) if isinstance(required, list) and self._validator is not None else set()
+        self._defaults = {
+            name: rule["default"]
+            for name, rule in self._properties.items()
+            if isinstance(rule, dict) and "default" in rule
+        }
+        if self._validator is not None:
+            self._defaults = _fitting(self._defaults, schema)
+        # Declared names by their spelling. Made for the first undeclared name, and only if the schema accepts others.
+        self._declared: dict[str, None] | None = None
+        self._by_spelling: dict[str, str] = {}
+        self._by_letter: dict[str, list[str]] = {}
+
+    def __call__(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return the object to send, and its problems, each as one line."""
+        filled = {name: value for name, value in self._defaults.items() if name not in given}
+        arguments = {**given, **filled} if filled else given
+        if self._validator is None:
+            return arguments, []
+        if not self._validator.is_valid(arguments):
+            # Optional defaults must neither make the call invalid nor appear in messages.
+            least = given | {name: value for name, value in filled.items() if name in self._required}
+            if not filled or not self._validator.is_valid(least):
+                return arguments, self._lines(least, given)
+            arguments = self._with_defaults(least, filled)
+        if given.keys() <= self._properties.keys():
+            return arguments, []
+        slips = self._slips(given)
+        return arguments, _lines([*slips, *self._ignored(given, slips)] if slips else [], complete=True)
+
+    def complete(self, given: dict[str, Any], reserved: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the object to send, and its problems without values of reserved arguments, each as one line."""
+        filled = {name: value for name, value in self._defaults.items() if name not in given}
+        if self._validator is None:
+            return {**given, **filled}, []
+        least = given | {name: value for name, value in filled.items() if name in self._required}
+        for arguments in ({**given, **filled}, least):
+            if self._validator.is_valid(arguments):
+                return arguments, []
+        problems, complete = self._errors.problems(least, given)
+        # The text of a problem with the whole input may quote it.
+        told = [each for each in problems if each.path and each.path[0] not in reserved]
+        return least, _lines(told, complete=complete and len(told) == len(problems)) or [_UNFIT]
+
+    def _with_defaults(self, arguments: dict[str, Any], filled: dict[str, Any]) -> dict[str, Any]:
+        """Add each default with which the arguments stay valid."""
+        assert self._validator is not None
+        for name, value in list(filled.items())[:_MAX_TRIED]:
+            more = {**arguments, name: value}
+            if self._validator.is_valid(more):
+                arguments = more
+        return arguments
+
+    def _lines(self, arguments: dict[str, Any], given: dict[str, Any]) -> list[str]:
+        problems, complete = self._errors.problems(arguments, given)
+        problems = self._advised(problems, given)
+        named = {problem.path for problem in problems}
+        problems += [slip for slip in self._slips(given) if slip.path not in named]
+        problems += self._ignored(given, problems)
+        return _lines(problems, complete=complete) or ["input: does not fit the schema"]
+
+    def _advised(self, problems: list[Problem], given: dict[str, Any]) -> list[Problem]:
+        """Add the advice to leave an argument out, if it is optional and null was given for it."""
+        nulls = {(name,) for name, value in given.items() if value is None and name not in self._required}
+        if self._is_combined:  # any argument may be needed
+            return problems
+        return [
+            replace(problem, text=f"{problem.text}; leave it out")
+            if problem.kind in ("kind", "choice") and problem.path in nulls
+            else problem
+            for problem in problems
+        ]
+
+    def _ignored(self, given: dict[str, Any], problems: list[Problem]) -> list[Problem]:
+        """Return one problem for all undeclared arguments of a refused call that no other problem names."""
+        named = {problem.path[:1] for problem in problems}
+        declared = self._declared or {}
+        names = [name for name in given if name not in declared and name not in self._required and (name,) not in named]
+        if not declared or not names:
+            return []
+        there = listed_names(list(declared))
+        return [Problem((), f"not declared: {listed_names(names, _MAX_IGNORED)}; there are {there}")]
+
+    def _slips(self, given: dict[str, Any]) -> list[Problem]:
+        """Return problems for arguments that look like misspelt names, if the schema accepts undeclared arguments.
+
+        The tool would ignore such an argument without an error, and the intended argument would be missing.
+        """
+        if self._declared is None:
+            names = self._properties if self._is_left_open else ()
+            self._declared = dict.fromkeys(islice(names, _MAX_DECLARED))
+            for name in self._declared:
+                spelling = normalize_name(name)
+                self._by_spelling.setdefault(spelling, name)
+                self._by_letter.setdefault(spelling[:1], []).append(name)
+        slips: list[Problem] = []
+        left = _MAX_COMPARED
+        for name in given if self._declared else ():
+            if name in self._declared or name in self._required:
+                continue
+            if len(slips) == _MAX_PROBLEMS or left < 0:
+                break
+            left -= 1
+            spelling = normalize_name(name)
+            same = self._by_spelling.get(spelling)
+            if same is not None and same not in given and misspells(name, same):
+                slips.append(
+                    Problem((name,), f"no such argument; did you mean {shown_name(same)}?", "unknown", near=same)
+                )
+                continue
+            similar = [
+                each
+                for each in self._by_letter.get(spelling[:1], [])
+                if abs(len(each) - len(name)) <= 3 and each not in given
+            ]
+            left -= len(similar)
+            meant = next((each for each in similar[:_MAX_COMPARED] if misspells(name, each)), None)
+            if meant is not None:
+                shown = shown_name(meant)
+                text = f"no such argument; did you mean {shown}? If not, give {shown} as well"
+                slips.append(Problem((name,), text, "unknown", near=meant))
+        return slips
+
+
+def _fitting(defaults: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults that fit their properties. A default that the library cannot check counts as fitting."""
+    parts = SchemaParts(schema)
+    return {
+        name: value
+        for name, value in defaults.items()
+        if parts.is_valid("/properties/" + name.replace("~", "~0").replace("/", "~1"), value) is not False
+    }
+
+
+def _weight(schema: Mapping[str, Any]) -> int:
+    """Return the approximate memory of a compiled schema; see `SchemaCheck`."""
+    weight, stack = 1.0, [schema]
+    while stack:
+        here: Any = stack.pop()
+        if isinstance(here, list | dict):
+            weight += 1 + len(here) / 4
+            stack.extend(here if isinstance(here, list) else here.values())
+        elif isinstance(here, str):
+            weight += len(here) / _CHARACTERS
+    return int(weight)
+
+
+def _lines(problems: list[Problem], *, complete: bool) -> list[str]:
+    """Return a line for each problem, as far as there is room."""
+    lines: list[str] = []
+    size = 0
+    for problem in problems[:_MAX_PROBLEMS]:
+        line = clip(f"{path_text(problem.path)}: {problem.text}", _MAX_LINE)
+        size += len(line.encode())
+        if size > _MAX_BYTES and lines:
+            break
+        lines.append(line)
+    left = len(problems) - len(lines)
+    if left or (lines and not complete):
+        lines.append(f"… and {left} more" if left and complete else "… and more")
+    return lines
