@@ -243,16 +243,24 @@ class Control:
 
         Runs that wait for a person come first, so that a limit never hides them. The others are sorted by age.
         """
-        found: list[tuple[RunView, Where]] = [(view, "here") for view in self._runs.views()]
+        stored, store = await self.stored()
+        found = self.live() + stored
+        found.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
+        return found, store
+
+    def live(self) -> list[tuple[RunView, Where]]:
+        """Return the runs of this process."""
+        return [(view, "here") for view in self._runs.views()]
+
+    async def stored(self) -> tuple[list[tuple[RunView, Where]], dict[str, Any]]:
+        """Return the runs that only the store has, each with its place, and the report on the store."""
         kind, name = self._runs.store
         store: dict[str, Any] = {"kind": kind, "name": name}
         try:
-            found += [(view, place_of_stored(view)) for view in await self._runs.stored_views()]
-            store |= store_report(await self._runs.totals())
+            found = [(view, place_of_stored(view)) for view in await self._runs.stored_views()]
+            return found, store | store_report(await self._runs.totals())
         except StoreUnavailable as error:
-            store["problem"] = error.detail
-        found.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
-        return found, store
+            return [], {**store, "problem": error.detail}
 
     def report(self, view: RunView, where: Where) -> dict[str, Any]:
         """Return the report on a run without its calls, as JSON."""

@@ -18,6 +18,7 @@ from codemode_mcp.page.changes import Changes, Full
 from codemode_mcp.page.guard import ASSETS_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.page.redirect import remove_redirect
 from codemode_mcp.page.rendering import ASSETS, environment, rendered
+from codemode_mcp.page.stored_runs import StoredRuns
 from codemode_mcp.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Site:
         self._clock = clock
         self._templates = environment()
         self.changes = Changes(applications)
+        self.stored_runs = StoredRuns(clock, lambda: self.changes.tell("runs", "approvals"))
 
     # the applications
 

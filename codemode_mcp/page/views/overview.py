@@ -25,15 +25,15 @@ def routes(site: Site) -> Sequence[Route]:
 
     async def overview(request: Request) -> Response:
         found, problems = await runs_of(site)
-        latest = sorted(found, key=lambda each: each[0].age_ms)[:LATEST]
+        latest = sorted(found, key=lambda each: each.age_ms)[:LATEST]
         views = [view for application in site.applications for view in application.server_views()]
         return site.page(
             request,
             "overview.html",
             waiting=list(waiting_runs(found)),
-            runs=[control.report(view, where) for view, where, control in latest],
-            running=sum(view.state == "running" for view, *_ in found),
-            suspended=sum(view.state == "waiting" for view, *_ in found),
+            runs=[each.report() for each in latest],
+            running=sum(each.view.state == "running" for each in found),
+            suspended=sum(each.view.state == "waiting" for each in found),
             total=len(found),
             servers=views,
             connected=sum(view.state == "ready" for view in views),

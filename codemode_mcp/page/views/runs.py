@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from codemode_mcp.control.answers import Where
+    from codemode_mcp.control.answers import Control, Where
     from codemode_mcp.page.site import Site
     from codemode_mcp.runs.views import RunView
 
@@ -38,18 +40,18 @@ def routes(site: Site) -> Sequence[Route]:
         state, text = request.query_params.get("state", ""), request.query_params.get("q", "").strip()[:200]
         number = request.query_params.get("page", "1")
         found, problems = await runs_of(site)
-        counts = {each: sum(view.state == each for view, *_ in found) for each in STATES}
-        chosen = [each for each in found if _matches(each[0], state, text)]
+        counts = Counter(each.view.state for each in found)
+        chosen = [each for each in found if _matches(each.view, state, text)]
         pages = max(1, -(-len(chosen) // PAGE_SIZE))
         page = min(pages, max(1, int(number) if number.isascii() and number.isdecimal() else 1))
         shown = chosen[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         return site.page(
             request,
             "runs.html",
-            runs=[report for *_, report in map(_with_report, shown)],
+            runs=[each.report() for each in shown],
             total=len(found),
             chosen=len(chosen),
-            counts=counts,
+            counts={each: counts[each] for each in STATES},
             state=state,
             text=text,
             number=page,
@@ -87,29 +89,50 @@ def routes(site: Site) -> Sequence[Route]:
     )
 
 
-async def runs_of(site: Site) -> tuple[list[tuple[RunView, Where, Any]], list[str]]:
-    """Return all runs, each with its place and the control that has reported it, and problems of stores.
+@dataclass(slots=True)
+class Listed:
+    """A run in a list.
+
+    Attributes:
+        control: the application that has reported the run.
+        passed: milliseconds since that report.
+    """
+
+    view: RunView
+    where: Where
+    control: Control
+    passed: int = 0
+
+    @property
+    def age_ms(self) -> int:
+        return self.view.age_ms + self.passed
+
+    def report(self) -> dict[str, Any]:
+        """Return the report on the run, as JSON, with its present ages."""
+        report = self.control.report(self.view, self.where)
+        later = {"ageMs": self.passed, "endedMs": self.passed, "expiresMs": -self.passed}
+        return report | {key: max(0, report[key] + by) for key, by in later.items() if report[key] is not None}
+
+
+async def runs_of(site: Site) -> tuple[list[Listed], list[str]]:
+    """Return all runs, and problems of stores.
 
     Runs that wait for a person come first, the others by age. Each run is listed once, by the application that has it.
     """
-    found: dict[str, tuple[RunView, Where, Any]] = {}
+    found: dict[str, Listed] = {}
     problems = []
-    for control in site.controls:
-        listed, store = await control.listing()
+    controls = site.controls
+    for control in controls:
+        (stored, store), passed = await site.stored_runs.of(control)
         if "problem" in store:
             problems.append(store["problem"])
-        for view, where in listed:
-            if view.id not in found or where == "here":
-                found[view.id] = view, where, control
-    ordered = [*found.values()]
-    if len(site.controls) > 1:
-        ordered.sort(key=lambda each: (not each[0].approvals, each[0].age_ms))
-    return ordered, problems
-
-
-def _with_report(each: tuple[RunView, Where, Any]) -> tuple[RunView, Where, dict[str, Any]]:
-    view, where, control = each
-    return view, where, control.report(view, where)
+        for view, where in stored:
+            if view.id not in found:
+                found[view.id] = Listed(view, where, control, passed)
+    for control in controls:
+        for view, where in control.live():
+            found[view.id] = Listed(view, where, control)
+    return sorted(found.values(), key=lambda each: (not each.view.approvals, each.age_ms)), problems
 
 
 def _matches(view: RunView, state: str, text: str) -> bool:
@@ -211,8 +234,6 @@ def _printed(transcript: Any) -> dict[str, Any] | None:
     }
 
 
-def waiting_runs(found: Sequence[tuple[RunView, Where, Any]]) -> Iterator[dict[str, Any]]:
+def waiting_runs(found: Sequence[Listed]) -> Iterator[dict[str, Any]]:
     """Yield the reports on the runs with calls that wait for a person."""
-    for view, where, control in found:
-        if view.approvals:
-            yield control.report(view, where)
+    return (each.report() for each in found if each.view.approvals)
