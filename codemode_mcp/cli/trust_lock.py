@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 30.0
 """Timeout for connecting servers and for their lists of prompts and resource templates."""
 
-_POLL_SECONDS: Final = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -102,16 +100,11 @@ def check_servers(config: str | None) -> tuple[Path, list[Difference]]:
 
 async def _views_of(config: Config) -> list[UpstreamView]:
     """Return what all servers list."""
-    import anyio
-
     from codemode_mcp.app.app import open_app
 
     async with open_app(config) as opened:
         pool = await opened.pool()
-        with anyio.move_on_after(CONNECT_SECONDS):
-            await pool.connect([spec.name for spec in config.upstreams], CONNECT_SECONDS)
-            while any(view.state == "ready" and _complete(view) != KINDS for view in pool.views()):  # noqa: ASYNC110
-                await anyio.sleep(_POLL_SECONDS)
+        await pool.wait_listed([spec.name for spec in config.upstreams], CONNECT_SECONDS)
         return list(pool.views())
 
 
@@ -126,7 +119,8 @@ def _differences(lock: LockFile, views: list[UpstreamView]) -> Iterator[Differen
         if locked is None:
             yield Difference(view.name, "unlocked")
         elif view.state != "ready" or complete != KINDS:
-            yield Difference(view.name, "unreachable", view.error or "it has not answered in time")
+            failed = (problem for problem in view.problems if problem.startswith(("prompts/", "resources/")))
+            yield Difference(view.name, "unreachable", view.error or next(failed, "it has not answered in time"))
         else:
             pins = ServerPins(view.name, {key: Acceptance(item) for key, item in locked.items()})
             for report in compare(pins, Listing(items_of(view), complete), "strict"):

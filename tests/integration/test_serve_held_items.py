@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from harness import SECONDS, SERVERS, serve, until, write_config
+from harness import SECONDS, SERVERS, cli, serve, until, write_config
 
 from codemode_mcp.trust.comparison import accept
 from codemode_mcp.trust.pins_file import PinsFolder
@@ -191,6 +191,19 @@ async def test_prompts_that_cannot_be_listed_are_not_requested(tmp_path: Path, o
         read = await session.value(attempt('MCP.s.resources.read({ uri: "note:///a" })'))
         assert read["contents"][0]["text"] == "text of note:///a"
     assert upstream.called == ["read"]
+
+
+async def test_the_lock_file_has_prompts_and_templates(upstream: Upstream) -> None:
+    await upstream.accept_first_listing()
+    assert cli("trust", "lock", "--config", str(upstream.config), env=upstream.env).returncode == 0
+    check = ("trust", "check", "--config", str(upstream.config))
+    done = cli(*check, env=upstream.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    upstream.has(prompts=[REWORDED, LEAK], templates=[])
+    done = cli(*check, env=upstream.env)
+    assert done.returncode == 1
+    for name in ("s.prompts/greet", "s.prompts/leak", "s.templates/note:///{name}"):
+        assert name in done.stdout
 
 
 async def test_follow_holds_nothing(tmp_path: Path, own_cache: dict[str, str]) -> None:

@@ -66,6 +66,8 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     took, title = elapsed_ms(began), f"server {spec.name}"
     if failure is not None:
         return [failure]
+    await pool.wait_listed([spec.name], GRACE_SECONDS)
+    view = next(view for view in pool.views() if view.name == spec.name)
     stored = await anyio.to_thread.run_sync(is_stored, pool, view)
     detail = f"{counted(len(view.tools), 'tool')}, protocol {cut(view.protocol_version or '?', 20)} ({view.era})"
     if view.server_version:
@@ -77,7 +79,7 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
         checks.append(Check(title, "info", f"{why}, so every process starts the server"))
     checks += [Check(title, "warn", problem, _REPORT) for problem in view.problems[:MAX_PROBLEMS]]
     if len(view.problems) > MAX_PROBLEMS:
-        detail = f"{len(view.problems) - MAX_PROBLEMS} more such problems in its tool list"
+        detail = f"{len(view.problems) - MAX_PROBLEMS} more such problems in its lists"
         checks.append(Check(title, "warn", detail, _REPORT))
     checks += held(app.trust, spec.name, title)
     of_policy = hidden(known_of(view, config), title, app, config)
