@@ -107,6 +107,8 @@ def _compared(old: str, new: str, word: re.Pattern[str], limit: int) -> tuple[tu
     parts = [("kept", before[:start])]
     at_first = at_second = 0
     for from_first, from_second, length in _common_runs(first, second, limit):
+        if all(each.isspace() and each != "\n" for each in first[from_first : from_first + length]):
+            continue  # a phrase that is replaced reads better as a whole than word by word
         parts.append(("removed", first[at_first:from_first]))
         parts.append(("added", second[at_second:from_second]))
         parts.append(("kept", first[from_first : from_first + length]))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from codemode_mcp.paths import state_dir
 from codemode_mcp.trust.comparison import Listing, ServerPins, baseline_of
 from codemode_mcp.trust.items import SERVER_KEY, item_of
 from codemode_mcp.trust.pins_file import KINDS, PinsFolder
+from tests.integration.harness import SECONDS, SERVERS, serve, write_config
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -21,6 +24,43 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals"),
 ]
+
+
+async def test_what_a_real_server_changes_is_shown_and_used_after_a_person_accepts_it(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
+    def lists(*tools: dict[str, Any]) -> None:
+        relist = {"name": "relist", "inputSchema": {"type": "object"}}
+        (tmp_path / "tools.json").write_text(json.dumps([*tools, relist]), "utf-8")
+
+    look = {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}
+    wider = {**look, "inputSchema": {"type": "object", "properties": {"keys": {"type": "string"}}}}
+    env = {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
+    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)]}
+    config = write_config(tmp_path, {"s": entry})
+
+    async def shown(verb: str) -> str:
+        async with terminal("trust", verb, "s.look", "--config", str(config), env=env) as command:
+            if verb == "accept":
+                await command.confirm()
+            assert await command.end() == 0
+        return command.text
+
+    lists(look)
+    async with serve(config, env=env) as session:
+        assert await session.value("return Object.keys(MCP.s)") == ["look", "relist"]
+        lists(wider)
+        assert await session.value("await MCP.s.relist({}); return 1") == 1
+        with anyio.fail_after(SECONDS):
+            while "changed; held" not in await shown("status"):
+                pass
+        assert await session.value("return Object.keys(MCP.s)") == ["relist"]
+        assert "/inputSchema/properties/keys/type" in await shown("diff")
+        await shown("accept")
+        with anyio.fail_after(SECONDS):
+            while await session.value("return Object.keys(MCP.s)") != ["look", "relist"]:
+                pass
+        assert await session.value("await MCP.s.look({ keys: 'a' }); return 1") == 1
 
 
 class Pinned:

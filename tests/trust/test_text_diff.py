@@ -28,7 +28,7 @@ def shown(accepted: dict[str, Any] | None, present: dict[str, Any] | None) -> li
 
 def test_a_changed_word_is_shown_in_its_unchanged_text() -> None:
     assert shown({"description": "Delete one file."}, {"description": "Delete all files."}) == [
-        ("/description", "Delete [-one-]{+all+} [-file-]{+files+}.")
+        ("/description", "Delete [-one file-]{+all files+}.")
     ]
 
 
