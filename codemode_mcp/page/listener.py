@@ -89,7 +89,10 @@ class Page:
             port = opened.getsockname()[1]
             application = build(self._site, pages.routes(self._site))
             guard = Guard(application, port, self._sessions, self._site.locked, time.monotonic)
-            async with accept_connections(guard, opened, MAX_CONNECTIONS, READ_SECONDS):
+            async with (
+                anyio.create_task_group() as self._site.tasks,
+                accept_connections(guard, opened, MAX_CONNECTIONS, READ_SECONDS),
+            ):
                 self._origin = f"http://{HOST}:{port}"
                 log.info("the page is open at %s", self._origin)
                 task_status.started()

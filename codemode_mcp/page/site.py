@@ -24,6 +24,7 @@ from codemode_mcp.policy.approval import AT_PAGE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from anyio.abc import TaskGroup
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -78,6 +79,8 @@ class Site:
         clock: Callable[[], float],
     ) -> None:
         self.connected = connected
+        self.tasks: TaskGroup | None = None
+        """Tasks that a page has begun and that outlive its request; None while the page is not open."""
         self._applications = applications
         self._sessions = sessions
         self._clock = clock

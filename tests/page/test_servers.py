@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,10 +12,11 @@ import anyio
 import pytest
 
 from tests.integration.attached import attached, instance
-from tests.integration.harness import SECONDS, counting, is_running, pids, until, write_config
+from tests.integration.harness import OTHER_SERVERS, SECONDS, counting, is_running, pids, until, write_config
 from tests.page.browsers import NARROW, overflow, served, showing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from playwright.async_api import Browser
@@ -58,8 +61,9 @@ async def test_a_restart_needs_the_secret_of_the_page(browser: Browser, tmp_path
         await client.exec(CALL)
         async with showing(browser, config, "/servers/a") as shown:
             for path in ("/servers/a", "/doctor"):
-                assert (await shown.post(path, {}, **{"x-codemode-page": "guess"}))[0] == 403
-            assert (await shown.post("/servers/other", {}))[0] == 404
+                assert (await shown.post(path, {"do": "restart"}, **{"x-codemode-page": "guess"}))[0] == 403
+            assert (await shown.post("/servers/other", {"do": "restart"}))[0] == 404
+            assert (await shown.post("/servers/a", {"do": "harm"}))[0] == 400
             assert len(pids(tmp_path / "log")) == 1
 
 
@@ -70,7 +74,7 @@ async def test_without_decisions_nothing_can_be_restarted(browser: Browser, tmp_
         await client.exec(CALL)
         async with showing(browser, config, "/servers/a") as shown:
             assert await shown.page.get_by_role("button", name="Restart").count() == 0
-            status, text = await shown.post("/servers/a", {})
+            status, text = await shown.post("/servers/a", {"do": "restart"})
             assert status == 403
             assert "ui.decide" in text
             assert len(pids(tmp_path / "log")) == 1
@@ -137,3 +141,40 @@ async def test_the_checks_run_when_a_person_asks(browser: Browser, tmp_path: Pat
         await shown.sees("Failed (")
         await shown.sees("server b")
         await shown.sees("What to do")
+
+
+@pytest.fixture(scope="module")
+def protected() -> Iterator[str]:
+    """Yield the origin of a server that requires a login."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(OTHER_SERVERS / "oauth_server.py"), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield f"http://127.0.0.1:{port}"
+        process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the data folder of a user can be set on Linux only")
+async def test_a_person_logs_in_to_a_server_from_its_page(
+    browser: Browser, tmp_path: Path, protected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    config = write_config(tmp_path, {"docs": {"url": f"{protected}/mcp"}})
+    async with served(config) as client:
+        await client.exec("return 1")
+        async with showing(browser, config, "/servers/docs") as shown:
+            await shown.sees("needs a login")
+            await shown.sees("codemode-mcp login --config")
+            await shown.page.get_by_role("button", name="Log in").click()
+            await shown.status("Open the link")
+            async with shown.page.expect_popup() as popup:
+                await shown.page.get_by_role("link", name="Log in at 127.0.0.1").click()
+            opened = await popup.value
+            await opened.wait_for_load_state()
+            await shown.sees("logged in to server 'docs'")
+            await shown.sees("ready")
+            assert await shown.page.get_by_role("button", name="Log in").count() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -11,7 +11,8 @@ from starlette.routing import Route
 from codemode_mcp.audit.timeline import moment
 from codemode_mcp.control.protocol import Request as ControlRequest
 from codemode_mcp.control.servers import holders, merged_servers
-from codemode_mcp.page.site import Problem
+from codemode_mcp.page.logins import Logins
+from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 
 if TYPE_CHECKING:
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 
     from codemode_mcp.page.site import Site
 
+Change = Literal["restart", "login"]
+
 MAX_LINES: Final = 200
 """Lines of a server's log on its page."""
 
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the addresses of these pages."""
+    logins = Logins(lambda: site.changes.tell("servers"))
 
     async def list_servers(request: Request) -> Response:
         return site.page(request, "servers.html", servers=await servers_of(site))
@@ -43,28 +47,45 @@ def routes(site: Site) -> Sequence[Route]:
             f"{moment(line['time'])}  {line['source']:10}  {line['text']}" for line in latest[: -MAX_LINES - 1 : -1]
         ]
         config = site.first().config.path
+        options = [] if config is None else ["--config", str(config)]
         return site.page(
             request,
             "server.html",
             name=name,
             servers=servers,
             lines="\n".join(shown),
+            login=logins.of(name),
             live=" ".join(f"log:{each['number']}" for each in servers),
-            login=shlex.join(["codemode-mcp", "login", name, *([] if config is None else ["--config", str(config)])]),
+            login_command=shlex.join(["codemode-mcp", "login", *options, name]),
         )
 
-    async def restart(request: Request) -> Response:
-        await site.change(request)
+    async def change(request: Request) -> Response:
+        body = await site.change(request)
         name = request.path_params["name"]
+        wanted: Change = one_of(body.get("do"), Change, "do")
+        return await (restart if wanted == "restart" else log_in)(name)
+
+    async def restart(name: str) -> Response:
         if not await _ask(site, ControlRequest("restart", server=name)):
             raise Problem("No enabled server has this name. Look at the list of servers.", 404)
         site.changes.tell("servers")
         return JSONResponse({"message": f"Server {name[:60]} is restarted. Its state is shown above."})
 
+    async def log_in(name: str) -> Response:
+        application = next((each for each in site.applications if each.control in holders(site.controls, name)), None)
+        if application is None or site.tasks is None:
+            raise Problem("No enabled server has this name. Look at the list of servers.", 404)
+        login = await logins.begin(application, name, site.tasks)
+        if login is None:
+            raise Problem("Too many logins are open. Finish one of them first.", 409)
+        if login.outcome is not None:
+            raise Problem(f"The login has failed: {login.outcome}", 409)
+        return JSONResponse({"message": "Open the link that is shown to log in."})
+
     return (
         Route("/servers", list_servers),
         Route("/servers/{name:path}", show_server),
-        Route("/servers/{name:path}", restart, methods=["POST"]),
+        Route("/servers/{name:path}", change, methods=["POST"]),
     )
 
 
