@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .definition_texts import FoldedTexts, Text
 
-_BEFORE: Final = 40
+_BEFORE: Final = 60
 """Characters in front of a name that may have the order to call it."""
 
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9]{0,60}(?:(?:[_.-]|(?<=[a-z])(?=[A-Z]))[A-Za-z0-9]{1,60}){1,10}")

@@ -44,8 +44,8 @@ def rules_in(description: str, **members: object) -> set[str]:
     return {each.rule for each in find("tool", tool(description, **members), server="server", others=())}
 
 
-INDEPENDENT_POISONED_FOUND = 49
-INDEPENDENT_BENIGN_FOUND = 16
+INDEPENDENT_POISONED_FOUND = 51
+INDEPENDENT_BENIGN_FOUND = 15
 
 # Labelled definitions. Those named `independent` were written by another person who had not seen the rules, and no rule
 # was written by looking at them. docs/findings.md has the figures of the first run.
