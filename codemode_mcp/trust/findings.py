@@ -23,11 +23,12 @@ from .finding_rules import Rule, Severity, Wording, rules
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-MAX_FINDINGS: Final = 20
+MAX_FINDINGS: Final = 60
 """Maximum number of findings about one definition."""
 
-MAX_OF_RULE: Final = 3
-"""Maximum number of findings of one rule about one definition."""
+MAX_OF_RULE: Final = 10
+"""Maximum number of findings of one rule about one definition. It is above what people read, because findings that an
+accepted definition has, too, are left out afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
