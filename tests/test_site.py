@@ -178,6 +178,12 @@ def test_the_schema_takes_the_keys_of_other_clients_that_the_configuration_takes
 # pictures
 
 
+def test_pictures_of_the_page_are_small() -> None:
+    pictures = [*PICTURES.glob("*.png")]
+    assert pictures
+    assert [each.name for each in pictures if each.stat().st_size > 150_000] == []
+
+
 @pytest.mark.parametrize("name", diagrams.PICTURES)
 def test_a_drawing_is_what_its_script_draws(name: str) -> None:
     assert (PICTURES / name).read_text("utf-8") == diagrams.PICTURES[name](), (

@@ -43,7 +43,7 @@ class StoredRuns:
         self._clock = clock
         self._on_change = on_change
         self._read: WeakKeyDictionary[Control, tuple[Stored, float, float]] = WeakKeyDictionary()
-        """What was read, when it was read, and how long that took."""
+        """The stored runs, the time at which they were read, and how long that took."""
         self._reading: WeakKeyDictionary[Control, asyncio.Task[None]] = WeakKeyDictionary()
 
     async def of(self, control: Control) -> tuple[Stored, int]:
