@@ -81,17 +81,14 @@ class HeldItems:
         if listed is None:
             return result
         items = result.get(listed.form.key)
-        shown = (
-            self._trust.usable_definition(entry.source_name, listed.kind, item)
-            for item in read_items(listed.form, items if isinstance(items, list) else ())[0]
-        )
-        return {**result, listed.form.key: [item for item in shown if item is not None]}
+        read, _ = read_items(listed.form, items if isinstance(items, list) else ())
+        return {**result, listed.form.key: self._trust.usable(entry.source_name, listed.kind, read)}
 
     def _check_prompt(self, entry: Entry, name: str, view: UpstreamView) -> None:
         listed = _require_list(entry, view.prompt_list, PROMPTS, view)
         found = next((each for each in listed if each["name"] == name), None)
         if found is not None:
-            why = self._trust.why_held(entry.source_name, "prompt", found)
+            (why,) = self._trust.why_held(entry.source_name, "prompt", [found])
             if why is not None:
                 raise PolicyDenied(f"{entry.path}: the prompt {escape_line(repr(name))} {why}")
         elif not self._trust.has_accepted(entry.source_name, ("prompt", name)):
@@ -103,8 +100,8 @@ class HeldItems:
     def _check_uri(self, entry: Entry, uri: str, view: UpstreamView, resources: Collection[str]) -> None:
         held: list[str] = []
         templates: list[str] = []
-        for template in view.template_list or ():
-            why = self._trust.why_held(entry.source_name, "template", template)
+        listed = view.template_list or ()
+        for template, why in zip(listed, self._trust.why_held(entry.source_name, "template", listed), strict=True):
             if why is None:
                 templates.append(template["uriTemplate"])
             elif may_make(template["uriTemplate"], uri):

@@ -105,9 +105,14 @@ def item_of(kind: Kind, name: str, definition: JsonObject) -> Item:
     return Item(kind, name, definition, _digest(definition, shape=False))
 
 
+def listed_key(kind: Literal["prompt", "template"], definition: JsonObject) -> Key:
+    """Return the key of a prompt or a resource template."""
+    return kind, str(definition.get(_NAME_FIELDS[kind]))
+
+
 def listed_item(kind: Literal["prompt", "template"], definition: JsonObject) -> Item:
     """Return the item of a prompt or a resource template."""
-    return item_of(kind, str(definition.get(_NAME_FIELDS[kind])), _without_meta(definition))
+    return item_of(*listed_key(kind, definition), _without_meta(definition))
 
 
 def tool_item(tool: Tool) -> Item:

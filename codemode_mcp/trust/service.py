@@ -23,7 +23,7 @@ from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.trust import comparison
 from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
 from codemode_mcp.trust.held_messages import held_line, texts_line, why_held
-from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, listed_item, tool_item
+from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, listed_item, listed_key, tool_item
 from codemode_mcp.trust.pins_file import KINDS, PinsDamaged, PinsUnavailable
 from codemode_mcp.trust.references import reference
 from upstream_clients.listing_cache import quotes
@@ -183,37 +183,52 @@ class Trust:
             known = self._admit(found, tool)
         return known[1]
 
-    def why_held(self, server: str, kind: ListedKind, definition: JsonObject) -> str | None:
-        """Return the reason why a prompt or a template is held, as a process of its server lists it now; see `admits`.
+    def why_held(self, server: str, kind: ListedKind, definitions: Sequence[JsonObject]) -> list[str | None]:
+        """Return the reasons why prompts or templates are held, as a process of their server lists them now.
 
         Args:
-            definition: as `item_list_repair` returns it.
+            definitions: as `item_list_repair` returns them. See `admits` for the results.
         """
         found = self._servers.get(server)
-        report = self._report_listed(server, kind, definition)
-        return None if report is None or found is None else self._why_held(found, report)
+        reports = self._reports_listed(server, kind, definitions)
+        return [None if each is None or found is None else self._why_held(found, each) for each in reports]
 
-    def usable_definition(self, server: str, kind: ListedKind, definition: JsonObject) -> JsonObject | None:
-        """Return the definition of a prompt or a template that programs see; None if it is held. See `why_held`."""
-        report = self._report_listed(server, kind, definition)
-        if report is None or report.usable is report.present:
-            return definition
-        return None if report.usable is None else report.usable.definition
+    def usable(self, server: str, kind: ListedKind, definitions: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the definitions of prompts or templates that programs see, without held ones. See `why_held`."""
+        shown = []
+        for definition, report in zip(definitions, self._reports_listed(server, kind, definitions), strict=True):
+            if report is None or report.usable is report.present:
+                shown.append(definition)
+            elif report.usable is not None and report.usable.definition is not None:
+                shown.append(report.usable.definition)
+        return shown
 
     def has_accepted(self, server: str, key: Key) -> bool:
         """Return True if an item of a server is accepted, perhaps with another definition than the present one."""
         found = self._servers.get(server)
         return found is not None and found.pins is not None and key in found.pins.accepted
 
-    def _report_listed(self, name: str, kind: ListedKind, definition: JsonObject) -> ItemReport | None:
+    def _reports_listed(
+        self, name: str, kind: ListedKind, definitions: Sequence[JsonObject]
+    ) -> Sequence[ItemReport | None]:
+        """Return a report for each definition; None if nothing of the server is held."""
         server = self._servers.get(name)
         if server is None or server.mode == "follow":
-            return None
+            return [None] * len(definitions)
         self._see(server)
         pins = server.pins or ServerPins(name)
         if kind not in pins.baseline and server.mode != "ask":
-            return None  # only a process of the server for one client has listed this kind so far
-        return comparison.compare_item(pins, self._without_secrets(listed_item(kind, definition), name), server.mode)
+            # Only a process of the server for one client has listed this kind so far.
+            return [None] * len(definitions)
+        return [self._report_listed(server, pins, kind, each) for each in definitions]
+
+    def _report_listed(self, server: _Server, pins: ServerPins, kind: ListedKind, definition: JsonObject) -> ItemReport:
+        # Digests of thousands of definitions take long, and most are as they were compared already.
+        known = server.reports.get(listed_key(kind, definition))
+        if known is not None and known.present is not None and known.present.definition == definition:
+            return known
+        item = self._without_secrets(listed_item(kind, definition), server.name)
+        return comparison.compare_item(pins, item, server.mode)
 
     # what people see and decide
 

@@ -143,20 +143,19 @@ async def test_prompts_and_templates_are_pinned_from_their_own_first_list(tmp_pa
     assert seen is world.view
     seen = world.lists(LOOK, prompt_list=({**greet, "description": "x"}, other), template_list=())
     assert seen.prompt_list == (greet,)
-    assert "is held: no person" in (world.trust.why_held("s", "prompt", other) or "")
-    assert world.trust.why_held("s", "prompt", greet) is None
-    assert world.trust.usable_definition("s", "prompt", {**greet, "description": "y"}) == greet
-    assert world.trust.usable_definition("s", "prompt", other) is None
+    assert "is held: no person" in (world.trust.why_held("s", "prompt", [other])[0] or "")
+    assert world.trust.why_held("s", "prompt", [greet]) == [None]
+    assert world.trust.usable("s", "prompt", [{**greet, "description": "y"}, other]) == [greet]
     assert world.trust.has_accepted("s", ("prompt", "greet"))
     assert not world.trust.has_accepted("s", ("prompt", "other"))
-    assert "trust diff s.prompts/other" in (world.trust.why_held("s", "prompt", other) or "")
+    assert "trust diff s.prompts/other" in (world.trust.why_held("s", "prompt", [other])[0] or "")
 
 
 async def test_prompts_that_come_with_a_later_version_of_the_server_are_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lists(LOOK)
     world.lists(LOOK, prompts=True, prompt_list=({"name": "greet"},))
-    assert "is held" in (world.trust.why_held("s", "prompt", {"name": "greet"}) or "")
+    assert "is held" in (world.trust.why_held("s", "prompt", [{"name": "greet"}])[0] or "")
 
 
 async def test_the_first_listing_with_a_login_replaces_the_one_before(tmp_path: Path) -> None:
