@@ -105,7 +105,11 @@ class SchemaCheck:
 
     def complete(self, given: dict[str, Any], reserved: Collection[str]) -> tuple[dict[str, Any], list[str]]:
         """Return the object to send, and its problems without values of reserved arguments, each as one line."""
-        filled = {name: value for name, value in self._defaults.items() if name not in given}
+        filled = {
+            name: value
+            for name, value in self._defaults.items()
+            if name not in given and (name not in reserved or name in self._required)
+        }
         if self._validator is None:
             return {**given, **filled}, []
         least = given | {name: value for name, value in filled.items() if name in self._required}

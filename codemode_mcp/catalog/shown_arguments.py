@@ -94,7 +94,7 @@ class _Rewriting:
     def __init__(self, root: JsonObject, override: ToolOverride) -> None:
         self._root = root
         self._override = override
-        self._given = {*override.fixed, *override.default}
+        self._given = {*override.fixed, *override.default, *_required_defaults(root).intersection(override.hidden)}
         self._known = {name: value for name, value in override.fixed.items() if name not in override.secret}
         self._steps = 0
         self.declared: dict[str, None] = {}
@@ -277,6 +277,15 @@ class _Rewriting:
             beside = {key: value for key, value in shown.items() if key in _BESIDE_A_REFERENCE}
             return {**rewritten, **beside}
         return {**shown, "allOf": [*shown.get("allOf", ()), rewritten]}
+
+
+def _required_defaults(schema: JsonObject) -> frozenset[str]:
+    """Return the arguments that the tool requires, and that are sent with its own default if none is given."""
+    required, properties = schema.get("required"), schema.get("properties")
+    if not isinstance(required, list) or not isinstance(properties, dict):
+        return frozenset()
+    parts = ((name, properties.get(name)) for name in required if isinstance(name, str))
+    return frozenset(name for name, part in parts if isinstance(part, dict) and "default" in part)
 
 
 def _counts_all_members(part: Any) -> bool:

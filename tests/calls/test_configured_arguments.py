@@ -131,6 +131,15 @@ async def test_a_similar_argument_that_the_tool_declares_can_be_given() -> None:
     assert bench.hub.sent == [("create_issue", {"id": "1", "ID": "2"})]
 
 
+async def test_a_hidden_argument_is_sent_only_if_the_tool_requires_it_with_a_default() -> None:
+    part = {"type": "integer", "default": 3}
+    schema = {"type": "object", "properties": {"a": part, "b": part, "c": part}, "required": ["a"]}
+    bench = Bench(ToolOverride(hidden=("a", "b")), Tool("create_issue", input_schema=schema))
+    assert list(Overrides(bench.settings.overrides).problems(bench.hub.view())) == []
+    assert (await bench.call({})).error is None
+    assert bench.hub.sent == [("create_issue", {"a": 3, "c": 3})]
+
+
 async def test_all_problems_are_named_together() -> None:
     message = await Bench(FIXED).refused({"owner": "evil", "title": 5})
     assert "- input.owner: only the configuration" in message
