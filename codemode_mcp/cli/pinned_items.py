@@ -51,7 +51,7 @@ class PinnedServer:
     @cached_property
     def reports(self) -> tuple[ItemReport, ...]:
         """A report for each item."""
-        return compare(self.pins, self.pins.present, self.mode)
+        return compare(self.pins, self.pins.present, self.mode) if self.is_listed else ()
 
     @property
     def differing(self) -> list[ItemReport]:
@@ -64,8 +64,8 @@ class PinnedServer:
 
     @property
     def is_listed(self) -> bool:
-        """True if a listing of the server was seen."""
-        return bool(self.pins.present.complete)
+        """True if its present listing is known. Listings of servers with `follow` are not recorded."""
+        return bool(self.pins.present.complete) and self.mode != "follow"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     if not named:
         server = servers[0]
         if not server.is_listed:
-            stop_line(2, not_listed(server.name))
+            stop_line(2, not_listed(server))
         start = len(server.name) + 1
         known = [reference(server.name, report.kind, report.name)[start:] for report in server.reports]
         name = (item or "")[start:]
@@ -163,9 +163,11 @@ def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport]) ->
         stop_line(1, f"nothing of {server.name} was {verb}ed: {error}")
 
 
-def not_listed(server: str) -> str:
+def not_listed(server: PinnedServer) -> str:
     """Return the message about a server without a listing."""
-    return f"{server} was not listed yet; codemode-mcp tools --server {server} connects to it"
+    if server.mode == "follow":
+        return f"nothing is recorded of {server.name}, since its trust is follow"
+    return f"{server.name} was not listed yet; codemode-mcp tools --server {server.name} connects to it"
 
 
 def _read_configuration(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
+    from codemode_mcp.cli.pinned_items import PinnedItems
     from codemode_mcp.config import Config
     from codemode_mcp.trust.comparison import Status
     from codemode_mcp.trust.items import Key
@@ -59,9 +59,15 @@ def lock_of(found: PinnedItems) -> tuple[LockFile, list[str], list[str]]:
     servers: dict[str, Mapping[Key, Item]] = {}
     missing, held = [], []
     for server in found.servers:
-        items = _locked_items(server)
-        if SERVER_KEY not in items:
-            missing.append(f"{not_listed(server.name)}; it is not in the lock file")
+        accepted = server.pins.accepted
+        items = {key: each.item for key, each in accepted.items() if key in server.pins.present.items}
+        if not server.is_listed:
+            missing.append(f"{not_listed(server)}; it is not in the lock file")
+        elif SERVER_KEY not in items:
+            missing.append(
+                f"{server.name} is not in the lock file: its own texts are held; accept them with codemode-mcp trust "
+                f"accept {server.name}"
+            )
         elif any(item.definition is None for item in items.values()):
             missing.append(
                 f"{server.name} is not in the lock file: one of its definitions quotes a secret or is too large"
@@ -72,13 +78,6 @@ def lock_of(found: PinnedItems) -> tuple[LockFile, list[str], list[str]]:
             if count:
                 held.append(f"{counted(count, 'held item')} of {server.name}: the lock file does not have them")
     return LockFile(servers), missing, held
-
-
-def _locked_items(server: PinnedServer) -> dict[Key, Item]:
-    """Return the accepted items that the server lists. With `follow`, everything that it lists counts as accepted."""
-    if server.mode == "follow":
-        return {key: item for key, item in server.pins.present.items.items() if item.is_comparable}
-    return {key: each.item for key, each in server.pins.accepted.items() if key in server.pins.present.items}
 
 
 def check_servers(config: str | None) -> tuple[Path, list[Difference]]:

@@ -78,7 +78,7 @@ def command(verb: str, name: str) -> str:
 def server_row(server: PinnedServer) -> tuple[str, ...]:
     """Return the row of `SERVER_HEAD` about a server."""
     if not server.is_listed:
-        return server.name, server.mode, "", "", "", "", "not listed yet"
+        return server.name, server.mode, "", "", "", "", "not recorded" if server.mode == "follow" else "not listed yet"
     reports = server.reports
     removed = sum(report.status == "removed" for report in reports)
     held = sum(report.held for report in reports)

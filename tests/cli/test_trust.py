@@ -79,6 +79,7 @@ def test_status_counts_the_items_of_each_server_and_names_those_that_differ(conf
     configured.add("github", FIRST, LATER)
     configured.add("quiet", FIRST, FIRST)
     configured.add("unseen")
+    configured.add("open", FIRST, mode="follow")
     done = configured.trust("status")
     assert done.exit_code == 0
     lines = [line.split() for line in done.stdout.splitlines()]
@@ -86,7 +87,8 @@ def test_status_counts_the_items_of_each_server_and_names_those_that_differ(conf
     assert lines[1][:6] == ["github", "pin", "3", "2", "1", "1"]
     assert lines[2][:6] == ["quiet", "pin", "5", "0", "0", "0"]
     assert lines[3] == ["unseen", "pin", "not", "listed", "yet"]
-    assert [" ".join(line) for line in lines[6:]] == [
+    assert lines[4] == ["open", "follow", "not", "recorded"]
+    assert [" ".join(line) for line in lines[7:]] == [
         "github.create 1 medium changed; held",
         "github.list only its texts have changed; programs see the accepted ones",
         "github.drop 1 low new; held",
@@ -187,7 +189,6 @@ def test_decisions_need_a_person_at_a_terminal(
 
 def test_the_lock_file_has_what_is_accepted_and_not_what_is_held(configured: Configured) -> None:
     configured.add("github", FIRST, LATER)
-    configured.add("open", FIRST, LATER, mode="follow")
     done = configured.trust("lock")
     assert done.exit_code == 0
     assert "2 held items of github" in done.stderr
@@ -195,16 +196,19 @@ def test_the_lock_file_has_what_is_accepted_and_not_what_is_held(configured: Con
     assert set(servers["github"]["tools"]) == {"create", "list"}
     assert servers["github"]["tools"]["create"]["digest"] == FIRST[0].digest
     assert servers["github"]["prompts"] == {"greet": {"digest": PROMPT.digest, "shape": PROMPT.shape_digest}}
-    assert set(servers["open"]["tools"]) == {"create", "list", "drop"}
     assert "already has" in configured.trust("lock").stderr
 
 
 def test_a_server_without_a_listing_is_not_locked_and_the_command_fails(configured: Configured) -> None:
     configured.add("github", FIRST)
     configured.add("unseen")
+    configured.add("open", FIRST, mode="follow")
+    configured.add("asked", FIRST, mode="ask")
     done = configured.trust("lock")
     assert done.exit_code == 1
     assert "unseen was not listed yet" in done.stderr
+    assert "nothing is recorded of open, since its trust is follow" in done.stderr
+    assert "asked is not in the lock file: its own texts are held" in done.stderr
     assert list(json.loads((configured.path.parent / "codemode-mcp.lock.json").read_text())["servers"]) == ["github"]
 
 
