@@ -23,21 +23,17 @@ class ConfiguredArguments:
 
     A run may have begun under other overrides, so its catalog decides nothing here.
 
-    Args:
+    Attributes:
         overrides: the overrides by the id of the tool.
     """
 
     def __init__(self, checker: ArgumentChecker, overrides: Mapping[str, ToolOverride]) -> None:
         self._checker = checker
-        self._overrides = overrides
+        self.overrides = overrides
 
     def apply(self, overrides: Mapping[str, ToolOverride]) -> None:
         """Use these overrides from now on, also for runs that have begun."""
-        self._overrides = overrides
-
-    def of(self, entry: Entry) -> ToolOverride | None:
-        """Return the override of a tool, if there is one."""
-        return self._overrides.get(entry.id)
+        self.overrides = overrides
 
     def prepare(
         self, call: ToolCall, entry: Entry, override: ToolOverride | None, signature: Callable[[], str]

@@ -287,15 +287,20 @@ class Dispatcher:
             def signature() -> str:
                 return catalog.signature(entry)
 
-            override = self._configured.of(entry)
+            override = self._configured.overrides.get(entry.id)
             timeout = self._arguments.timeout(call, entry.path, signature)
-            arguments = self._configured.prepare(call, entry, override, signature)
+            if override is None:
+                arguments = self._arguments.prepare(call, entry.path, entry.tool.input_schema, signature)
+            else:
+                arguments = self._configured.prepare(call, entry, override, signature)
             if interception is not None and interception.has_hooks(entry.id):
                 event = event_of(entry, call.id, arguments, context)
                 arguments = dict(
                     interception.before_now(event, entry.path, note, self._accepts(call, entry, override, signature))
                 )
-            complete = self._configured.complete(entry, override, arguments, signature)
+            complete = arguments
+            if override is not None or entry.listed is not None:
+                complete = self._configured.complete(entry, override, arguments, signature)
 
             use = self.budgets.use(entry, context)
 
@@ -315,7 +320,7 @@ class Dispatcher:
 
             made_in = copy_context()
             in_flight = source.try_call(
-                entry.original.name,
+                entry.tool.name if entry.listed is None else entry.listed.name,
                 complete,
                 # The connection calls it, whose records belong to all clients.
                 on_end=lambda end: made_in.run(ended, end),
@@ -437,7 +442,7 @@ class Dispatcher:
         def signature() -> str:
             return catalog.signature(listed)
 
-        override = self._configured.of(entry)
+        override = self._configured.overrides.get(entry.id)
         timeout = self._arguments.timeout(call, entry.path, signature)
         arguments = self._configured.prepare(call, entry, override, signature)
         interception = self._interception
