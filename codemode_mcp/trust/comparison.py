@@ -179,7 +179,7 @@ def accept(pins: ServerPins, choices: Mapping[Key, str], by: str, at: float) -> 
     return replace(pins, accepted=accepted, rejected=rejected)
 
 
-def reject(pins: ServerPins, choices: Mapping[Key, str], by: str = "") -> ServerPins:
+def reject(pins: ServerPins, choices: Mapping[Key, str], by: str) -> ServerPins:
     """Return the pins after a person has rejected items: their present definitions, even if these were accepted.
 
     Args and errors are those of `accept`.

@@ -5,15 +5,18 @@ that the start of a process does not wait for the disk. If the files cannot be w
 hold changes that this process sees. If a file exists and cannot be read, everything of its server is held.
 
 The files are watched, since a person may decide in another process.
+
+The module is long because all its steps change the same state of a server, in the event loop: a listing that is seen, a
+decision, and a file that another process has written.
 """
 
 from __future__ import annotations
 
 import logging
-import operator
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -21,20 +24,20 @@ import anyio.to_thread
 
 from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.trust import comparison
-from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
+from codemode_mcp.trust.comparison import Acceptance, ItemReport, ServerPins, baseline_of, compare
 from codemode_mcp.trust.held_messages import held_line, texts_line, why_held
-from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, listed_item, listed_key, tool_item
-from codemode_mcp.trust.pins_file import KINDS, PinsDamaged, PinsUnavailable
+from codemode_mcp.trust.items import Item, listed_item, listed_key, tool_item
+from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable
 from codemode_mcp.trust.references import reference
-from upstream_clients.listing_cache import quotes
-from upstream_clients.tool_list_repair import read_tools
+from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
+from codemode_mcp.trust.views import is_listed, listing_of, same_listing, shown_view, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from codemode_mcp.audit.events import Auditor
     from codemode_mcp.trust.comparison import Mode
-    from codemode_mcp.trust.items import Key, Kind
+    from codemode_mcp.trust.items import Key
     from codemode_mcp.trust.lock_file import LockFile
     from codemode_mcp.trust.pins_file import PinsFolder, Stamp
     from upstream_clients.spec import UpstreamSpec
@@ -154,12 +157,12 @@ class Trust:
         The first listing of a server is accepted here. For the same view, the result is the same object.
         """
         server = self._servers.get(view.name)
-        if server is None or server.mode == "follow" or not _is_listed(view):
+        if server is None or server.mode == "follow" or not is_listed(view):
             return view
         if server.shown is None or server.view is not view:
-            if server.shown is None or server.view is None or not _same_listing(server.view, view):
+            if server.shown is None or server.view is None or not same_listing(server.view, view):
                 self._compare(server, view)
-            server.view, server.shown = view, self._trusted(server, view)
+            server.view, server.shown = view, shown_view(view, server.reports, partial(self._why_held, server))
         return server.shown
 
     def is_pinned(self, server: str) -> bool:
@@ -271,7 +274,7 @@ class Trust:
         decide(before)  # raises `Stale` before anything is written
 
         def change(stored: ServerPins | None) -> ServerPins:
-            return decide(_merge(stored, before, server.mode))
+            return decide(merge_pins(stored, before, server.mode))
 
         if self._folder is None:
             self._take(server, decide(before), None)
@@ -310,7 +313,7 @@ class Trust:
             if not server.unwritten or pins is None or self._locked is not None:
                 continue
             try:
-                after, stamp = await anyio.to_thread.run_sync(_store, self._folder, server, pins)
+                after, stamp = await anyio.to_thread.run_sync(store_pins, self._folder, pins, server.mode)
             except PinsUnavailable as error:
                 if not self._warned_of_files:
                     log.warning("%s; until it can be written, changes are held in this process only", error)
@@ -324,9 +327,10 @@ class Trust:
         """Take over what other processes have stored."""
         if self._locked is not None or self._folder is None:
             return
-        known = [(each, each.stamp) for each in self._servers.values() if each.loaded and not each.unwritten]
-        for server, loaded in await anyio.to_thread.run_sync(_changed_files, self._folder, known):
-            if not server.unwritten:
+        known = {each.name: each.stamp for each in self._servers.values() if each.loaded and not each.unwritten}
+        for name, loaded in (await anyio.to_thread.run_sync(load_changed_pins, self._folder, known)).items():
+            server = self._servers.get(name)
+            if server is not None and not server.unwritten:
                 present = None if server.pins is None else server.pins.present
                 server.problem = loaded.problem
                 # What this process has seen, and not what the other one has.
@@ -352,14 +356,14 @@ class Trust:
 
     def _load(self, server: _Server) -> None:
         if not server.loaded and self._folder is not None:
-            loaded = _load(self._folder, server.name)
+            loaded = load_pins(self._folder, server.name)
             server.loaded, server.pins, server.stamp = True, loaded.pins, loaded.stamp
             server.problem, server.unwritten = loaded.problem, loaded.is_damaged
 
     def _compare(self, server: _Server, view: UpstreamView) -> None:
         self._load(server)
         before = server.pins
-        present = _listing_of(view, self._secrets(view.name), before, self._clock())
+        present = listing_of(view, self._secrets(view.name), before, self._clock())
         after = baseline_of(before, view.name, present, server.mode, logged_in=view.logged_in)
         if self._locked is not None and before is not None:
             after = replace(before, present=present)
@@ -388,38 +392,12 @@ class Trust:
             known = server.admitted[id(tool)] = tool, why
         return known
 
-    def _trusted(self, server: _Server, view: UpstreamView) -> UpstreamView:
-        if all(report.status in ("accepted", "removed") for report in server.reports.values()):
-            return view
-        tools, withheld = [], {}
-        for tool in view.tools:
-            report = server.reports["tool", tool.name]
-            if report.held:
-                withheld[tool.name] = self._why_held(server, report) or ""
-            elif report.usable is report.present:
-                tools.append(tool)
-            elif report.usable is not None and report.usable.definition is not None:
-                tools += read_tools([report.usable.definition])[0]
-        own = server.reports[SERVER_KEY]
-        instructions = view.instructions
-        if own.status != "accepted":
-            accepted = None if own.accepted is None else own.accepted.definition
-            instructions = None if accepted is None else accepted.get("instructions")
-        return replace(
-            view,
-            tools=tuple(tools),
-            withheld=withheld,
-            instructions=instructions,
-            prompt_list=_usable(server, "prompt", "name", view.prompt_list),
-            template_list=_usable(server, "template", "uriTemplate", view.template_list),
-        )
-
     def _secrets(self, server: str) -> list[str]:
         spec = self._specs.get(server)
         return [] if spec is None else spec.secret_values
 
     def _without_secrets(self, item: Item, server: str) -> Item:
-        return _hide_quoting(item, self._secrets(server))
+        return without_secrets(item, self._secrets(server))
 
     def _why_held(self, server: _Server, report: ItemReport) -> str | None:
         """Return the end of a sentence that begins with the name of an item; None if the item is not held."""
@@ -470,113 +448,8 @@ class Trust:
         self._auditor.emit(kind, reference(server, *key)[:MAX_NAME], digest=digest, **fields)
 
 
-class _Loaded(NamedTuple):
-    """The content of a file.
-
-    Attributes:
-        problem: the reason why the file cannot be used. Everything is held then.
-        is_damaged: True if the file may be replaced.
-    """
-
-    pins: ServerPins | None
-    stamp: Stamp
-    problem: str | None = None
-    is_damaged: bool = False
-
-
-def _load(folder: PinsFolder, server: str) -> _Loaded:
-    # The stamp is taken first, so that a change during the reading is noticed.
-    stamp = folder.stamp(server)
-    try:
-        return _Loaded(folder.load(server), stamp)
-    except PinsUnavailable as error:
-        log.warning("%s; all tools of server %r are held until a person accepts them", error, server)
-        is_damaged = isinstance(error, PinsDamaged)
-        held = ServerPins(server, baseline=KINDS)
-        return _Loaded(held, stamp, None if is_damaged else str(error), is_damaged)
-
-
-def _store(folder: PinsFolder, server: _Server, pins: ServerPins) -> tuple[ServerPins, Stamp]:
-    """Write pins, together with what other processes have stored. Blocks."""
-    try:
-        after = folder.update(server.name, lambda stored: _merge(stored, pins, server.mode))
-    except PinsDamaged:
-        folder.replace_damaged(server.name, pins)
-        after = pins
-    return after, folder.stamp(server.name)
-
-
-def _changed_files(folder: PinsFolder, known: Sequence[tuple[_Server, Stamp]]) -> list[tuple[_Server, _Loaded]]:
-    """Return the content of the files that are no longer in a known version. Blocks."""
-    return [(server, _load(folder, server.name)) for server, stamp in known if folder.stamp(server.name) != stamp]
-
-
-def _merge(stored: ServerPins | None, own: ServerPins, mode: Mode) -> ServerPins:
-    """Return the stored pins together with the listing that this process has seen."""
-    if stored is None:
-        return own
-    merged = baseline_of(stored, own.server, own.present, mode, logged_in=own.logged_in)
-    return replace(merged, present=stored.present) if stored.present.has_same_items(own.present) else merged
-
-
 def _decisions(pins: ServerPins | None) -> object:
     """Return the part of pins on which the comparison depends, apart from the present listing."""
     if pins is None:
         return None
     return {key: each.item.digest for key, each in pins.accepted.items()}, set(pins.rejected), pins.baseline
-
-
-def _is_listed(view: UpstreamView) -> bool:
-    """Return True if the lists of a server are known."""
-    return view.era is not None or bool(view.tools)
-
-
-_LISTS = operator.attrgetter("tools", "prompt_list", "template_list")
-_FACTS = operator.attrgetter("instructions", "server_name", "logged_in", "prompts", "resources")
-
-
-def _same_listing(one: UpstreamView, other: UpstreamView) -> bool:
-    """Return True if two views of a server surely have the same listing."""
-    return all(map(operator.is_, _LISTS(one), _LISTS(other))) and _FACTS(one) == _FACTS(other)
-
-
-def _listing_of(view: UpstreamView, secrets: Sequence[str], before: ServerPins | None, at: float) -> Listing:
-    """Return the listing of a view. Lists that are not known yet are as they were before, for the same login."""
-    complete: set[Kind] = {"server", "tool"}
-    if view.prompt_list is not None or not view.prompts:
-        complete.add("prompt")
-    if view.template_list is not None or not view.resources:
-        complete.add("template")
-    items = {key: _hide_quoting(item, secrets) for key, item in items_of(view).items()}
-    if before is not None and (before.logged_in or not view.logged_in):
-        for key, item in before.present.items.items():
-            if key[0] not in complete:
-                items.setdefault(key, item)
-        complete |= before.present.complete
-    listing = Listing(items, frozenset(complete), at)
-    same = before is not None and before.present.has_same_items(listing)
-    return before.present if before is not None and same else listing
-
-
-def _hide_quoting(item: Item, secrets: Sequence[str]) -> Item:
-    """Return an item without its definition if the definition quotes a secret, so that no one stores or shows it."""
-    if not secrets or item.definition is None or not quotes(item.definition, secrets):
-        return item
-    return Item(item.kind, item.name, None, item.digest, item.shape_digest)
-
-
-def _usable(
-    server: _Server, kind: Kind, name: str, listed: Sequence[JsonObject] | None
-) -> tuple[JsonObject, ...] | None:
-    """Return the prompts or templates that programs see. `name`: the member with the name of an item."""
-    if listed is None:
-        return None
-    shown: dict[str, JsonObject] = {}
-    for each in listed:
-        report = server.reports[kind, str(each.get(name))]
-        usable = report.usable
-        if usable is report.present and usable is not None:
-            shown.setdefault(report.name, each)
-        elif usable is not None and usable.definition is not None:
-            shown.setdefault(report.name, usable.definition)
-    return tuple(shown.values())

@@ -124,7 +124,9 @@ def test_accepting_a_removal_ends_the_pin() -> None:
 
 
 def test_a_rejected_change_stays_rejected_until_the_server_lists_another_one() -> None:
-    pins = reject(replace(first(CREATE), present=listing(CHANGED)), {CREATE.key: CHANGED.digest})
+    pins = reject(
+        replace(first(CREATE), present=listing(CHANGED)), {CREATE.key: CHANGED.digest}, "a person at a terminal"
+    )
     report = compare_item(pins, CHANGED, "pin")
     assert (report.status, report.held) == ("rejected", True)
     assert compare_item(pins, CREATE, "pin").status == "accepted"
@@ -132,13 +134,15 @@ def test_a_rejected_change_stays_rejected_until_the_server_lists_another_one() -
 
 
 def test_a_rejected_text_leaves_the_tool_usable_under_the_accepted_one() -> None:
-    pins = reject(replace(first(CREATE), present=listing(REWORDED)), {CREATE.key: REWORDED.digest})
+    pins = reject(
+        replace(first(CREATE), present=listing(REWORDED)), {CREATE.key: REWORDED.digest}, "a person at a terminal"
+    )
     report = compare_item(pins, REWORDED, "pin")
     assert (report.status, report.held, report.usable) == ("rejected", False, CREATE)
 
 
 def test_an_accepted_tool_can_be_rejected() -> None:
-    pins = reject(first(CREATE), {CREATE.key: CREATE.digest})
+    pins = reject(first(CREATE), {CREATE.key: CREATE.digest}, "a person at a terminal")
     assert compare_item(pins, CREATE, "pin").held
     assert compare_item(baseline_of(pins, "github", listing(CREATE), "pin", logged_in=True), CREATE, "pin").held
 

@@ -1,0 +1,109 @@
+"""The listing of a view, as pins compare it, and the view that programs see in its place."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from codemode_mcp.trust.comparison import Listing
+from codemode_mcp.trust.items import SERVER_KEY, Item, items_of
+from upstream_clients.listing_cache import quotes
+from upstream_clients.tool_list_repair import read_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from codemode_mcp.trust.comparison import ItemReport, ServerPins
+    from codemode_mcp.trust.items import Key, Kind
+    from upstream_clients.tools import JsonObject, UpstreamView
+
+
+def is_listed(view: UpstreamView) -> bool:
+    """Return True if the lists of a server are known."""
+    return view.era is not None or bool(view.tools)
+
+
+_LISTS = operator.attrgetter("tools", "prompt_list", "template_list")
+_FACTS = operator.attrgetter("instructions", "server_name", "logged_in", "prompts", "resources")
+
+
+def same_listing(one: UpstreamView, other: UpstreamView) -> bool:
+    """Return True if two views of a server surely have the same listing."""
+    return all(map(operator.is_, _LISTS(one), _LISTS(other))) and _FACTS(one) == _FACTS(other)
+
+
+def listing_of(view: UpstreamView, secrets: Sequence[str], before: ServerPins | None, at: float) -> Listing:
+    """Return the listing of a view. Lists that are not known yet are as they were before, for the same login."""
+    complete: set[Kind] = {"server", "tool"}
+    if view.prompt_list is not None or not view.prompts:
+        complete.add("prompt")
+    if view.template_list is not None or not view.resources:
+        complete.add("template")
+    items = {key: without_secrets(item, secrets) for key, item in items_of(view).items()}
+    if before is not None and (before.logged_in or not view.logged_in):
+        for key, item in before.present.items.items():
+            if key[0] not in complete:
+                items.setdefault(key, item)
+        complete |= before.present.complete
+    listing = Listing(items, frozenset(complete), at)
+    same = before is not None and before.present.has_same_items(listing)
+    return before.present if before is not None and same else listing
+
+
+def without_secrets(item: Item, secrets: Sequence[str]) -> Item:
+    """Return an item without its definition if the definition quotes a secret, so that no one stores or shows it."""
+    if not secrets or item.definition is None or not quotes(item.definition, secrets):
+        return item
+    return Item(item.kind, item.name, None, item.digest, item.shape_digest)
+
+
+def _usable(
+    reports: Mapping[Key, ItemReport], kind: Kind, name: str, listed: Sequence[JsonObject] | None
+) -> tuple[JsonObject, ...] | None:
+    """Return the prompts or templates that programs see. `name`: the member with the name of an item."""
+    if listed is None:
+        return None
+    shown: dict[str, JsonObject] = {}
+    for each in listed:
+        report = reports[kind, str(each.get(name))]
+        usable = report.usable
+        if usable is report.present and usable is not None:
+            shown.setdefault(report.name, each)
+        elif usable is not None and usable.definition is not None:
+            shown.setdefault(report.name, usable.definition)
+    return tuple(shown.values())
+
+
+def shown_view(
+    view: UpstreamView, reports: Mapping[Key, ItemReport], why_held: Callable[[ItemReport], str | None]
+) -> UpstreamView:
+    """Return the view that programs see: without held items, and with accepted texts.
+
+    Args:
+        why_held: returns the reason why an item is held.
+    """
+    if all(report.status in ("accepted", "removed") for report in reports.values()):
+        return view
+    tools, withheld = [], {}
+    for tool in view.tools:
+        report = reports["tool", tool.name]
+        if report.held:
+            withheld[tool.name] = why_held(report) or ""
+        elif report.usable is report.present:
+            tools.append(tool)
+        elif report.usable is not None and report.usable.definition is not None:
+            tools += read_tools([report.usable.definition])[0]
+    own = reports[SERVER_KEY]
+    instructions = view.instructions
+    if own.status != "accepted":
+        accepted = None if own.accepted is None else own.accepted.definition
+        instructions = None if accepted is None else accepted.get("instructions")
+    return replace(
+        view,
+        tools=tuple(tools),
+        withheld=withheld,
+        instructions=instructions,
+        prompt_list=_usable(reports, "prompt", "name", view.prompt_list),
+        template_list=_usable(reports, "template", "uriTemplate", view.template_list),
+    )
