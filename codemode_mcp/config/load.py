@@ -34,7 +34,6 @@ from codemode_mcp.settings import (
     ToolSettings,
     UiSettings,
 )
-from codemode_mcp.trust.lock_file import lock_path, read_lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,6 +136,8 @@ def load_config(
     expander = Expander(environ, path.parent, reading or Reading())
     lock = None
     if locked:
+        from codemode_mcp.trust.lock_file import lock_path, read_lock_file
+
         expander.reading.files.append(lock_path(path))
         lock = read_lock_file(lock_path(path))
     servers = read_servers({key: fields[key] for key in ROOT_KEYS if key in fields}, expander, secrets)

@@ -8,19 +8,14 @@ it is written without definitions, so that only the digests are compared.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
-import msgspec
-
-from codemode_mcp.strict_json import Form
-from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins
-from codemode_mcp.trust.items import Item, Kind
+from codemode_mcp.trust.items import Kind
 from upstream_clients.file_lock import NO_LINK, try_lock
 from upstream_clients.private_files import check_private, make_private_folder, open_private
 
@@ -28,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FORMAT: Final = 1
+    from codemode_mcp.trust.comparison import ServerPins
+
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 LOCK_SECONDS: Final = 5.0
 """Seconds to wait for the lock of a file, which other processes hold for milliseconds."""
@@ -39,8 +35,6 @@ KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
 
 Stamp = tuple[int, int, int] | None
 """The identity of one version of a file; None if there is no file."""
-
-_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class PinsUnavailable(Exception):
@@ -136,31 +130,6 @@ class PinsFolder:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
 
 
-class _StoredItem(Form, omit_defaults=True):
-    """An item. `definition` is not set if the definition is not stored, or if it is that of the accepted item."""
-
-    kind: Kind
-    name: str
-    digest: _Digest
-    shape: _Digest
-    definition: dict[str, Any] | None = None
-    by: str = ""
-    at: float = 0.0
-
-
-class _StoredPins(Form):
-    """The content of a file, without its format."""
-
-    server: str
-    logged_in: bool
-    baseline: list[Kind]
-    accepted: list[_StoredItem]
-    rejected: dict[_Digest, str]
-    present: list[_StoredItem]
-    complete: list[Kind]
-    seen_at: float
-
-
 def _read(path: Path) -> ServerPins | None:
     try:
         with open_private(path) as file:
@@ -171,66 +140,24 @@ def _read(path: Path) -> ServerPins | None:
         if not os.path.lexists(path):  # the folder cannot be read, or it is a file
             return None
         raise PinsUnavailable(f"the pins in {path} cannot be read: {error.strerror or error}") from error
+    # Imported late, since most of the time of this import is that of `msgspec`.
+    from codemode_mcp.trust.pins_format import decode
+
     try:
         if len(data) > MAX_FILE_BYTES:
             raise ValueError
-        raw = json.loads(data)
-        version = raw.pop("format")
-        if version == FORMAT:
-            return _from_stored(msgspec.convert(raw, _StoredPins))
+        pins = decode(data)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise PinsDamaged(f"the pins in {path} are damaged") from error
-    raise PinsUnavailable(f"the pins in {path} were written by another version of codemode-mcp")
-
-
-def _from_stored(stored: _StoredPins) -> ServerPins:
-    accepted = {}
-    for each in stored.accepted:
-        item = _item(each)
-        accepted[item.key] = Acceptance(item, each.by, each.at)
-    present = {}
-    for each in stored.present:
-        known = accepted.get((each.kind, each.name))
-        item = _item(each) if known is None or known.item.digest != each.digest else known.item
-        present[item.key] = item
-    listing = Listing(present, frozenset(stored.complete), stored.seen_at)
-    return ServerPins(stored.server, accepted, stored.rejected, listing, stored.logged_in, frozenset(stored.baseline))
-
-
-def _item(stored: _StoredItem) -> Item:
-    return Item(stored.kind, stored.name, stored.definition, stored.digest, stored.shape)
+    if pins is None:
+        raise PinsUnavailable(f"the pins in {path} were written by another version of codemode-mcp")
+    return pins
 
 
 def _to_bytes(pins: ServerPins) -> bytes:
-    """Return the content of a file. Raises `OSError` if it is too large even without definitions."""
-    for with_definitions in (True, False):
-        accepted = [_stored(each.item, with_definitions, by=each.by, at=each.at) for each in pins.accepted.values()]
-        digests = {key: each.item.digest for key, each in pins.accepted.items()}
-        present = [
-            _stored(item, with_definitions and digests.get(key) != item.digest)
-            for key, item in pins.present.items.items()
-            if item.is_comparable
-        ]
-        stored = _StoredPins(
-            server=pins.server,
-            logged_in=pins.logged_in,
-            baseline=sorted(pins.baseline),
-            accepted=accepted,
-            rejected=dict(sorted(pins.rejected.items())),
-            present=present,
-            complete=sorted(pins.present.complete),
-            seen_at=pins.present.at,
-        )
-        # Not by msgspec, which refuses integers of more than 64 bits.
-        data = json.dumps({"format": FORMAT, **msgspec.to_builtins(stored)}).encode()
-        if len(data) <= MAX_FILE_BYTES:
-            return data
-    raise OSError("the list of the server is too large")
+    from codemode_mcp.trust.pins_format import encode
 
-
-def _stored(item: Item, with_definition: bool, *, by: str = "", at: float = 0.0) -> _StoredItem:
-    definition = dict(item.definition) if with_definition and item.definition is not None else None
-    return _StoredItem(item.kind, item.name, item.digest, item.shape_digest, definition, by, at)
+    return encode(pins, MAX_FILE_BYTES)
 
 
 def _name_of(text: str) -> str:

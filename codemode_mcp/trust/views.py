@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.trust.comparison import Listing
 from codemode_mcp.trust.items import SERVER_KEY, Item, items_of
-from upstream_clients.listing_cache import quotes
 from upstream_clients.tool_list_repair import read_tools
 
 if TYPE_CHECKING:
@@ -53,7 +52,11 @@ def listing_of(view: UpstreamView, secrets: Sequence[str], before: ServerPins | 
 
 def without_secrets(item: Item, secrets: Sequence[str]) -> Item:
     """Return an item without its definition if the definition quotes a secret, so that no one stores or shows it."""
-    if not secrets or item.definition is None or not quotes(item.definition, secrets):
+    if not secrets or item.definition is None:
+        return item
+    from upstream_clients.listing_cache import quotes
+
+    if not quotes(item.definition, secrets):
         return item
     return Item(item.kind, item.name, None, item.digest, item.shape_digest)
 
