@@ -342,7 +342,7 @@ class Trust:
         before, server.pins, server.stamp = server.pins, pins, stamp
         if _decisions(before) == _decisions(pins):
             return
-        self._record_decisions(before or ServerPins(server.name), pins or ServerPins(server.name))
+        _record_decisions(self._auditor, before or ServerPins(server.name), pins or ServerPins(server.name))
         server.forget_comparison()
         self._on_change()
 
@@ -420,32 +420,35 @@ class Trust:
         server.reported = frozenset(now)
         held = [each for each in unreported if each.held]
         for each in held[:_MAX_RECORDED]:
-            self._record("item_held", each.server, (each.kind, each.name), each.present, status=each.status)
+            _record(self._auditor, "item_held", each.server, (each.kind, each.name), each.present, status=each.status)
         if held:
             log.warning("%s", held_line(server.name, held, locked=self._locked is not None))
         texts = [each for each in unreported if not each.held]
         if texts:
             log.warning("%s", texts_line(server.name, texts))
 
-    def _record_decisions(self, before: ServerPins, after: ServerPins) -> None:
-        for key, each in after.accepted.items():
-            if each.by and before.accepted.get(key) != each:
-                self._record("item_accepted", after.server, key, each.item, by=each.by)
-        rejected = {item.digest: (key, item) for key, item in after.present.items.items()}
-        for digest, by in after.rejected.items():
-            if digest not in before.rejected and digest in rejected:
-                self._record("item_rejected", after.server, *rejected[digest], by=by)
 
-    def _record(
-        self,
-        kind: Literal["item_held", "item_accepted", "item_rejected"],
-        server: str,
-        key: Key,
-        item: Item | None,
-        **fields: str,
-    ) -> None:
-        digest = None if item is None else item.digest
-        self._auditor.emit(kind, reference(server, *key)[:MAX_NAME], digest=digest, **fields)
+def _record_decisions(auditor: Auditor, before: ServerPins, after: ServerPins) -> None:
+    """Record what people have decided between two versions of pins."""
+    for key, each in after.accepted.items():
+        if each.by and before.accepted.get(key) != each:
+            _record(auditor, "item_accepted", after.server, key, each.item, by=each.by)
+    rejected = {item.digest: (key, item) for key, item in after.present.items.items()}
+    for digest, by in after.rejected.items():
+        if digest not in before.rejected and digest in rejected:
+            _record(auditor, "item_rejected", after.server, *rejected[digest], by=by)
+
+
+def _record(
+    auditor: Auditor,
+    kind: Literal["item_held", "item_accepted", "item_rejected"],
+    server: str,
+    key: Key,
+    item: Item | None,
+    **fields: str,
+) -> None:
+    digest = None if item is None else item.digest
+    auditor.emit(kind, reference(server, *key)[:MAX_NAME], digest=digest, **fields)
 
 
 def _decisions(pins: ServerPins | None) -> object:
