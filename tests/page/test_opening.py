@@ -12,6 +12,7 @@ import h11
 import pytest
 
 from tests.integration.harness import cli, counting, write_config
+from tests.integration.http_harness import serve_http
 from tests.page.browsers import PAGES, opening, served, showing
 
 if TYPE_CHECKING:
@@ -281,3 +282,10 @@ def test_all_files_of_the_page_together_are_small() -> None:
         text = each.read_text("utf-8")
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text
+
+
+async def test_a_process_that_serves_over_http_shows_the_page(browser: Browser, tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"one": counting(tmp_path / "log")})
+    async with serve_http(path) as serving, showing(browser, path, "/tools") as shown:
+        await shown.sees("mcp:one:count")
+        assert shown.origin not in serving.url
