@@ -128,6 +128,10 @@ class Catalog:
         """
         entry = self.get(entry_id)
         if entry is None:
+            for each in self.servers:
+                name = entry_id.removeprefix(f"mcp:{each.name}:")
+                if name in each.withheld and name != entry_id:
+                    raise each.no_member(name)
             server = self._unavailable_server(entry_id)
             if server is not None:
                 why = server.trouble or "was still connecting when this program started; run the program again"

@@ -344,3 +344,13 @@ def test_a_search_finds_resources_and_prompts_only_when_they_are_named() -> None
     assert hit["path"] == "mcp/github.d.ts#prompts"
     assert hit["signature"].startswith("MCP.github.prompts.list(input?: { cursor?: string }): Promise<{ prompts: ")
     assert catalog.files.read(hit["path"])["content"].count("function ") == 2
+
+
+@pytest.mark.parametrize("name", ["create_issue", "createIssue"])
+def test_a_held_tool_is_named_even_while_its_server_is_connecting(name: str) -> None:
+    view = UpstreamView("github", "connecting", withheld={"create_issue": "is held until the user accepts it"})
+    catalog = build([view], Policy(PolicyRules()))
+    with pytest.raises(ProgramError, match=r"MCP\.github\.\w+ is held until the user accepts it"):
+        catalog.resolve(f"mcp:github:{name}")
+    with pytest.raises(ProgramError, match="was still connecting"):
+        catalog.resolve("mcp:github:other")
