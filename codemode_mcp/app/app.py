@@ -242,6 +242,11 @@ class App(Lifecycle):
         """Return the JSON text of a value that a program of this owner has stored by `store`."""
         return None if self._store is None else await self._store.values.load(owner, key)
 
+    async def forget_stored(self, owner: str, key: str) -> None:
+        """Remove a value that programs of this owner have stored by `store`, if there is one."""
+        if self._store is not None:
+            await self._store.values.remove(owner, key)
+
     async def state_keys(self) -> Sequence[bytes]:
         """Return the keys for `sdk_server.guard_state`."""
         await self.manager()

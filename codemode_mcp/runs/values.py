@@ -94,6 +94,10 @@ class Values(Protocol):
         """Return the JSON text under a key or a ref; None if there is none."""
         ...
 
+    async def remove(self, owner: str, key: str) -> None:
+        """Remove the JSON text under a key or a ref, if there is one."""
+        ...
+
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
         """Return some of the entries of an owner."""
         ...
@@ -176,6 +180,14 @@ class MemoryValues:
 
     async def load(self, owner: str, key: str) -> str | None:
         return self._load(owner, key)
+
+    async def remove(self, owner: str, key: str) -> None:
+        if owner in self._owners:
+            owned = self._owners[owner]
+            text = (owned.results if key.startswith(REF_PREFIX) else owned.stored).pop(key, None)
+            freed = 0 if text is None else size_of(key, text)
+            owned.size -= freed
+            self._size -= freed
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
         owned = self._owners.get(owner)

@@ -109,6 +109,9 @@ class StoredValues:
             raise answers[0]
         return answers[0]
 
+    async def remove(self, owner: str, key: str) -> None:
+        await self._database.execute(partial(_remove, escaped(owner), _name(key)))
+
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
         total, rows = await self._database.execute(partial(_listed, escaped(owner), offset, limit))
         return Page(total, tuple(self._shown(owner, *row) for row in rows))
@@ -227,6 +230,16 @@ def _offload(owner: str, entry: _Entry, limit: int) -> Work[bool]:
     kept = yield from _insert(usage, entry, now, limit)
     yield from _write_and_trim(usage, now, limit)
     return kept
+
+
+def _remove(owner: str, name: str) -> Work[None]:
+    usage = yield from _find_usage(owner)
+    if usage is None:
+        return
+    rows = yield Query("SELECT size FROM kept WHERE owner = ? AND name = ?", (owner, name))
+    for (size,) in rows:
+        yield from _delete(usage, name, size)
+        yield from _write_usage(usage, usage.used)
 
 
 def _listed(owner: str, offset: int, limit: int) -> Work[tuple[int, list[tuple[str, int, bytes]]]]:
