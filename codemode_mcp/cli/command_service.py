@@ -81,6 +81,13 @@ async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: 
     return {"code": 0 if await followed.follow(app, caller, source, program.language) else 1}
 
 
+async def _repl(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:
+    """Run the programs of a prompt until it leaves."""
+    from codemode_mcp.cli.repl.program_service import serve_programs
+
+    return await serve_programs(app, caller, terminal)
+
+
 async def _tools(
     app: App, caller: Caller, terminal: CommandTerminal, *, request: Mapping[str, Any]
 ) -> Mapping[str, Any]:
@@ -125,6 +132,7 @@ def _client_of(terminal: CommandTerminal) -> UnattendedClient:
 
 _COMMANDS: Final[dict[str, Callable[..., Awaitable[Mapping[str, Any]]]]] = {
     "call": _call,
+    "repl": _repl,
     "run": _run,
     "tools": _tools,
     "types": _types,

@@ -49,18 +49,8 @@ def ask_instance(
         config: the value of `--config`.
     """
     screen = Screen()
-    attended = is_attended()
-    options = {
-        "readOnly": read_only,
-        "logLevel": log_level,
-        "command": {"name": name, "draws": screen.draws, "attended": attended, "width": screen.width},
-    }
-    found = client_of(config, options)
-    if found is None:
-        return None
-    from codemode_mcp.instance import attaching
-
-    attached = attaching.attach_running(*found, os.environ)
+    terminal = {"draws": screen.draws, "attended": is_attended(), "width": screen.width}
+    attached = attach_command(name, terminal, config=config, read_only=read_only, log_level=log_level)
     if attached is None:
         return None
     with attached.connection:
@@ -84,6 +74,26 @@ def ask_instance(
             advice = "calls of its program may have been made: look at what they have done before you repeat it"
         stop(1, f"the shared instance, process {attached.pid}, has ended before the command did; {advice}")
     return result
+
+
+def attach_command(
+    name: str, terminal: Mapping[str, Any], *, config: str | None, read_only: bool, log_level: str = "warning"
+) -> Attached | None:
+    """Connect to the shared instance as the terminal of a command.
+
+    Return None if no instance runs that serves this process, which then has to run the command itself.
+
+    Args:
+        terminal: facts about the terminal; see `instance.hello.CommandOptions`.
+        config: the value of `--config`.
+    """
+    options = {"readOnly": read_only, "logLevel": log_level, "command": {"name": name, **terminal}}
+    found = client_of(config, options)
+    if found is None:
+        return None
+    from codemode_mcp.instance import attaching
+
+    return attaching.attach_running(*found, os.environ)
 
 
 class _Session:

@@ -42,6 +42,7 @@ class CommandTerminal:
         draws: whether the progress line is shown.
         attended: whether a person can answer questions.
         width: the columns of the progress line and of questions.
+        on_message: called with each message of the command that is no answer.
     """
 
     def __init__(self, connection: Accepted, options: CommandOptions) -> None:
@@ -49,6 +50,7 @@ class CommandTerminal:
         self.draws = options.draws
         self.attended = options.attended
         self.width = options.width
+        self.on_message: Callable[[Mapping[str, Any]], None] = lambda _: None
         self._connection = connection
         self._status = ""
         self._questions: dict[int, Question] = {}
@@ -64,28 +66,28 @@ class CommandTerminal:
         # A command that is stopped does not read. It gets the next status when it does.
         if text != self._status and (self._connection.is_written or not text):
             self._status = text
-            self._write(status=text)
+            self.write(status=text)
 
     def print(self, text: str) -> None:
         """Print output."""
-        self._write(print=text)
+        self.write(print=text)
 
     def say(self, text: str) -> None:
         """Print a message for a person."""
-        self._write(say=text)
+        self.write(say=text)
 
     def ask(self, question: Question) -> None:
         """Show a question, and read its answer."""
         self._last_question += 1
         self._questions[self._last_question] = question
-        self._write(ask=self._last_question, text=question.text)
+        self.write(ask=self._last_question, text=question.text)
 
     def withdraw(self, question: Question) -> None:
         """Show that a question needs no answer any more."""
         for number, each in [*self._questions.items()]:
             if each is question:
                 del self._questions[number]
-                self._write(withdraw=number)
+                self.write(withdraw=number)
 
     async def run(self, command: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]) -> None:
         """Run a command and send its result. Cancel it when the other side closes the connection or its sending side.
@@ -98,22 +100,29 @@ class CommandTerminal:
             return
         arguments = json.loads(line)["arguments"]
         async with anyio.create_task_group() as group:
-            group.start_soon(self._read_answers, group.cancel_scope)
+            group.start_soon(self._read_messages, group.cancel_scope)
             result = await command(arguments)
-            self._write(result=result)
+            self.write(result=result)
             await self._connection.written()
             group.cancel_scope.cancel()
 
-    async def _read_answers(self, scope: anyio.CancelScope) -> None:
+    async def _read_messages(self, scope: anyio.CancelScope) -> None:
         while (line := await self._connection.receive()) is not None:
             match json.loads(line):
                 case {"answer": int() as number, "text": str() as text} if number in self._questions:
                     question = self._questions.pop(number)
                     question.answer = text
                     question.on_answer()
-                case _:
+                case {"answer": int()}:
                     log.debug("an answer came after its question was withdrawn")
+                case message:
+                    self.on_message(message)
         scope.cancel()
 
-    def _write(self, **message: Any) -> None:
-        self._connection.write(protocol.encode(message))
+    def write(self, **message: Any) -> None:
+        """Send a message to the process of the command."""
+        self.write_line(protocol.encode(message))
+
+    def write_line(self, line: bytes) -> None:
+        """Send an encoded message, with its line feed."""
+        self._connection.write(line)

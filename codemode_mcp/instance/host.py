@@ -52,9 +52,6 @@ HANDSHAKE_SECONDS: Final = 30.0
 MAX_ENVIRONMENT: Final = 16 * 1024 * 1024
 """Maximum bytes of the line with the environment variables of a relay."""
 
-MAX_LINE: Final = 256 * 1024 * 1024
-"""Maximum bytes of one message of a client."""
-
 MAX_CLIENTS: Final = 256
 """Maximum number of attached relays."""
 
@@ -228,7 +225,7 @@ class Host:
                 if hello.options.ui:
                     await self._open_page(connection, config, source)
                     return
-                connection.limit = MAX_LINE
+                connection.limit = wire.MAX_LINE
                 self._last_client += 1
                 client = Client(self._last_client, connection, hello, time.monotonic(), self._run_command)
             if client is None:

@@ -52,6 +52,9 @@ VERSION: Final = 1
 MARK: Final = b"\x01"
 """First byte of a note. No line of JSON begins with it."""
 
+MAX_LINE: Final = 256 * 1024 * 1024
+"""Maximum bytes of one message, in both directions."""
+
 MAX_NOTE: Final = 64 * 1024
 """Maximum bytes of a note of an instance. A note of a relay contains a message of the client, which may be larger."""
 

@@ -14,15 +14,15 @@ def same(line: int, column: int) -> tuple[int, int]:
 
 def test_the_authors_lines_stand_one_line_further_down() -> None:
     for last in (None, "ref"):
-        lines = wrapped("const a = 1;\na", ["a"], earlier=True, last=last).split("\n")
+        lines = wrapped("const a = 1;\na", ["a"], "key", earlier=True, last=last).split("\n")
         assert lines[1:3] == ["const a = 1;", "a"]
         assert len(lines) == 4
 
 
 def test_a_program_that_speaks_of_nothing_earlier_loads_nothing() -> None:
-    first, *_ = wrapped("1", [], earlier=False).split("\n")
+    first, *_ = wrapped("1", [], "key", earlier=False).split("\n")
     assert ".load(" not in first
-    assert ".load(" in wrapped("1", [], earlier=True).split("\n")[0]
+    assert ".load(" in wrapped("1", [], "key", earlier=True).split("\n")[0]
 
 
 def test_positions_are_the_authors_again() -> None:

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from io import TextIOBase
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
 
 import anyio
 import anyio.to_thread
 import typer
 
 from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
-from codemode_mcp.cli.messages import escape, say, stop, wrap
-from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption, ReadOnlyOption
+from codemode_mcp.cli.messages import end, escape, say, stop, wrap
+from codemode_mcp.cli.options import ConfigOption, LogFileOption, LogLevelOption, PrivateOption, ReadOnlyOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
-    from codemode_mcp.app.app import App
-    from codemode_mcp.audit.events import Event
+    from codemode_mcp.cli.repl.programs import Programs
     from codemode_mcp.cli.repl.prompt import Prompt
     from codemode_mcp.cli.repl.terminal import Reader
     from codemode_mcp.cli.terminal import Screen
-    from codemode_mcp.cli.trace.progress import Progress
     from codemode_mcp.config import Config
     from codemode_mcp.settings import Language
+
+    OpenPrograms = Callable[[Callable[[], Screen | None]], AbstractAsyncContextManager[Programs]]
+    """Opens the programs of a session. The argument returns the screen of the program that runs, if there is one."""
 
 CONNECT_SECONDS = 30.0
 """Timeout for connecting servers in the background, so that completion knows their tools."""
@@ -53,31 +56,72 @@ def repl(
     read_only: ReadOnlyOption = False,
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
+    private: PrivateOption = False,
 ) -> None:
     """Try programs line by line against the configured servers, with completion.
 
     Piped input is read as if it were typed, without colours. The exit code is 1 if any of it failed.
     """
+    from codemode_mcp.cli.repl.instance_programs import InstanceEnded, instance_programs
+    from codemode_mcp.cli.running_instance import attach_command
+    from codemode_mcp.cli.terminal import Screen, is_attended
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.server.exec_arguments import exec_arguments
 
-    loaded = load(config, log_level or "warning", log_file, read_only=read_only)
     try:
         chosen = exec_arguments({"code": "1", "language": language}).language
     except CodeModeError as error:
         stop(2, error.message)
+    screen, at_terminal = Screen(), sys.stdin.isatty() and sys.stdout.isatty()
+    draws, attended = at_terminal and screen.draws, at_terminal and is_attended()
+    run = _at_terminal if at_terminal else _from_pipe
     try:
-        with _logging_to_current_stderr(loaded):
-            if sys.stdin.isatty() and sys.stdout.isatty():
-                ok = anyio.run(_at_terminal, loaded, chosen)
-            else:
-                with plugins_on_stderr() as out:
-                    ok = anyio.run(_from_pipe, out, loaded, chosen)
+        attached = None
+        if not (private or log_level or log_file):
+            terminal = {"draws": draws, "attended": attended, "width": screen.width}
+            attached = attach_command("repl", terminal, config=config, read_only=read_only)
+        if attached is not None:
+            ok = anyio.run(run, partial(instance_programs, attached), sys.stdout, chosen)
+        else:
+            loaded = load(config, log_level or "warning", log_file, read_only=read_only)
+            programs = partial(_private_programs, loaded, draws=draws, attended=attended)
+            with (
+                _logging_to_current_stderr(loaded),
+                nullcontext(sys.stdout) if at_terminal else plugins_on_stderr() as out,
+            ):
+                ok = anyio.run(run, programs, out, chosen)
     except KeyboardInterrupt:
         say("interrupted: the program was cancelled")
-        raise typer.Exit(130) from None
+        _leave(130, at_terminal=at_terminal)
+    except InstanceEnded as error:
+        say(str(error))
+        _leave(1, at_terminal=at_terminal)
     if not ok:
         raise typer.Exit(1)
+
+
+def _leave(code: int, *, at_terminal: bool) -> NoReturn:
+    """End the command while its input may still be open."""
+    if at_terminal:
+        end(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a thread may still wait for the next line of the pipe, and nothing can interrupt it
+
+
+@asynccontextmanager
+async def _private_programs(
+    config: Config, screen: Callable[[], Screen | None], *, draws: bool, attended: bool
+) -> AsyncIterator[Programs]:
+    """Run programs in an application of this process for the duration of the context."""
+    from codemode_mcp.app.app import open_app
+    from codemode_mcp.cli.repl.app_programs import app_programs
+
+    async with (
+        open_app(config) as opened,
+        app_programs(opened, opened.operator, screen, draws=draws, attended=attended) as programs,
+    ):
+        yield programs
 
 
 @contextmanager
@@ -107,13 +151,8 @@ class _CurrentStderr(TextIOBase):
 class _PipeFront:
     """A `repl.front.Front` for piped input: prints results as plain text."""
 
-    decides = False
-
     def __init__(self, out: TextIO) -> None:
-        from codemode_mcp.cli.terminal_client import UnattendedClient
-
         self._out = out
-        self.client = UnattendedClient()
         self.gone: OSError | None = None
         """The error that ended the output."""
         self.scope = anyio.CancelScope()
@@ -138,15 +177,14 @@ class _PipeFront:
         say(text)
 
 
-async def _from_pipe(out: TextIO, config: Config, language: Language | None) -> bool:
-    from codemode_mcp.app.app import open_app
+async def _from_pipe(open_programs: OpenPrograms, out: TextIO, language: Language | None) -> bool:
     from codemode_mcp.cli.repl.cells import is_incomplete
     from codemode_mcp.cli.repl.prompt import Prompt
 
     ok = True
     front = _PipeFront(out)
-    async with open_app(config) as opened:
-        prompt = Prompt(opened, front, language)
+    async with open_programs(lambda: None) as programs:
+        prompt = Prompt(programs, front, language)
         text = ""
         while True:
             try:
@@ -181,16 +219,8 @@ class _TerminalFront:
     """
 
     def __init__(self) -> None:
-        from codemode_mcp.cli.terminal_client import UnattendedClient
-
-        self.client = UnattendedClient()
         self.screen: Screen | None = None
         self._deferred: list[partial[None]] = []
-
-    @property
-    def decides(self) -> bool:
-        """True if a person can decide about approvals, as `repl.front.Front` defines."""
-        return self.client.decides
 
     def print(self, text: str) -> None:
         from codemode_mcp.cli.repl.display import lines_of
@@ -233,8 +263,7 @@ def _columns() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-async def _at_terminal(config: Config, language: Language | None) -> bool:
-    from codemode_mcp.app.app import open_app
+async def _at_terminal(open_programs: OpenPrograms, _: TextIO, language: Language | None) -> bool:
     from codemode_mcp.cli.repl.prompt import Prompt
     from codemode_mcp.cli.repl.terminal import Reader, history_path, open_history
 
@@ -244,12 +273,12 @@ async def _at_terminal(config: Config, language: Language | None) -> bool:
     except OSError as error:
         say(f"your input is not saved for later sessions: cannot open {history_path()}: {error.strerror}")
     front = _TerminalFront()
-    async with open_app(config) as opened, anyio.create_task_group() as group:
-        prompt = Prompt(opened, front, language)
+    async with open_programs(lambda: front.screen) as programs, anyio.create_task_group() as group:
+        prompt = Prompt(programs, front, language)
         reader = Reader(prompt.vocabulary, lambda: prompt.language == "typescript", history)
-        runner = _InputRunner(opened, front, prompt)
-        group.start_soon(opened.connect, CONNECT_SECONDS)
-        await _greet(opened)
+        runner = _InputRunner(front, prompt)
+        group.start_soon(programs.connect, CONNECT_SECONDS)
+        await _greet(programs)
         with _on_interrupt(partial(asyncio.get_running_loop().call_soon_threadsafe, runner.interrupt)):
             await _read_inputs(reader, runner)
         group.cancel_scope.cancel()
@@ -276,15 +305,14 @@ async def _read_inputs(reader: Reader, runner: _InputRunner) -> None:
             return
 
 
-async def _greet(opened: App) -> None:
+async def _greet(programs: Programs) -> None:
     from importlib import metadata
 
     from codemode_mcp.control.display import counted, plain
 
-    await opened.manager()
     with anyio.move_on_after(GREETING_SECONDS):
-        await opened.connect(GREETING_SECONDS)
-    catalog = await opened.catalog_for(opened.operator, None)
+        await programs.connect(GREETING_SECONDS)
+    catalog = await programs.catalog()
     servers = [
         f"MCP.{each.identifier} ({counted(len(each.tools), 'tool')})"
         if each.tools and each.trouble is None
@@ -298,13 +326,10 @@ async def _greet(opened: App) -> None:
 class _InputRunner:
     """Runs one input after the other. Ctrl-C cancels the running input, not the session."""
 
-    def __init__(self, opened: App, front: _TerminalFront, prompt: Prompt) -> None:
-        self._opened = opened
+    def __init__(self, front: _TerminalFront, prompt: Prompt) -> None:
         self._front = front
         self._prompt = prompt
-        self._progress: Progress | None = None
         self._scope: anyio.CancelScope | None = None
-        opened.auditor.add(self._listen)
 
     def interrupt(self) -> None:
         """Cancel the running input, if any."""
@@ -313,35 +338,23 @@ class _InputRunner:
 
     async def take(self, text: str) -> bool | None:
         """Run an input as `Prompt.take` does. An interrupted input has failed."""
-        from codemode_mcp.cli.progress_line import draw_progress, progress_of
         from codemode_mcp.cli.terminal import Screen
-        from codemode_mcp.cli.terminal_client import UnattendedClient, client_at
 
         front = self._front
         done: bool | None = False
         with Screen() as screen:
             front.screen = screen
-            front.client = client_at(screen)
-            progress = self._progress = progress_of(self._opened)
             try:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(draw_progress, screen, progress, lambda: progress.begun)
-                    with anyio.CancelScope() as scope:
-                        self._scope = scope
-                        done = await self._prompt.take(text)
-                    group.cancel_scope.cancel()
+                with anyio.CancelScope() as scope:
+                    self._scope = scope
+                    done = await self._prompt.take(text)
             finally:
                 screen.status = ""
                 front.screen = self._scope = None
-                front.client = UnattendedClient()
         front.print_deferred()
         if scope.cancelled_caught:
             say("cancelled, with its calls in flight")
         return done
-
-    def _listen(self, event: Event) -> None:
-        if self._progress is not None:
-            self._progress.listen(event)
 
 
 @contextmanager

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from codemode_mcp.runs.questions import Client
+from typing import Any, Protocol
 
 
 class Front(Protocol):
-    """The output of the prompt, and the client of its programs."""
-
-    @property
-    def client(self) -> Client:
-        """Return the client on whose behalf programs run."""
-        ...
-
-    @property
-    def decides(self) -> bool:
-        """Return True if a person can approve calls here."""
-        ...
+    """The output of the prompt."""
 
     def print(self, text: str) -> None:
         """Print the output of a program or a command."""

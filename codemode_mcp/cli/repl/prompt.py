@@ -17,9 +17,8 @@ from codemode_mcp.errors import CodeModeError, ProgramError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from codemode_mcp.app.app import App
-    from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.cli.repl.front import Front
+    from codemode_mcp.cli.repl.programs import Programs
     from codemode_mcp.settings import Language
 
 MAX_RUNS: Final = 20
@@ -39,14 +38,14 @@ class Prompt:
     """The prompt of one session.
 
     Args:
-        app: runs the programs.
+        programs: runs the programs.
         language: the language of inputs; None to try JavaScript first, then TypeScript.
     """
 
-    def __init__(self, app: App, front: Front, language: Language | None = None) -> None:
-        self._app = app
+    def __init__(self, programs: Programs, front: Front, language: Language | None = None) -> None:
+        self._programs = programs
         self._front = front
-        self._runner = Runner(app, front)
+        self._runner = Runner(programs, front)
         self.language = language
 
     def __repr__(self) -> str:
@@ -60,7 +59,7 @@ class Prompt:
             values["_"] = self._runner.last
         about = dict.fromkeys(names.functions, "a function of this session")
         about |= {name: f"was {kind}" for name, kind in names.lost.items()}
-        return Vocabulary(await self._catalog(), values, about)
+        return Vocabulary(await self._programs.catalog(), values, about)
 
     async def take(self, text: str) -> bool | None:
         """Run a program or a command. Return False if it failed, True if it did not, or None to leave the prompt."""
@@ -73,21 +72,24 @@ class Prompt:
                 self._front.say(".clear forgets all names of this session; Ctrl-L clears the screen")
                 return True
             command = cells.Command("help" if word == "help" else "exit", "")
-        if command is None:
-            return await self._runner.run(text, self.language)
-        if command.name == "exit":
+        if command is not None and command.name == "exit":
             return None
+        try:
+            if command is None:
+                return await self._runner.run(text, self.language)
+            return await self._execute(command)
+        except CodeModeError as error:
+            self._front.fail(error.message, None)
+            return False
+
+    async def _execute(self, command: cells.Command) -> bool:
         action: Callable[[str], Awaitable[bool]] | None = getattr(self, f"_do_{command.name}", None)
         if action is None:
             near = nearest(command.name, cells.COMMANDS)
             hint = f"did you mean .{near[0]}?" if near else "see .help"
             self._front.fail(f"there is no command .{command.name}; {hint}", None)
             return False
-        try:
-            return await action(command.rest)
-        except CodeModeError as error:
-            self._front.fail(error.message, None)
-            return False
+        return await action(command.rest)
 
     async def _do_help(self, _: str) -> bool:
         self._front.print(HELP)
@@ -96,17 +98,7 @@ class Prompt:
         return True
 
     async def _do_d(self, rest: str) -> bool:
-        catalog = await self._catalog()
-        wanted = rest.strip().removeprefix("MCP.").strip("()")
-        server, mark, tool = wanted.partition("#" if "#" in wanted else ".")
-        if not server:
-            text = catalog.files.text("mcp/index.d.ts")
-        elif server == "tools":
-            text = catalog.toolset.declarations()
-        else:
-            found = next((each for each in catalog.servers if server in (each.identifier, each.alias, each.name)), None)
-            path = f"mcp/{server}.d.ts" if found is None else found.path
-            text = str(catalog.files.read(f"{path}#{tool}" if mark else path)["content"])
+        text = await self._programs.declarations(rest.strip().removeprefix("MCP.").strip("()"))
         self._front.declaration(text.rstrip())
         return True
 
@@ -114,13 +106,11 @@ class Prompt:
         if not rest:
             self._front.fail("say what you need, such as .search open an issue", None)
             return False
-        catalog = await self._catalog()
-        limit = self._app.settings().code_mode.search_default_limit
-        hits = [*catalog.search(rest, limit, None), *catalog.toolset.search(rest, limit)]
+        hits = await self._programs.search(rest)
         for hit in hits:
-            self._front.print(plain(hit["signature"] or hit.get("call", hit.get("id", ""))))
-            if hit["description"]:
-                self._front.print(f"    {plain(hit['description'])}")
+            self._front.print(plain(hit.signature))
+            if hit.description:
+                self._front.print(f"    {plain(hit.description)}")
         if not hits:
             self._front.say(f"nothing matches {plain(rest)!r}")
         return True
@@ -135,11 +125,11 @@ class Prompt:
         return True
 
     async def _do_runs(self, _: str) -> bool:
-        for view in (await self._runner.operator()).views()[:MAX_RUNS]:
-            state = f"{view.state} ({view.code})" if view.code else str(view.state)
-            hint = "  .wait resumes it" if view.id in self._runner.suspended else ""
+        for run in (await self._programs.runs())[:MAX_RUNS]:
+            state = f"{run.state} ({run.code})" if run.code else str(run.state)
+            hint = "  .wait resumes it" if run.id in self._runner.suspended else ""
             self._front.print(
-                f"{view.id}  {state}, {counted(view.call_count, 'call')}, {view.age_ms / 1000:.0f} s ago{hint}"
+                f"{run.id}  {state}, {counted(run.call_count, 'call')}, {run.age_ms / 1000:.0f} s ago{hint}"
             )
         return True
 
@@ -186,9 +176,6 @@ class Prompt:
         await self._runner.forget_names()
         self._front.say("all names of this session are forgotten")
         return True
-
-    async def _catalog(self) -> Catalog:
-        return await self._app.catalog_for(self._app.operator, self._front.client)
 
     def _suspended(self, prefix: str) -> str:
         """Return the latest suspended run whose id begins with `prefix`. Raises `ProgramError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -12,25 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from codemode_mcp.cli.repl import cells
-from codemode_mcp.cli.repl.session import KEY, SessionNames, identifiers_in, position_in, unwrapped, wrapped
+from codemode_mcp.cli.repl.session import SessionNames, identifiers_in, position_in, unwrapped, wrapped
 from codemode_mcp.control.display import plain
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.syntax import line_count
-from codemode_mcp.runs.outputs import printed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable
 
-    from codemode_mcp.app.app import App
-    from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.cli.repl.front import Front
+    from codemode_mcp.cli.repl.programs import Answer, Programs
     from codemode_mcp.program.inspection import Preflight
-    from codemode_mcp.runs.operator import Operator
     from codemode_mcp.settings import Language
-
-UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved lets a call pass"
-"""The name of the decider for calls that are denied because no person can approve them."""
 
 CANCEL_SECONDS: Final = 3.0
 """Timeout for cancelling an interrupted program."""
@@ -75,8 +69,8 @@ class Runner:
         suspended: suspended programs by run id.
     """
 
-    def __init__(self, app: App, front: Front) -> None:
-        self._app = app
+    def __init__(self, programs: Programs, front: Front) -> None:
+        self._programs = programs
         self._front = front
         self._explained = False
         self.inputs: list[str] = []
@@ -87,31 +81,19 @@ class Runner:
     def __repr__(self) -> str:
         return f"<Runner: {len(self.inputs)} inputs, {len(self.suspended)} suspended>"
 
-    @property
-    def _owner(self) -> str:
-        owner = self._app.operator.owner
-        assert owner is not None
-        return owner
-
-    async def operator(self) -> Operator:
-        """Return the operator's view of all runs."""
-        return (await self._app.manager()).operator
-
     async def run(self, source: str, language: Language | None) -> bool:
         """Run a program until it ends or yields. Return False if it failed."""
         self.inputs.append(source)
         refused: CodeModeError | None = None
         for text, cell in await self._candidates(source):
             try:
-                outcome = await self._app.execute(
-                    text, language, self._app.operator, self._front.client, on_output=self._printer(cell)
-                )
+                answer = await self._programs.execute(text, language, self._printer(cell))
             except CodeModeError as error:
                 # The program was refused before it ran. Only the error of the last candidate is shown, because the last
                 # candidate is the author's unchanged text.
                 refused = error
                 continue
-            return await self._follow(outcome, cell)
+            return await self._follow(answer, cell)
         assert refused is not None
         self._fail(refused.code, refused.message, Cell(source, None))
         return False
@@ -120,18 +102,18 @@ class Runner:
         """Resume a suspended program as `run` does. Raises `CodeModeError`."""
         cell = self.suspended[run_id]
         async with self._watched(run_id):
-            outcome = await self._app.observe(run_id, self._owner, client=self._front.client)
-        return await self._follow(outcome, cell)
+            answer = await self._programs.observe(run_id)
+        return await self._follow(answer, cell)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a suspended program."""
         del self.suspended[run_id]
-        await (await self.operator()).cancel(run_id)
+        await self._programs.cancel(run_id)
 
     async def forget_names(self) -> None:
         """Forget all names of the session, and the last value."""
-        await self._app.execute(f"store({json.dumps(KEY)}, {{}})", "javascript", self._app.operator)
-        self.names, self.last = SessionNames(await self._app.stored(self._owner, KEY)), None
+        await self._programs.forget_names()
+        self.names, self.last = SessionNames(None), None
 
     async def _candidates(self, source: str) -> list[tuple[str, Cell]]:
         """Return the programs that an input can mean. The first valid program is run.
@@ -148,21 +130,18 @@ class Runner:
             last, words = None, identifiers_in(source)
             earlier = not words.isdisjoint(self.names.all)
             if self.last is not None and "_" in words:
-                last = await self._app.offload(self._owner, json.dumps(self.last, ensure_ascii=False))
+                last = await self._programs.offload(json.dumps(self.last, ensure_ascii=False))
             declared = cells.declared(source)
             texts = [source] if preflight.returning is None else [preflight.returning, source]
             if not declared and (stripped := source.strip()).startswith("{") and stripped.endswith("}"):
                 texts.insert(0, f"return ({source}\n)")  # an object rather than a block, as at other prompts
             cell = Cell(source, preflight)
-            candidates = [(wrapped(text, declared, earlier=earlier, last=last), cell) for text in texts]
+            key = self._programs.key
+            candidates = [(wrapped(text, declared, key, earlier=earlier, last=last), cell) for text in texts]
         return [*candidates, (source, Cell(source, None))]
 
-    def _printer(self, cell: Cell) -> Callable[[Sequence[Mapping[str, Any]]], None]:
-        def show(outputs: Sequence[Mapping[str, Any]]) -> None:
-            for item in outputs:
-                self._front.print(cell.author(printed(item)))
-
-        return show
+    def _printer(self, cell: Cell) -> Callable[[str], None]:
+        return lambda text: self._front.print(cell.author(text))
 
     @asynccontextmanager
     async def _watched(self, run_id: str) -> AsyncIterator[None]:
@@ -173,55 +152,50 @@ class Runner:
             self.suspended.pop(run_id, None)
             raise
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
-                await (await self.operator()).cancel(run_id)
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(CodeModeError):
+                await self._programs.cancel(run_id)
             self.suspended.pop(run_id, None)
             raise
 
-    async def _follow(self, outcome: Outcome, cell: Cell) -> bool:
-        """Observe a run until it ends or yields, and show the outcome."""
-        operator = await self.operator()
+    async def _follow(self, answer: Answer, cell: Cell) -> bool:
+        """Observe a run until it ends or yields, and show the last answer."""
         try:
-            async with self._watched(outcome.run_id):
-                while outcome.status == "waiting" and outcome.reason != "yield":
-                    if not self._front.decides:
-                        operator.decide(outcome.run_id, None, approved=False, by=UNATTENDED)
-                    cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
+            async with self._watched(answer.run_id):
+                while answer.status == "waiting" and answer.reason != "yield":
+                    cancel = bool(answer.pending) and all(call.status == "needs_input" for call in answer.pending)
                     if cancel:
                         self._front.say(
                             "a server asks a question that cannot be answered here, so the program is cancelled"
                         )
-                    outcome = await self._app.observe(
-                        outcome.run_id, self._owner, cancel=cancel, client=self._front.client
-                    )
+                    answer = await self._programs.observe(answer.run_id, cancel=cancel)
         except CodeModeError as error:
             self._fail(error.code, error.message, cell)
             return False
-        return await self._show(outcome, cell)
+        return await self._show(answer, cell)
 
-    async def _show(self, outcome: Outcome, cell: Cell) -> bool:
-        """Show an outcome. Return False for a failure."""
-        for note in (*outcome.notes, *outcome.asked):
+    async def _show(self, answer: Answer, cell: Cell) -> bool:
+        """Show an answer. Return False for a failure."""
+        for note in (*answer.notes, *answer.asked):
             if not note.startswith("A person has to approve "):
                 self._front.say(cell.author(note))
-        if outcome.status == "waiting":
-            self.suspended[outcome.run_id] = cell
-            why = "" if outcome.yielded is None else f": {plain(outcome.yielded)}"
+        if answer.status == "waiting":
+            self.suspended[answer.run_id] = cell
+            why = "" if answer.yielded is None else f": {plain(answer.yielded)}"
             self._front.say(f"the program has yielded control{why}")
-            for call in outcome.pending:
+            for call in answer.pending:
                 self._front.say(f"  it waits for {plain(call.tool)} ({call.status}, {call.elapsed_ms / 1000:.1f} s)")
             self._front.say(".wait resumes it, .cancel ends it")
             return True
-        self.suspended.pop(outcome.run_id, None)
-        if outcome.dropped:
-            self._front.say(f"{outcome.dropped:,} characters of output were dropped: a program may print 8 Mi of them")
+        self.suspended.pop(answer.run_id, None)
+        if answer.dropped:
+            self._front.say(f"{answer.dropped:,} characters of output were dropped: a program may print 8 Mi of them")
         await self._keep_names(cell)
-        if outcome.status == "failed":
-            self._fail(outcome.code, outcome.error, cell)
+        if answer.status == "failed":
+            self._fail(answer.code, answer.error, cell)
             return False
-        self.last = outcome.value
-        if outcome.value is not None:
-            self._front.value(outcome.value)
+        self.last = answer.value
+        if answer.value is not None:
+            self._front.value(answer.value)
         return True
 
     def _fail(self, code: str, message: str, cell: Cell) -> None:
@@ -237,7 +211,11 @@ class Runner:
             if cells.declared(cell.source):
                 self._front.say("the names of this input are not kept, because it could only be run unchanged")
             return
-        before, self.names = self.names.lost, SessionNames(await self._app.stored(self._owner, KEY))
+        before = self.names.lost
+        try:
+            self.names = SessionNames(await self._programs.names())
+        except CodeModeError as error:
+            self._front.say(f"the names of this input are not known: {error.message}")
         for name, kind in list(self.names.lost.items())[:MAX_LISTED]:
             if before.get(name) != kind:
                 self._front.say(f"{plain(name)} is {plain(kind)}: later inputs will not have it")

@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-KEY: Final = "codemode-mcp repl"
-"""The key under which `store` keeps the names of a session."""
-
 MAX_KEPT: Final = 16 * 1024 * 1024
 """Maximum number of characters of all values that are kept, as JSON."""
 
@@ -101,17 +98,18 @@ def _line(text: str) -> str:
     return " ".join(line.strip() for line in text.strip().split("\n"))
 
 
-def wrapped(source: str, names: Sequence[str], *, earlier: bool, last: str | None = None) -> str:
+def wrapped(source: str, names: Sequence[str], key: str, *, earlier: bool, last: str | None = None) -> str:
     """Return the program to run for an input.
 
     Args:
         source: the author's source, with or without its implicit `return`.
         names: the names that the source declares at its top level.
+        key: the key under which `store` keeps the names of the session.
         earlier: whether the source may use names of earlier inputs.
         last: the key to `load` for the value of the previous input; None if the source does not use that value.
     """
     words = {
-        "key": json.dumps(KEY),
+        "key": json.dumps(key),
         "names": _NAMES,
         "language": _LANGUAGE,
         "getters": ", ".join(f"{json.dumps(name)}: () => {name}" for name in names),
@@ -155,12 +153,12 @@ class SessionNames:
     """The names of a session, as they were stored.
 
     Args:
-        text: the JSON that is stored under `KEY`; None if nothing is stored.
+        text: the JSON that is stored under the key of the session; None if nothing is stored.
     """
 
     def __init__(self, text: str | None) -> None:
         stored = {} if text is None else json.loads(text)
-        # A program can store any value under `KEY`.
+        # A program can list the stored values, and store any value under the key.
         items = stored.items() if isinstance(stored, dict) else ()
         self._entries: dict[str, dict[str, Any]] = {name: each for name, each in items if isinstance(each, dict)}
 
