@@ -35,6 +35,7 @@ class Client:
     Attributes:
         number: the number of the client in this instance, from 1.
         app: the application that serves the client, while it does.
+        over: set when the session or the command has ended.
     """
 
     def __init__(self, number: int, connection: Accepted, hello: Hello, now: float, run_command: RunCommand) -> None:
@@ -47,6 +48,7 @@ class Client:
         self._lines: RelayedLines | None = None
         self._front: Surface | Passthrough | None = None
         self.app: App | None = None
+        self.over = anyio.Event()
 
     @property
     def pid(self) -> int:
@@ -57,6 +59,11 @@ class Client:
     def options(self) -> Options:
         """The options of `serve` that bind the client."""
         return self._hello.options
+
+    @property
+    def is_command(self) -> bool:
+        """True for a command at a terminal, False for a client of MCP."""
+        return self._hello.options.command is not None
 
     @property
     def folder(self) -> str:
@@ -75,7 +82,7 @@ class Client:
         if self._lines is not None:
             self._lines.hold()
         self._connection.write(wire.encode_note({"leaving": reason}))
-        if self._hello.options.command is not None:
+        if self.is_command:
             self._scope.cancel()  # the program of a command ends with the command
 
     def end(self) -> None:
@@ -116,6 +123,7 @@ class Client:
                 await self._serve(app, caller)
         finally:
             self.app = None
+            self.over.set()
             app.forget_client(caller.share)
 
     async def _serve(self, app: App, caller: Caller) -> None:

@@ -64,6 +64,9 @@ WATCH_SECONDS: Final = 2.0
 EARLY_SECONDS: Final = 10.0
 """Seconds after the first client at which the memory of this process is taken to be that of a private server."""
 
+COMMAND_SECONDS: Final = 1.0
+"""Seconds for the programs of commands to be cancelled, before the other runs are suspended."""
+
 RETIRE_SECONDS: Final = 5.0
 """Seconds for the runs to be suspended, after the instance has begun to leave."""
 
@@ -152,6 +155,10 @@ class Host:
         assert self._apps is not None
         for client in [*self._clients.values()]:
             client.prepare_end(self._leaving or "")
+        with anyio.move_on_after(COMMAND_SECONDS):
+            for client in [*self._clients.values()]:
+                if client.is_command and client.app is not None:
+                    await client.over.wait()
         with anyio.move_on_after(RETIRE_SECONDS):
             async with anyio.create_task_group() as group:
                 for app in self._apps.open:

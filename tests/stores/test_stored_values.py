@@ -71,6 +71,20 @@ async def test_values_and_results_outlive_the_process(opens: OpenDatabase) -> No
         assert [each.preview for each in (await values.listed("ann", 0, 5)).entries] == ['"large"', "[1]"]
 
 
+async def test_a_value_or_a_result_is_removed_with_its_room(opens: OpenDatabase) -> None:
+    async with opens() as database:
+        for values in (StoredValues(database, Seal(), 1000), MemoryValues(1000)):
+            for _ in range(5):
+                await values.execute("ann", [Put("k", "x" * 300)], 1)
+                ref = await values.offload("ann", "y" * 100)
+                assert ref is not None
+                for key in ("k", ref, "k", "absent"):
+                    await values.remove("ann", key)
+                    await values.remove("bob", key)
+                assert (await values.listed("ann", 0, 5)).total == 0
+            assert await values.execute("ann", [Put("k", "x" * 700)], 1) == [None]
+
+
 async def test_owners_may_be_called_anything(opens: OpenDatabase) -> None:
     """A path of a configuration, or a subject of a token, may hold what no database takes."""
     owners = ["http:\ud800", "http:\0", "http:\\u0000", 'http:["\u00e9"]']
@@ -199,6 +213,7 @@ STEPS = st.lists(
         st.tuples(st.just("put"), OWNERS, KEYS, SIZES),
         st.tuples(st.just("offload"), OWNERS, st.just(""), SIZES),
         st.tuples(st.just("again"), OWNERS, KEYS, st.just(0)),
+        st.tuples(st.just("remove"), OWNERS, KEYS, st.just(0)),
     ),
     max_size=40,
 )
@@ -239,6 +254,9 @@ async def play(values: Values, steps: list[tuple[str, str, str, int]]) -> None:
             case "offload":
                 ref = await values.offload(owner, "y" * size)
                 assert model.takes(ref or REF_PREFIX + "x" * 16, size) == (ref is not None)
+            case "remove":
+                await values.remove(owner, key)
+                model.stored.pop(key, None)
             case _:
                 assert (await values.load(owner, key) is None) == (key not in model.stored)
         page = await values.listed(owner, 0, 100)

@@ -33,7 +33,7 @@ UNATTENDED: Final = "`codemode-mcp repl`, which cannot ask here; tools.approved 
 """The name of the decider for calls that are denied because no person can approve them."""
 
 CLOSE_SECONDS: Final = 3.0
-"""Timeout for removing what a session leaves behind."""
+"""Timeout for cancelling a program, and for removing what a session leaves behind."""
 
 log = logging.getLogger("codemode_mcp.app")
 
@@ -120,7 +120,14 @@ class AppPrograms:
         client = self._client()
         self._follow(None)
         execution = self._app.execute(source, language, self._caller, client, self._request, on_outputs)
-        return await self._answered(execution, client)
+        try:
+            return await self._answered(execution, client)
+        except anyio.get_cancelled_exc_class():
+            # The program may have been suspended just before.
+            if self._current in self._unended:
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(CodeModeError):
+                    await self.cancel(self._current)
+            raise
 
     async def observe(self, run_id: str, *, cancel: bool = False) -> Answer:
         """Implement `Programs`."""

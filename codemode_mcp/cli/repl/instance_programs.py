@@ -132,7 +132,7 @@ class InstancePrograms:
             case {"output": str() as text, "of": int() as number} if number in self._printers:
                 self._printers[number](text)
             case {"response": int() as number} if number in self._responses:
-                response = self._responses.pop(number)
+                response = self._responses[number]
                 if not response.done():
                     response.set_result(message)
             case {"status": str() as text} if screen is not None:
@@ -179,12 +179,21 @@ class InstancePrograms:
             self._connection.write(wire.encode_line({"cancel": number}))
             with anyio.move_on_after(CANCEL_SECONDS, shield=True):
                 await asyncio.wait([response])
+                if method == "execute":
+                    await self._cancel_answered(response.result())
             raise
         finally:
             del self._responses[number]
         if "error" in message:
             raise ProgramError(message["code"], message["error"])
         return message["result"]
+
+    async def _cancel_answered(self, message: Mapping[str, Any]) -> None:
+        """Cancel the run of a program that was suspended just before its request was cancelled."""
+        match message.get("result"):
+            case {"status": "waiting", "runId": str() as run_id}:
+                with suppress(ProgramError):
+                    await self.cancel(run_id)
 
     async def _request_as(
         self, form: type[AnyForm], method: str, number: int | None = None, **arguments: Any

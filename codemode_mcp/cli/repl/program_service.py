@@ -74,6 +74,7 @@ class _Service:
         self._catalog: Catalog | None = None
         self._version = 0
         self._methods: dict[str, Callable[..., Awaitable[Any]]] = {
+            "execute": programs.execute,
             "observe": programs.observe,
             "cancel": programs.cancel,
             "runs": programs.runs,
@@ -89,8 +90,10 @@ class _Service:
     def take(self, message: Mapping[str, Any]) -> None:
         """Begin or cancel a request of the prompt."""
         match message:
+            case {"request": int() as number} if number in self._scopes or len(self._scopes) >= MAX_REQUESTS:
+                self._respond(number, _failure("invalid_input", "there are too many open requests"))
             case {"request": int() as number, "method": str() as method, "arguments": dict() as arguments} if (
-                number not in self._scopes and len(self._scopes) < MAX_REQUESTS
+                method in self._methods
             ):
                 self._scopes[number] = anyio.CancelScope()
                 self._group.start_soon(self._answer, number, method, arguments)
@@ -105,15 +108,14 @@ class _Service:
         with self._scopes[number]:
             try:
                 if method == "execute":
-                    run: Awaitable[Any] = self._programs.execute(
-                        **arguments, on_output=lambda text: self._terminal.write(output=text, of=number)
-                    )
-                else:
-                    run = self._methods[method](**arguments)
-                response = {"result": await run}
+                    arguments["on_output"] = lambda text: self._terminal.write(output=text, of=number)
+                response = {"result": await self._methods[method](**arguments)}
             except CodeModeError as error:
                 response = _failure(error.code, error.message)
         del self._scopes[number]
+        self._respond(number, response)
+
+    def _respond(self, number: int, response: Mapping[str, Any]) -> None:
         self._terminal.write_line(_encoded(number, response))
 
     async def _connect(self, *, seconds: float) -> None:
