@@ -123,8 +123,7 @@ class InstancePrograms:
         for response in self._responses.values():
             if not response.done():
                 response.set_result({"code": "aborted", "error": self.ended})
-        for question in self._questions.values():
-            question.withdrawn.set()
+        self._withdraw_questions()
 
     def _take(self, message: Any) -> None:
         screen = self._screen()
@@ -161,6 +160,11 @@ class InstancePrograms:
         question = self._questions[number] = Question(text, on_answer)
         screen.ask(question)
 
+    def _withdraw_questions(self) -> None:
+        """Withdraw all questions. The screen would wait for their answers, and block the event loop."""
+        while self._questions:
+            self._questions.popitem()[1].withdrawn.set()
+
     async def _request(self, method: str, number: int | None = None, **arguments: Any) -> Any:
         """Return the result of a method. A request that is cancelled here is cancelled in the instance.
 
@@ -176,6 +180,7 @@ class InstancePrograms:
         try:
             message = await asyncio.shield(response)
         except anyio.get_cancelled_exc_class():
+            self._withdraw_questions()
             self._connection.write(wire.encode_line({"cancel": number}))
             with anyio.move_on_after(CANCEL_SECONDS, shield=True):
                 await asyncio.wait([response])
@@ -184,6 +189,8 @@ class InstancePrograms:
             raise
         finally:
             del self._responses[number]
+            if method in ("execute", "observe"):  # the instance may withdraw a question of the request only later
+                self._withdraw_questions()
         if "error" in message:
             raise ProgramError(message["code"], message["error"])
         return message["result"]
