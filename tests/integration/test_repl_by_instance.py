@@ -39,7 +39,12 @@ ENV = {"PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm", "NO_COLOR": "1"}
 def shared(folder: Path) -> Iterator[Path]:
     """Return a configuration whose instance has started its servers."""
     tracker = {"command": sys.executable, "args": [str(QUICKSTART / "tracker.py")]}
-    config = write_config(folder, {"up": counting(folder / "up"), "tracker": tracker}, deny=["mcp:up:release"])
+    config = write_config(
+        folder,
+        {"up": counting(folder / "up"), "tracker": tracker},
+        deny=["mcp:up:release"],
+        ask=["mcp:tracker:create_issue"],
+    )
     with background_instance(config):
         assert cli("run", "-e", "await MCP.$api(); await API.list()", "--config", str(config)).returncode == 0
         yield config
@@ -153,6 +158,7 @@ await new Promise(() => {})
 .search nothing at all like this
 unwrap(await MCP.up.count({ name: "counted" }))
 await MCP.up.release({ name: "denied" })
+await MCP.tracker.createIssue({ title: "not approved", label: "bug" })
 """,
 }
 
