@@ -177,14 +177,13 @@ def call_error(
     entry: Entry, source: ToolSource, record: CallRecord, error: Exception, override: ToolOverride | None
 ) -> Exception:
     """Return the error for a program from an error of a source, and record whether the call was sent."""
+    if not isinstance(error, UpstreamClientError):
+        return error
+    why = error.message if override is None else override.without_secrets(error.message)
     if isinstance(error, UpstreamCallError):
         record.dispatched = error.dispatched
-        why = error.message if override is None else override.without_secrets(error.message)
         return UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)
-    if isinstance(error, UpstreamClientError):
-        why = error.message
-        if source.view().login_required:
-            why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
-        # A call may take several requests. If this one was not sent, an earlier one may have been.
-        return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)
-    return error
+    if source.view().login_required:
+        why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
+    # A call may take several requests. If this one was not sent, an earlier one may have been.
+    return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)

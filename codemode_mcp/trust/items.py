@@ -204,7 +204,9 @@ def _canonical(value: Any, place: _Place, depth: int, *, shape: bool) -> Any:
             continue
         below = _place_below(place, key)
         canonical = _canonical(member, below, depth - 1, shape=shape)
-        if isinstance(canonical, list) and (place in ("names", "schemas") or (place == "schema" and key in _SETS)):
+        is_set = place in ("names", "schemas") or (place == "schema" and key in _SETS)
+        # A reference may name a position in a list of objects, so their order has a meaning.
+        if is_set and isinstance(canonical, list) and not any(isinstance(each, dict | list) for each in canonical):
             canonical = _as_set(canonical)
         made[key] = canonical
     if shape and place == "definition":

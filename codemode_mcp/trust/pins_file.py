@@ -134,11 +134,9 @@ def _read(path: Path) -> ServerPins | None:
     try:
         with open_private(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # where the folder is a file, nothing can ever have been kept
         return None
     except OSError as error:
-        if not os.path.lexists(path):  # the folder cannot be read, or it is a file
-            return None
         raise PinsUnavailable(f"the pins in {path} cannot be read: {error.strerror or error}") from error
     # Imported late, since most of the time of this import is that of `msgspec`.
     from codemode_mcp.trust.pins_format import decode

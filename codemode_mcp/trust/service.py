@@ -331,6 +331,10 @@ class Trust:
         for name, loaded in (await anyio.to_thread.run_sync(load_changed_pins, self._folder, known)).items():
             server = self._servers.get(name)
             if server is not None and not server.unwritten:
+                if loaded.pins is None and server.pins is not None:
+                    # The file has vanished. What was accepted is still known here, and is written again.
+                    server.unwritten = True
+                    continue
                 present = None if server.pins is None else server.pins.present
                 server.problem = loaded.problem
                 # What this process has seen, and not what the other one has.

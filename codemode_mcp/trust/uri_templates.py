@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote
 
 from upstream_clients.schemas import UnusableSchema, compile_schema
 
@@ -20,6 +21,9 @@ _VALUES: Final = {
     "&": "(?:&[^#]*)?",
 }
 """Patterns of the values of expressions, by their operator (RFC 6570, section 2.2)."""
+
+_IGNORED: Final = re.compile(r"[\x00-\x20\x7f-\xa0]+")
+"""Blanks and control characters, which parsers of URIs leave out."""
 
 _VALUE: Final = "[^/?#]*"
 """Pattern of the value of an expression with another operator, or without one."""
@@ -40,10 +44,15 @@ def makes(template: str, uri: str) -> bool:
 
 
 def may_make(template: str, uri: str) -> bool:
-    """Return True if a server may take a URI for one that is made from a template: with any values at all."""
-    first, *rest = _EXPRESSION.split(template)[::2]
+    """Return True if a server may take a URI for one that is made from a template: with any values at all.
+
+    A server may parse a URI before it compares it. So case, percent-encoding, blanks and control characters make no
+    difference.
+    """
+    first, *rest = map(_folded, _EXPRESSION.split(template)[::2])
+    uri = _folded(uri)
     if not rest:
-        return uri == template
+        return uri == first
     if not uri.startswith(first):
         return False
     start = len(first)
@@ -53,3 +62,7 @@ def may_make(template: str, uri: str) -> bool:
             return False
         start = found + len(text)
     return len(uri) - start >= len(rest[-1]) and uri.endswith(rest[-1])
+
+
+def _folded(text: str) -> str:
+    return _IGNORED.sub("", unquote(_IGNORED.sub("", text))).casefold()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of
+from codemode_mcp.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, tool_item
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -194,3 +194,11 @@ def test_a_listing_has_an_item_for_each_part() -> None:
         "annotations": {"readOnlyHint": True},
     }
     assert items["prompt", "p"].definition == {"name": "p"}
+
+
+def test_the_order_of_objects_has_a_meaning_since_references_may_name_a_position() -> None:
+    def digest(listed: list[object]) -> str:
+        schema = {"type": "object", "properties": {"p": {"$ref": "#/$defs/a/0"}}, "$defs": {"a": listed}}
+        return tool_item(Tool("t", input_schema=schema)).digest
+
+    assert digest([{"const": "safe"}, {"const": "rm"}]) != digest([{"const": "rm"}, {"const": "safe"}])

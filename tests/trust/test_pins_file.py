@@ -163,3 +163,12 @@ def test_changes_of_several_processes_are_all_kept(tmp_path: Path) -> None:
     pins = PinsFolder(tmp_path, None).load("s")
     assert pins is not None
     assert len(pins.rejected) == 80
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_one(folder: PinsFolder) -> None:
+    folder.update("s", lambda _: ServerPins("s", baseline=frozenset({"tool"})))
+    own = folder.path("s").parent
+    own.rename(own.with_name("elsewhere"))
+    own.symlink_to(own.name)  # a link to itself
+    with pytest.raises(PinsUnavailable, match="cannot be read"):
+        folder.load("s")

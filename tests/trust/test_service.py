@@ -223,6 +223,26 @@ async def test_a_decision_of_another_process_takes_effect(tmp_path: Path, monkey
     ]
 
 
+async def test_a_file_that_vanishes_is_written_again_and_holds_what_it_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "POLL_SECONDS", 0.02)
+    world = World(tmp_path)
+    world.lists(LOOK)
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.trust.run, lambda: world.change)
+        await world.until_stored()
+        assert world.folder is not None
+        path = world.folder.path("s")
+        path.unlink()
+        with anyio.fail_after(10):
+            while not path.exists():  # noqa: ASYNC110 - the files have no events
+                await anyio.sleep(0.01)
+        world.lists(WIDER)
+        assert world.trust.trusted(world.view).tools == ()
+        group.cancel_scope.cancel()
+
+
 async def test_a_decision_about_a_definition_that_has_changed_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lists(LOOK)

@@ -45,3 +45,9 @@ def test_a_hostile_template_costs_little_time(expression: str) -> None:
     makes(template, uri)
     may_make(template, uri)
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("uri", ["REPO://acme", " repo://acme", "re\tpo://acme", "repo%3A//acme", "repo://acme\n"])
+def test_another_spelling_of_a_uri_may_be_made_from_the_template(uri: str) -> None:
+    assert may_make("repo://{owner}", uri)
+    assert not may_make("repo://{owner}/issues", uri)
