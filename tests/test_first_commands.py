@@ -36,6 +36,9 @@ NOT_RUN: Final = {
     "docs/deployment.md": "needs a PostgreSQL and an authorization server; tests/stores and tests/login have these",
     "docs/logins.md": "needs a browser and an authorization server; tests/login has these",
     "docs/page.md": "opens a browser; tests/page has one",
+    "docs/policy.md": "names tools of a server that is not here; tests/cli/test_policy_command.py has another one",
+    "docs/servers.md": "needs a process that serves; tests/integration/test_servers_command.py has one",
+    "docs/trust.md": "names a tool of a server that is not here; tests/integration/test_trust_commands.py has others",
     "docs/programs.md": "installs the extra from an index",
     "examples/plugin/README.md": "its build backend comes from an index; tests/plugins load it from its folder",
 }

@@ -35,6 +35,14 @@ pytestmark = [
 ENV = {"PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm", "NO_COLOR": "1"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_store(tmp_path_factory: pytest.TempPathFactory, own_folders: None) -> Iterator[None]:
+    """Give these tests a store without the values of other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("repl-state")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def shared(folder: Path) -> Iterator[Path]:
     """Return a configuration whose instance has started its servers."""
