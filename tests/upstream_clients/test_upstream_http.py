@@ -215,6 +215,7 @@ async def test_a_restarted_legacy_server_rejects_one_call_as_not_sent_and_the_ne
     async with http_server("--legacy") as server, pool_of(server.spec()) as pool:
         source = pool.source("srv")
         await source.call_tool("echo", {"text": "before"}, timeout=10)
+        await pool.wait_listed(None, 10)  # a request in flight would notice that the server is away
         await server.kill()
         await server.start()
         with pytest.raises(UpstreamCallError, match="has forgotten this session") as caught:
