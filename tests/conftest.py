@@ -47,6 +47,12 @@ LONG = (
     "tests/chaos/test_chaos_storm.py",
     "tests/integration/test_serve_process.py",
     "tests/integration/test_serve_profiles.py",
+    "tests/page/test_hostile.py",
+    "tests/page/test_opening.py",
+    "tests/integration/test_lock_file.py",
+    "tests/page/test_decisions.py",
+    "tests/page/test_servers.py",
+    "tests/page/test_trust.py",
 )
 """Files that take half a minute or more, though they have few tests."""
 
