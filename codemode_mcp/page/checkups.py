@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
+
+from codemode_mcp.page.child_commands import child_command
 
 if TYPE_CHECKING:
     from codemode_mcp.page.application import Application
@@ -68,28 +66,15 @@ class Checkups:
 
 
 async def _checks(application: Application) -> list[dict[str, Any]]:
-    config = application.config.path
-    command = [sys.executable, "-m", "codemode_mcp", "doctor", "--json"]
-    command += [] if config is None else ["--config", str(config)]
     text = b""
     with anyio.move_on_after(SECONDS):
-        async with await anyio.open_process(
-            command,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**application.environ},
-            cwd=Path.home() if config is None else os.path.dirname(config),
-        ) as process:
+        async with child_command(application, "doctor", "--json") as process:
             assert process.stdout is not None
-            try:
-                async for chunk in process.stdout:
-                    text += chunk
-                    if len(text) > MAX_BYTES:
-                        raise Failed(f"The report is larger than {MAX_BYTES} bytes. Run codemode-mcp doctor instead.")
-                await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()
+            async for chunk in process.stdout:
+                text += chunk
+                if len(text) > MAX_BYTES:
+                    raise Failed(f"The report is larger than {MAX_BYTES} bytes. Run codemode-mcp doctor instead.")
+            await process.wait()
         try:
             checks = json.loads(text)
         except ValueError:

@@ -7,16 +7,15 @@ shows the page, and the command ends when the server has sent the browser back t
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
+
+from codemode_mcp.page.child_commands import child_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,32 +88,22 @@ class Logins:
         return login
 
     async def _run(self, application: Application, server: str, login: Login, *, task_status: TaskStatus[None]) -> None:
-        config = application.config.path
-        command = [sys.executable, "-m", "codemode_mcp", "login", "--no-browser", "--timeout", str(SECONDS)]
-        command += ([] if config is None else ["--config", str(config)]) + ["--", server]
+        options = ("--no-browser", "--timeout", str(SECONDS))
         output, begun = b"", False
         try:
             with anyio.move_on_after(SECONDS + 10):
-                async with await anyio.open_process(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stderr=subprocess.STDOUT,
-                    env={**application.environ},
-                    cwd=Path.home() if config is None else os.path.dirname(config),
+                async with child_command(
+                    application, "login", *options, arguments=(server,), stderr=subprocess.STDOUT
                 ) as process:
                     assert process.stdout is not None
-                    try:
-                        async for chunk in process.stdout:
-                            output = (output + chunk)[:MAX_BYTES]
-                            login.url = login.url or _address_in(output)
-                            if login.url is not None and not begun:
-                                begun = True
-                                self._on_change()
-                                task_status.started()
-                        await process.wait()
-                    finally:
-                        if process.returncode is None:
-                            process.kill()
+                    async for chunk in process.stdout:
+                        output = (output + chunk)[:MAX_BYTES]
+                        login.url = login.url or _address_in(output)
+                        if login.url is not None and not begun:
+                            begun = True
+                            self._on_change()
+                            task_status.started()
+                    await process.wait()
         except OSError as error:
             output = str(error).encode()
         except Exception:
