@@ -128,10 +128,7 @@ class Catalog:
         """
         entry = self.get(entry_id)
         if entry is None:
-            for each in self.servers:
-                name = entry_id.removeprefix(f"mcp:{each.name}:")
-                if name in each.withheld and name != entry_id:
-                    raise each.no_member(name)
+            self._refuse_held(entry_id)
             server = self._unavailable_server(entry_id)
             if server is not None:
                 why = server.trouble or "was still connecting when this program started; run the program again"
@@ -147,8 +144,8 @@ class Catalog:
             near: True to name the nearest ids in the message. The search takes 0.1 s among 10,000 ids.
 
         Raises:
-            ProgramError: the id is that of an MCP tool, and the message has the call to use. Or no visible tool has
-                this id, and the message has the nearest ids.
+            ProgramError: the id is that of an MCP tool, and the message has the call to use, or the reason why the tool
+                is held. Or no visible tool has this id, and the message has the nearest ids.
         """
         entry = self.toolset.get(entry_id)
         if entry is not None:
@@ -160,6 +157,7 @@ class Catalog:
                 f"{quoted(entry_id)} is an MCP tool: call {_calls([mcp])}; "
                 f'its declaration is in MCP.{identifier}.$api("{member}")'
             )
+        self._refuse_held(entry_id)
         server = self._unavailable_server(entry_id)
         if server is not None:
             call = f"MCP.{server.identifier}.<tool>({{...}})"
@@ -183,6 +181,13 @@ class Catalog:
             f"there is no tool {quoted(entry_id)}.{nearest_names(found)} "
             "See ALL_TOOLS and tools.search(); for MCP tools, use API.search()."
         )
+
+    def _refuse_held(self, entry_id: str) -> None:
+        """Raise `ProgramError` with the reason if an id is that of a held tool."""
+        for server in self.servers:
+            name = entry_id.removeprefix(f"mcp:{server.name}:")
+            if name in server.withheld and name != entry_id:
+                raise server.no_member(name)
 
     def _unavailable_server(self, entry_id: str) -> Server | None:
         """Return the server in the id of an MCP tool, if the server is not ready, so that its tools may be unknown."""

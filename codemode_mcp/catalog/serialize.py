@@ -74,6 +74,8 @@ class _Server(Form, rename={"login_required": "login"}):
     groups: list[tuple[str, list[_Operation]]]
     listed: dict[str, _Tool] | msgspec.UnsetType = msgspec.UNSET
     """The tools that overrides change, as the server lists them, by identifier."""
+    withheld: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """The reasons why tools are held; see `Server.withheld`."""
 
 
 class _OtherTool(Form, array_like=True):
@@ -173,6 +175,7 @@ def _servers_text(index: ServerIndex) -> str:
             groups=[(group, [*map(_operation_form, entries)]) for group, entries in server.groups],
             listed={each.identifier: _tool_form(each.listed) for each in server.tools if each.listed is not None}
             or msgspec.UNSET,
+            withheld=dict(server.withheld) or msgspec.UNSET,
         )
         for server in index.servers
     ]
@@ -181,7 +184,7 @@ def _servers_text(index: ServerIndex) -> str:
 
 def _server(form: _Server) -> Server:
     listed = {} if form.listed is msgspec.UNSET else {name: _tool(each) for name, each in form.listed.items()}
-    fields = {name: value for name, value in asdict(form).items() if name != "listed"}
+    fields = {name: value for name, value in asdict(form).items() if name != "listed" and value is not msgspec.UNSET}
     fields["tools"] = tuple(_mcp_entry(form, each, listed.pop(each.identifier, None)) for each in form.tools)
     fields["groups"] = tuple(
         (group, tuple(_operation_entry(form, group, each) for each in entries)) for group, entries in form.groups

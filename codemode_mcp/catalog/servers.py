@@ -14,6 +14,7 @@ from codemode_mcp.trust.items import tool_item
 from declarations.names import aliases
 from declarations.render import ServerFile, ServerSummary, render_index
 from declarations.signatures import signature
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -74,7 +75,7 @@ class Server:
     def no_member(self, name: str) -> ProgramError:
         """Return the error for an unknown function, with the nearest names, or for a held one."""
         if name in self.withheld:
-            return lookup_error(f"MCP.{self.identifier}.{name} {self.withheld[name]}")
+            return lookup_error(f"MCP.{self.identifier}.{escape_line(name)} {self.withheld[name]}")
         near = nearest(name, [method(entry) for entry in self.entries])
         return lookup_error(f"MCP.{self.identifier} has no tool {quoted(name)}.{nearest_names(near)}")
 
@@ -266,6 +267,7 @@ def _manifest_text(servers: Sequence[Server]) -> str:
                 "groups": [
                     [group, [[entry.identifier, entry.id] for entry in entries]] for group, entries in server.groups
                 ],
+                **({"held": list(server.withheld)} if server.withheld else {}),
             }
         )
     return json.dumps(shown, separators=(",", ":"))

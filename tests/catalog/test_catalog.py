@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.catalog.build import build
+from codemode_mcp.catalog.serialize import catalog_text, read_catalog
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Allow, Ask, Policy
@@ -352,5 +353,9 @@ def test_a_held_tool_is_named_even_while_its_server_is_connecting(name: str) -> 
     catalog = build([view], Policy(PolicyRules()))
     with pytest.raises(ProgramError, match=r"MCP\.github\.\w+ is held until the user accepts it"):
         catalog.resolve(f"mcp:github:{name}")
+    with pytest.raises(ProgramError, match=r"MCP\.github\.\w+ is held until the user accepts it"):
+        catalog.resolve_by_id(f"mcp:github:{name}")
     with pytest.raises(ProgramError, match="was still connecting"):
         catalog.resolve("mcp:github:other")
+    with pytest.raises(ProgramError, match="is held until the user accepts it"):
+        read_catalog(catalog_text(catalog)).resolve(f"mcp:github:{name}")

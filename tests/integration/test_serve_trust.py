@@ -37,6 +37,33 @@ HELD = (
     "MCP.s.look is held: its server has changed it since it was accepted. Ask the user to look at it with: "
     "codemode-mcp trust diff s.look, and to accept it with: codemode-mcp trust accept s.look"
 )
+HELD_EXTRA = (
+    "MCP.s.extraTool is held: no person has accepted this new item. Ask the user to look at it with: codemode-mcp "
+    "trust diff s.extra_tool, and to accept it with: codemode-mcp trust accept s.extra_tool"
+)
+
+COMPUTED = """
+    const [look, extra] = ["look", "extra_tool"];
+    const failed = await Promise.allSettled([
+      MCP.s[look]({}), MCP["s"][look].call(null), tools.call("mcp:s:" + look, {}), tools.describe("mcp:s:" + look),
+      MCP.s[extra]({}),
+    ]);
+    const messages = failed.map((each) => each.reason.message);
+    const listed = [];
+    for (const name in MCP.s) listed.push(name);
+    const shown = [Reflect.ownKeys(MCP.s), Object.getOwnPropertyDescriptors(MCP.s), listed, ALL_TOOLS].map(String);
+    const found = JSON.stringify([shown, await tools.search("look extra_tool"), await MCP.s.$api(), MCP]);
+    return {
+      messages: messages.slice(0, 4),
+      original: messages[4],
+      codes: [...new Set(failed.map((each) => each.reason.code))],
+      names: Reflect.ownKeys(MCP.s).sort(),
+      listed: look in MCP.s || Object.hasOwn(MCP.s, look) || /look|extra/.test(found.replaceAll("Looks", "")),
+      unknown: typeof MCP.s["loo" + "k2"],
+      same: (await MCP.s) === MCP.s,
+    };
+"""
+"""A program that names held tools by computed names, and looks for a list with them."""
 
 
 class Upstream:
@@ -109,6 +136,15 @@ async def test_a_tool_that_has_changed_since_the_last_process_is_held(
         assert "trust accept s.extra_tool" in answer.error
         answer = await session.exec("return await API.read('mcp/s.d.ts#look')")
         assert HELD in answer.error
+        assert await session.value(COMPUTED) == {
+            "messages": [HELD, HELD, HELD, HELD],
+            "original": HELD_EXTRA.replace("extraTool", "extra_tool"),
+            "codes": ["nested_tool_failed"],
+            "names": ["$api", "relist"],
+            "listed": False,
+            "unknown": "undefined",
+            "same": True,
+        }
         assert "server 's': 2 items are held until a person accepts them (s.look, s.extra_tool)" in session.stderr
     assert upstream.called == ["look"]
 

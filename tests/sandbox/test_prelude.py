@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from guest_harness import READ, ok
+from guest_harness import MANIFEST, READ, REMOVE, ok
 
 from codemode_mcp.sandbox.messages import (
     ApiList,
@@ -114,6 +115,40 @@ def test_the_names_themselves_cannot_be_replaced(run: RunCode, name: str) -> Non
 )
 def test_a_call_leaves_one_message_of_the_exact_form(run: RunCode, code: str, request_: Any) -> None:
     assert run(f"{code}; return 1").requests == [request_]
+
+
+def test_a_held_name_is_a_function_that_no_program_can_list(cell: OpenCell) -> None:
+    manifest = json.loads(MANIFEST)
+    names = ["remove", "secret tool", "__proto__", "constructor", "then", "toString", "resources"]
+    manifest["servers"][0]["held"] = names
+    code = """
+        const files = MCP.files;
+        const named = ["secret tool", "__proto__", "constructor", "then", "toString", "resources", "other"];
+        MCP["my-files"]["secret tool"]({});
+        files.remove({});
+        files.__proto__({});
+        const listed = [];
+        for (const name in files) listed.push(name);
+        return [
+          named.map((name) => typeof files[name]), named.filter((name) => name in files || Object.hasOwn(files, name)),
+          listed, Reflect.ownKeys(files).sort(), Object.getPrototypeOf(files), (await files) === files,
+          Object.isFrozen(files),
+        ];
+    """
+    told = cell(manifest=json.dumps(manifest)).start(code)
+    kinds = ["function", "function", "function", "undefined", "undefined", "object", "undefined"]
+    members = ["$api", "readFile", "read_file", "remove", "resources"]
+    assert told.value == [
+        kinds,
+        ["resources"],
+        ["readFile", "remove", "resources"],
+        members,
+        None,
+        True,
+        True,
+    ]
+    targets = [each.target for each in told.requests]
+    assert targets == ["mcp:my-files:secret tool", REMOVE, "mcp:my-files:__proto__"]
 
 
 @pytest.mark.parametrize("given", ["() => 1", "Symbol('s')", "1n", "(() => { const a = {}; a.a = a; return a })()"])

@@ -270,6 +270,20 @@ function unreachable(object, server, group) {
   });
 }
 
+// Return the object of a server with held tools. A name of a held tool gives a function whose calls reject with the
+// reason, but no program can list the names.
+function withHeld(object, server, names) {
+  const held = objectCreate(null);
+  for (let i = 0; i < names.length; i++) if (!NOT_TOOLS[names[i]]) held[names[i]] = true;
+  return new NativeProxy(object, {
+    __proto__: null,
+    get(known, name) {
+      if (typeof name !== "string" || held[name] !== true) return known[name];
+      return known[name] ?? caller(name, "mcp:" + server + ":" + name);
+    },
+  });
+}
+
 const REFLECT = { __proto__: null };
 const TRAPS = [
   "has", "ownKeys", "getOwnPropertyDescriptor", "set", "defineProperty", "deleteProperty", "isExtensible", "preventExtensions",
@@ -338,7 +352,8 @@ function installMany(text, known) {
   defineGlobal("tools", tools, { __proto__: null, fixed: true });
 }
 
-// manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]] }],
+// manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]],
+//                         held: undefined | [name] }],
 //             tools: [catalog entry], named: [[name, id]] }, or, of thousands of tools, tools: see `installMany`, named: []
 function install(text) {
   const manifest = jsonParse(text);
@@ -359,7 +374,9 @@ function install(text) {
       member(object, server.groups[j][0], freeze(group));
     }
     alias(object, "$api", headerRequest(jsonStringify(server.identifier)));
-    const shown = server.tools.length === 0 && server.down ? unreachable(object, server.name, "") : freeze(object);
+    let shown = freeze(object);
+    if (server.tools.length === 0 && server.down) shown = unreachable(object, server.name, "");
+    else if (server.held !== undefined) shown = withHeld(object, server.name, server.held);
     member(mcp, server.identifier, shown);
     if (server.alias !== null) alias(mcp, server.alias, shown);
   }
