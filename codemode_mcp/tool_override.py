@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from upstream_clients.redaction import hide
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from upstream_clients.tools import Annotations
 
 _MIN_SECRET: Final = 4
-"""Minimum length of a text that is replaced in results. Shorter ones are parts of many words."""
+"""Minimum length of a text that is replaced in what a server sends."""
 
 CONCEALED: Final = "(a secret of the configuration, not shown)"
 """The text that stands for a secret argument in a question to a person."""
@@ -53,24 +51,12 @@ class ToolOverride:
         """True if programs see other arguments than the server lists."""
         return bool(self.fixed or self.default or self.hidden)
 
-    @cached_property
-    def _secret_texts(self) -> tuple[str, ...]:
+    @property
+    def secret_texts(self) -> frozenset[str]:
+        """The texts of secret values. Short texts are left out: they are parts of many words."""
         values = [*self.fixed.items(), *self.default.items()]
         found = {text for name, value in values if name in self.secret for text in texts_in(value)}
-        return tuple(sorted((text for text in found if len(text) >= _MIN_SECRET), key=len, reverse=True))
-
-    def without_secrets(self, value: Any) -> Any:
-        """Return JSON data, such as a result of the server, with `***` for each secret value."""
-        if not self._secret_texts:
-            return value
-        match value:
-            case str():
-                return hide(value, self._secret_texts)
-            case list():
-                return [self.without_secrets(item) for item in value]
-            case dict():
-                return {self.without_secrets(key): self.without_secrets(item) for key, item in value.items()}
-        return value
+        return frozenset(text for text in found if len(text) >= _MIN_SECRET)
 
     def unrecorded_in(self, arguments: Mapping[str, Any]) -> frozenset[str]:
         """Return the names of arguments that are never recorded: fixed ones, and those with a secret default."""

@@ -6,12 +6,14 @@ import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.calls.phrases import path_text
+from codemode_mcp.calls.repeated_secrets import secrets_of
 from codemode_mcp.did_you_mean import normalize_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.calls.arguments import ArgumentChecker
+    from codemode_mcp.calls.repeated_secrets import RepeatedSecrets
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.sandbox.messages import ToolCall
     from codemode_mcp.tool_override import ToolOverride
@@ -29,11 +31,21 @@ class ConfiguredArguments:
 
     def __init__(self, checker: ArgumentChecker, overrides: Mapping[str, ToolOverride]) -> None:
         self._checker = checker
-        self.overrides = overrides
+        self.apply(overrides)
 
     def apply(self, overrides: Mapping[str, ToolOverride]) -> None:
         """Use these overrides from now on, also for runs that have begun."""
         self.overrides = overrides
+        self._secrets: dict[str, RepeatedSecrets | None] = {}
+
+    def secrets(self, entry: Entry) -> RepeatedSecrets | None:
+        """Return the secret values that the server of a tool may repeat; None if there are none."""
+        if not self.overrides or entry.source != "mcp":
+            return None
+        server = entry.source_name
+        if server not in self._secrets:
+            self._secrets[server] = secrets_of(server, self.overrides)
+        return self._secrets[server]
 
     def prepare(
         self, call: ToolCall, entry: Entry, override: ToolOverride | None, signature: Callable[[], str]

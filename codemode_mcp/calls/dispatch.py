@@ -43,8 +43,9 @@ Look-ups in the catalog (`answer`) are not calls. They are answered immediately,
 which tools the catalog shows.
 
 The parts: `rules` decides, `arguments` checks, `configured_arguments` adds arguments of the configuration, `sending`
-sends, `results` makes the text of a result, `hooks` applies hooks to the outer `exec`, and `lookups` answers look-ups.
-`plugins.interception` has the hooks and middleware.
+sends, `repeated_secrets` hides secrets of these arguments in what the server sends, `results` makes the text of a
+result, `hooks` applies hooks to the outer `exec`, and `lookups` answers look-ups. `plugins.interception` has the hooks
+and middleware.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.calls.repeated_secrets import RepeatedSecrets
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.observed_types import ObservedTypes
@@ -205,10 +207,7 @@ class Dispatcher:
         """
         context.counts.call += 1
         try:
-            asking = None
-            if ask is not None:
-                asking = _asking(context, record, ask, can_answer)
-            result = await self._call(call, context, record, on_progress, asking, approve, note, begin, sent)
+            result = await self._call(call, context, record, on_progress, ask, approve, note, begin, can_answer, sent)
         except Exception as error:
             return self._ended(context, record, self._failed(call, record, error))
         return self._ended(context, record, Completion(call.id, result))
@@ -303,6 +302,7 @@ class Dispatcher:
                 complete = self._configured.complete(entry, override, arguments, signature)
 
             use = self.budgets.use(entry, context)
+            secrets = self._configured.secrets(entry)
 
             def on_sent() -> None:
                 if use is not None:
@@ -316,7 +316,7 @@ class Dispatcher:
                 else:
                     if use is not None:
                         use.ended(end)
-                    self._end_direct(call, entry, source, arguments, override, context, record, end, on_end, spawn)
+                    self._end_direct(call, entry, source, arguments, secrets, context, record, end, on_end, spawn)
 
             made_in = copy_context()
             in_flight = source.try_call(
@@ -324,9 +324,9 @@ class Dispatcher:
                 complete,
                 # The connection calls it, whose records belong to all clients.
                 on_end=lambda end: made_in.run(ended, end),
-                on_progress=on_progress,
+                on_progress=on_progress if secrets is None else secrets.hide_in_progress(on_progress),
                 timeout=timeout,
-                asking=_asking(context, record, ask, can_answer),
+                asking=_asking(context, record, ask, can_answer, secrets),
                 on_sent=on_sent,
                 admit=self._rules.admission(entry, context, record, override, approved=False, just_decided=True),
             )
@@ -370,7 +370,7 @@ class Dispatcher:
         entry: Entry,
         source: ToolSource,
         arguments: JsonObject,
-        override: ToolOverride | None,
+        secrets: RepeatedSecrets | None,
         context: CallContext,
         record: CallRecord,
         end: ToolOutcome | Exception,
@@ -380,9 +380,9 @@ class Dispatcher:
         """End a call that was sent without a task."""
         try:
             if isinstance(end, Exception):
-                raise call_error(entry, source, record, end, override)
-            if override is not None and override.secret:
-                end = replace(end, result=override.without_secrets(end.result), text=None)
+                raise call_error(entry, source, record, end, secrets)
+            if secrets is not None:
+                end = secrets.hide_in_outcome(end)
             record.dispatched = True
             for note in end.notes:
                 log.warning("%s: %s", entry.id, note)
@@ -422,10 +422,11 @@ class Dispatcher:
         context: CallContext,
         record: CallRecord,
         on_progress: ProgressFn | None,
-        asking: Asking | None,
+        ask: AskFn | None,
         approve: ApproveFn | None,
         note: Callable[[str], None],
         begin: BeginFn | None,
+        can_answer: Callable[[Question], bool],
         sent: SentFn,
     ) -> str:
         catalog = context.catalog
@@ -460,17 +461,21 @@ class Dispatcher:
             self.budgets.check(entry, context)
         if asked_for is not None:
             await self._rules.approve(entry, call, context, complete, asked_for, approve, override)
+        secrets = self._configured.secrets(entry)
+        if secrets is not None and on_progress is not None:
+            on_progress = secrets.hide_in_progress(on_progress)
         result, source_text = await self._sender.send(
             entry,
             complete,
             context,
             record,
             on_progress,
-            asking,
+            None if ask is None else _asking(context, record, ask, can_answer, secrets),
             timeout,
             begin,
             sent,
             override,
+            secrets,
             approved=asked_for is not None,
         )
         if record.watched:
@@ -491,6 +496,14 @@ async def _finish(unfinished: Unfinished, ended: Callable[[CallEnd], None]) -> N
     ended(end)
 
 
-def _asking(context: CallContext, record: CallRecord, ask: AskFn, can_answer: Callable[[Question], bool]) -> Asking:
+def _asking(
+    context: CallContext,
+    record: CallRecord,
+    ask: AskFn,
+    can_answer: Callable[[Question], bool],
+    secrets: RepeatedSecrets | None,
+) -> Asking:
     queued = partial(setattr, record, "why_queued")
+    if secrets is not None:
+        ask = secrets.hide_in_questions(ask)
     return Asking(context.run_id, ask, context.owner, can_answer, queued, context.share)

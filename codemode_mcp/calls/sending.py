@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.calls.held_items import HeldItems
     from codemode_mcp.calls.outcome import CallRecord
+    from codemode_mcp.calls.repeated_secrets import RepeatedSecrets
     from codemode_mcp.calls.rules import CallRules
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import CodeModeSettings
@@ -62,6 +63,7 @@ class Sender:
         begin: BeginFn | None,
         sent: SentFn,
         override: ToolOverride | None,
+        secrets: RepeatedSecrets | None,
         *,
         approved: bool,
     ) -> tuple[Any, str | None]:
@@ -69,6 +71,7 @@ class Sender:
 
         Args:
             override: the override that has set some of the arguments.
+            secrets: the secret values that the server may repeat.
         """
         source_text: str | None = None
         try:
@@ -102,6 +105,8 @@ class Sender:
                     admit=self._rules.admission(entry, context, record, override, approved=approved),
                     begin=begin,
                 )
+                if secrets is not None:
+                    outcome = secrets.hide_in_outcome(outcome)
                 for note in outcome.notes:
                     log.warning("%s: %s", entry.id, note)
                 result: Any = outcome.result
@@ -110,16 +115,16 @@ class Sender:
                 result = await self._perform(
                     source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
                 )
+                if secrets is not None:
+                    result = secrets.hide(result)
             if use is not None:
                 use.received(result, source_text)
         except UpstreamClientError as error:
-            raise call_error(entry, source, record, error, override) from error
+            raise call_error(entry, source, record, error, secrets) from error
         finally:
             if use is not None:
                 use.ended()
         record.dispatched = True  # even if the source did not report it
-        if override is not None and override.secret:
-            return override.without_secrets(result), None
         return result, source_text
 
     async def _perform(
@@ -174,12 +179,12 @@ def _room(limit: int) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def call_error(
-    entry: Entry, source: ToolSource, record: CallRecord, error: Exception, override: ToolOverride | None
+    entry: Entry, source: ToolSource, record: CallRecord, error: Exception, secrets: RepeatedSecrets | None
 ) -> Exception:
     """Return the error for a program from an error of a source, and record whether the call was sent."""
     if not isinstance(error, UpstreamClientError):
         return error
-    why = error.message if override is None else override.without_secrets(error.message)
+    why = error.message if secrets is None else secrets.hide(error.message)
     if isinstance(error, UpstreamCallError):
         record.dispatched = error.dispatched
         return UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)

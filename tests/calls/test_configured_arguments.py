@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from codemode_mcp.calls.dispatch import Dispatcher
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.calls.repeated_secrets import secrets_of
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.policy.approval import Verdict, ask_for
@@ -24,9 +26,11 @@ from codemode_mcp.settings import PolicyRules, ToolSettings
 from codemode_mcp.tool_override import ToolOverride
 from tests.properties import examples
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import Annotations, Question, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from codemode_mcp.policy.approval import ApprovalRequest
     from codemode_mcp.sandbox.messages import Completion
 
@@ -225,6 +229,76 @@ async def test_a_secret_that_the_server_repeats_is_replaced_in_results_and_error
     completion = await bench.call({"title": "x"})
     assert completion.error is not None
     assert completion.error.message == "MCP.hub.createIssue: the key *** was refused"
+
+
+async def test_a_secret_that_the_server_repeats_is_replaced_in_progress_notes_and_questions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    override = ToolOverride(default={"repo_name": SECRET}, secret=frozenset({"repo_name"}))
+    bench = Bench(override)
+    seen: list[object] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    async def ask(question: Question) -> dict[str, Any]:
+        seen.append(question.params)
+        return {"action": "decline"}
+
+    async def call_tool(tool: str, arguments: Any, **options: Any) -> ToolOutcome:
+        await options["on_progress"](1, 2, f"with {SECRET}")
+        await options["on_progress"](2, None, None)
+        question = Question("hub", "elicitation/create", {"message": f"{SECRET}?", "requestedSchema": {SECRET: []}})
+        answer = await options["asking"].ask(question)
+        return ToolOutcome(answer, (f"no {SECRET}",), json.dumps([SECRET]))
+
+    bench.hub.call_tool = call_tool  # type: ignore[method-assign]
+    call = ToolCall(1, ID, json.dumps({"owner": "a", "title": "x"}))
+    with caplog.at_level("DEBUG", "codemode_mcp.calls"):
+        end = await bench.dispatcher.call(call, bench.context, CallRecord(1, ID, 0.0), on_progress, ask)
+    assert end.value == '{"action":"decline"}'
+    assert seen == [(1, 2, "with ***"), (2, None, None), {"message": "***?", "requestedSchema": {"***": []}}]
+    assert "no ***" in caplog.text
+    assert SECRET not in caplog.text
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    JSON,
+    st.text('aé"\\\n €', min_size=8, max_size=12),
+    st.sampled_from([str, lambda text: json.dumps({"a": text}), lambda text: base64.b64encode(text.encode()).decode()]),
+)
+def test_no_text_of_an_outcome_keeps_a_secret(value: Any, secret: str, encode: Callable[[str], str]) -> None:
+    override = ToolOverride(fixed={"key": {"deep": [secret]}}, secret=frozenset({"key"}))
+    secrets = secrets_of("hub", {ID: override, "mcp:other:tool": ToolOverride()})
+    assert secrets is not None
+    assert secrets_of("other", {ID: override, "mcp:other:tool": ToolOverride()}) is None
+    quoted = f"key {encode(secret)} end"
+    outcome = secrets.hide_in_outcome(ToolOutcome({"a": [value, {quoted: quoted}]}, (quoted,), json.dumps(quoted)))
+    assert outcome.text is None
+    for text in texts_of([outcome.result, list(outcome.notes)]):
+        assert secret not in text
+        assert encode(secret) not in text
+    assert "***" in json.dumps(outcome.result)
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield all strings in JSON data, keys included."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from texts_of(item)
+        case dict():
+            yield from texts_of([*value, *value.values()])
 
 
 # runs that have begun before a change

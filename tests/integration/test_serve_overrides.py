@@ -138,6 +138,63 @@ async def test_a_person_approves_what_is_sent_without_seeing_secrets(place: Plac
     assert "acme-corp" not in (place.folder / "t.jsonl").read_text("utf-8")
 
 
+REPEAT = {
+    "name": "repeat",
+    "inputSchema": {"type": "object"},
+    "outputSchema": {"type": "object", "additionalProperties": {"type": "integer"}},
+}
+
+
+async def test_a_secret_that_a_server_repeats_for_another_tool_reaches_neither_program_nor_client_nor_record(
+    place: Place,
+) -> None:
+    (place.folder / "tools.json").write_text(json.dumps([*TOOLS, REPEAT]), "utf-8")
+    path = place.configure(audit={"trajectory": "trajectory.jsonl", "includeInputs": True})
+    shown: list[str] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        shown.append(message or "")
+
+    code = """
+        await MCP.hub.fail({}).catch(() => null);
+        const found = await MCP.hub.repeat({});
+        await new Promise((end) => setTimeout(end, 300));
+        return JSON.stringify(found);
+    """
+    async with serve(path, "--log-level", "debug", env=ENV) as session:
+        answer = await session.client.call_tool("exec", {"code": code}, progress_callback=report)
+        text = json.dumps(answer.structured_content)
+        await until(lambda: "does not match the tool's own output schema" in session.stderr)
+        log = session.stderr
+    assert place.received[1] == ["repeat", {}]
+    assert "repeated ***" in text
+    assert any("using ***" in each for each in shown)
+    for seen in (text, log, json.dumps(shown), (place.folder / "trajectory.jsonl").read_text("utf-8")):
+        assert SECRET not in seen
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_question_of_a_server_shows_no_secret_that_it_got(tmp_path: Path, era: str) -> None:
+    entry = {
+        "command": sys.executable,
+        "args": [str(SERVERS / "asking.py"), era],
+        "override": {"name": {"arguments": {"fixed": {"label": "${KEY}"}}}},
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"mcpServers": {"hub": entry}}), "utf-8")
+    asked: list[str] = []
+
+    async def reply(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+    async with serve(path, env=ENV, elicitation_callback=reply) as session:
+        found = await session.value("return unwrap(await MCP.hub.name({}))")
+    assert "Your name for ***?" in asked[0]
+    assert found["label"] == "***"
+    assert found["said"]["content"] == {"name": "Ann"}
+
+
 async def test_clients_of_pass_through_see_and_call_the_tool_like_programs(place: Place) -> None:
     override = {**OVERRIDE, "plain": {"annotations": {"idempotentHint": True}}}
     async with serve(place.configure(override, tools={"codeMode": False}), env=ENV) as session:

@@ -2,6 +2,7 @@
 
 FOLDER/tools.json has the list for `tools/list`. Each call becomes a line of FOLDER/received, as JSON with the name of
 the tool and its arguments, and is answered with "done". `fail` answers with an error that quotes its argument `key`.
+`repeat` quotes the last such argument in its progress, its log and its result.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 folder = Path(sys.argv[1])
+key = ""
 
 
 def send(**message: object) -> None:
@@ -34,7 +36,15 @@ for line in sys.stdin:
             arguments = params.get("arguments") or {}
             with (folder / "received").open("a", encoding="utf-8") as received:
                 received.write(json.dumps([params["name"], arguments]) + "\n")
-            if params["name"] == "fail":
+            key = arguments.get("key", key)
+            if params["name"] == "repeat":
+                token = (params.get("_meta") or {}).get("progressToken")
+                progress = {"progressToken": token, "progress": 1, "message": f"using {key}"}
+                send(method="notifications/progress", params=progress)
+                send(method="notifications/message", params={"level": "warning", "data": f"logged {key}"})
+                content = [{"type": "text", "text": f"repeated {key}"}]
+                send(id=request, result={"content": content, "structuredContent": {key: "x"}})
+            elif params["name"] == "fail":
                 send(id=request, error={"code": -32000, "message": f"the key {arguments['key']} was refused"})
             else:
                 send(id=request, result={"content": [{"type": "text", "text": "done"}]})
