@@ -16,8 +16,8 @@ General layout, from top to bottom:
   `sdk_streams`. `server_log` has the latest lines of a server. `handshake` starts a server on trial.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
   `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.
-- Untrusted input: `tool_list_repair`, `item_list_repair`, `results`, `schemas`, `schema_expansion`, `error_mapping`,
-  `redaction`.
+- Untrusted input: `tool_list_repair`, `item_list_repair`, `item_members`, `results`, `schemas`, `schema_expansion`,
+  `error_mapping`, `redaction`.
 - On disk: `listing_cache`, `private_files`, `file_lock`.
 
 Importing this package, `tools`, `spec`, `errors`, `pool` or `testing` does not import the MCP SDK.

@@ -1,8 +1,8 @@
 """Repair of a server's lists of prompts and resource templates. Pure: no I/O, no MCP SDK.
 
-Only the fields that say what an item is are kept, if they have the right type. A caller that compares these fields has
-compared everything that a program sees. Metadata, annotations and icons are left out. Each change is reported in one
-sentence, as for tools.
+The fields of MCP are kept, if they have the right type and size. `without_metadata` has those that say what an item is.
+A caller that compares these has compared everything that a program sees. Each change is reported in one sentence, as
+for tools.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from upstream_clients.tool_list_repair import MAX_NAME_LENGTH, cap_problems, kind_of, typed_member
+from upstream_clients.item_members import METADATA, MetadataReader, kind_of, typed_member
+from upstream_clients.tool_list_repair import MAX_NAME_LENGTH, cap_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,6 +67,7 @@ def read_items(kind: ItemKind, items: Iterable[object]) -> tuple[tuple[JsonObjec
     found: dict[str, JsonObject] = {}
     problems: list[str] = []
     size = 0
+    metadata = MetadataReader()
     for position, item in enumerate(items):
         read = _read_item(kind, item, position, problems)
         if read is None:
@@ -79,7 +81,8 @@ def read_items(kind: ItemKind, items: Iterable[object]) -> tuple[tuple[JsonObjec
                 f"{kind.method} has more than {MAX_ITEMS} items or {MAX_LIST_BYTES} bytes; the rest is left out"
             )
             break
-        found[identifier] = read
+        assert isinstance(item, dict)
+        found[identifier] = {**read, **metadata.read(item, f"{kind.noun} {identifier!r}", problems)}
     return tuple(found.values()), cap_problems(problems)
 
 
@@ -105,6 +108,16 @@ def _read_item(kind: ItemKind, item: object, position: int, problems: list[str])
             found = (_read_argument(each, subject, problems) for each in arguments)
             read["arguments"] = [argument for argument in found if argument is not None]
     return read
+
+
+def without_metadata(item: JsonObject) -> JsonObject:
+    """Return an item without the members that no program gets."""
+    return {key: value for key, value in item.items() if key not in METADATA}
+
+
+def metadata_of(item: JsonObject) -> JsonObject:
+    """Return the members of an item that no program gets."""
+    return {key: value for key, value in item.items() if key in METADATA}
 
 
 def _read_argument(argument: object, subject: str, problems: list[str]) -> JsonObject | None:

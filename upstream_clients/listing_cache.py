@@ -15,11 +15,12 @@ import secrets
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from upstream_clients.item_members import ICONS, META
 from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.tool_list_repair import HINTS, read_tools
 from upstream_clients.tools import UpstreamView
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 """Files of another format are ignored, and removed as the oldest."""
 
 FRESH_SECONDS = 24 * 3600.0
@@ -209,7 +210,10 @@ def _tool_to_json(tool: Tool) -> dict[str, Any]:
         "description": tool.description,
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
-        "annotations": {HINTS[attribute]: value for attribute, value in asdict(tool.annotations).items()},
+        "annotations": {key: getattr(tool.annotations, attribute) for attribute, key in HINTS.items()}
+        | {"title": tool.annotations.title},
+        META: tool.meta,
+        ICONS: tool.icons or None,
     }
     return {key: value for key, value in item.items() if value is not None}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from upstream_clients.item_members import ICONS, META, MetadataReader, kind_of, typed_member
 from upstream_clients.tools import Annotations, JsonObject, Tool
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ def read_tools(items: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[str, ..
     """Return the tools of all pages, in the server's order, and the problems. Of equal names, the first one is kept."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
+    metadata = MetadataReader()
     for position, item in enumerate(items):
-        tool = _read_tool(item, position, problems)
+        tool = _read_tool(item, position, metadata, problems)
         if tool is None:
             continue
         if tool.name in tools:
@@ -72,7 +74,7 @@ def cap_problems(problems: list[str]) -> tuple[str, ...]:
     return (*problems[:MAX_PROBLEMS], f"... and {len(problems) - MAX_PROBLEMS} more problems")
 
 
-def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
+def _read_tool(item: object, position: int, metadata: MetadataReader, problems: list[str]) -> Tool | None:
     if not isinstance(item, dict):
         problems.append(f"tool number {position + 1} is not an object ({kind_of(item)}); dropped")
         return None
@@ -88,27 +90,21 @@ def _read_tool(item: object, position: int, problems: list[str]) -> Tool | None:
         return typed_member(of, key, kind, expected, f"tool {name!r}", problems)
 
     annotations = member(item, "annotations", dict, "an object") or {}
+    title = member(annotations, "title", str, "a string") or None
+    for_clients = metadata.read(item, f"tool {name!r}", problems, (META, ICONS))
     return Tool(
         name=name,
         description=member(item, "description", str, "a string") or "",
-        title=member(item, "title", str, "a string") or member(annotations, "title", str, "a string") or None,
+        title=member(item, "title", str, "a string") or title,
         input_schema=_input_schema(item.get("inputSchema"), name, problems),
         output_schema=member(item, "outputSchema", dict, "an object"),
         annotations=Annotations(
-            **{attribute: member(annotations, key, bool, "true or false") for attribute, key in HINTS.items()}
+            **{attribute: member(annotations, key, bool, "true or false") for attribute, key in HINTS.items()},
+            title=title,
         ),
+        meta=for_clients.get(META),
+        icons=tuple(for_clients.get(ICONS, ())),
     )
-
-
-def typed_member(
-    of: dict[str, Any], key: str, kind: type[T], expected: str, subject: str, problems: list[str]
-) -> T | None:
-    """Return a member of the expected type. Return None if it is missing. Report another type and return None."""
-    value = of.get(key)
-    if value is None or isinstance(value, kind):
-        return value
-    problems.append(f"{subject}: {key} is not {expected} ({kind_of(value)}); ignored")
-    return None
 
 
 def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
@@ -123,14 +119,6 @@ def _input_schema(schema: object, name: str, problems: list[str]) -> JsonObject:
         return {**schema, "type": "object"}
     problems.append(f"tool {name!r}: inputSchema has type {_shorten(declared)}, not 'object'; any object is accepted")
     return {"type": "object"}
-
-
-def kind_of(value: object) -> str:
-    """Return the JSON type of a value, in words."""
-    if value is None or value == "":
-        return "missing" if value is None else "an empty string"
-    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
-    return kinds.get(type(value), "an object")
 
 
 def _shorten(value: object) -> str:

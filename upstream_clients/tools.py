@@ -29,11 +29,18 @@ class Annotations:
     destructive: bool | None = None
     idempotent: bool | None = None
     open_world: bool | None = None
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of one upstream, as listed and repaired."""
+    """One tool of one upstream, as listed and repaired.
+
+    Attributes:
+        title: the title, or else that of the annotations.
+        meta: the member `_meta`, for clients; None without one.
+        icons: the icons as in MCP, for clients.
+    """
 
     name: str
     description: str = ""
@@ -41,6 +48,8 @@ class Tool:
     input_schema: JsonObject = field(default_factory=lambda: {"type": "object"})
     output_schema: JsonObject | None = None
     annotations: Annotations = Annotations()
+    meta: JsonObject | None = None
+    icons: tuple[JsonObject, ...] = ()
 
 
 AdmitFn = Callable[[Tool | None], None]
@@ -172,8 +181,8 @@ class UpstreamView:
         server_name: the name of the server program, as the server states it.
         logged_in: True if the lists were requested with a stored login.
         tools: last known tools, also while the server is down.
-        prompt_list, template_list: the prompts and resource templates of the server, as in MCP but without their
-            metadata and icons (`item_list_repair`); None while they are not listed yet.
+        prompt_list, template_list: the prompts and resource templates of the server, as in MCP (`item_list_repair`);
+            None while they are not listed yet.
         withheld: the tools of the server that are not in `tools`, each with the reason, as a sentence for a model.
         resources, prompts, completions: True if the server has this capability.
         era: `"modern"` or `"legacy"` protocol, once connected.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from codemode_mcp.errors import PolicyDenied, UpstreamError
 from codemode_mcp.trust.uri_templates import makes, may_make
 from declarations.untrusted_text import escape_line
-from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, ItemKind, read_items
+from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, ItemKind, read_items, without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -82,7 +82,8 @@ class HeldItems:
             return result
         items = result.get(listed.form.key)
         read, _ = read_items(listed.form, items if isinstance(items, list) else ())
-        return {**result, listed.form.key: self._trust.usable(entry.source_name, listed.kind, read)}
+        seen = [without_metadata(item) for item in read]
+        return {**result, listed.form.key: self._trust.usable(entry.source_name, listed.kind, seen)}
 
     def _check_prompt(self, entry: Entry, name: str, view: UpstreamView) -> None:
         listed = _require_list(entry, view.prompt_list, PROMPTS, view)

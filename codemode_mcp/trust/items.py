@@ -4,6 +4,9 @@ Two definitions are equal if MCP and JSON Schema give them the same meaning. So 
 white space, and the order of `required`, `enum` and lists in `type` make no difference, and 1.0 equals 1. Everything
 else does.
 
+Metadata, icons and the annotations of prompts and templates are not compared, except for the user interface of a tool
+(`_meta.ui`): no program gets them, and they may differ in each listing.
+
 A definition has a second digest without the texts that only a reader acts on: titles, descriptions and comments. It
 tells a change of texts from a change of what a call means.
 """
@@ -15,6 +18,8 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from upstream_clients.item_list_repair import without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -112,7 +117,7 @@ def listed_key(kind: Literal["prompt", "template"], definition: JsonObject) -> K
 
 def listed_item(kind: Literal["prompt", "template"], definition: JsonObject) -> Item:
     """Return the item of a prompt or a resource template."""
-    return item_of(*listed_key(kind, definition), _without_meta(definition))
+    return item_of(*listed_key(kind, definition), without_metadata(definition))
 
 
 def tool_item(tool: Tool) -> Item:
@@ -155,14 +160,16 @@ def _items(view: UpstreamView) -> Iterator[Item]:
         yield listed_item("template", template)
 
 
-def _without_meta(definition: JsonObject) -> JsonObject:
-    """Return a definition without `_meta`, which no program gets and which may differ in each listing."""
-    return {key: value for key, value in definition.items() if key != "_meta"}
+def ui_of(meta: JsonObject | None) -> JsonObject:
+    """Return the members of a tool's `_meta` that name its user interface (MCP Apps), in either form."""
+    return {key: value for key, value in (meta or {}).items() if key == "ui" or key.startswith("ui/")}
 
 
 def _tool_json(tool: Tool) -> JsonObject:
     """Return a tool as in `tools/list`."""
-    hints = {key: getattr(tool.annotations, name) for name, key in _HINTS.items()}
+    hints: dict[str, Any] = {key: getattr(tool.annotations, name) for name, key in _HINTS.items()}
+    if tool.annotations.title != tool.title:
+        hints["title"] = tool.annotations.title
     members = {
         "name": tool.name,
         "title": tool.title,
@@ -170,6 +177,7 @@ def _tool_json(tool: Tool) -> JsonObject:
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
         "annotations": {key: value for key, value in hints.items() if value is not None} or None,
+        "_meta": ui_of(tool.meta) or None,
     }
     return {key: value for key, value in members.items() if value is not None}
 

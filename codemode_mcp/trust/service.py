@@ -31,6 +31,7 @@ from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
 from codemode_mcp.trust.views import is_listed, listing_of, same_listing, shown_view, without_secrets
+from upstream_clients.item_list_repair import without_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -228,7 +229,7 @@ class Trust:
     def _report_listed(self, server: _Server, pins: ServerPins, kind: ListedKind, definition: JsonObject) -> ItemReport:
         # Digests of thousands of definitions take long, and most are as they were compared already.
         known = server.reports.get(listed_key(kind, definition))
-        if known is not None and known.present is not None and known.present.definition == definition:
+        if known is not None and known.present is not None and known.present.definition == without_metadata(definition):
             return known
         item = self._without_secrets(listed_item(kind, definition), server.name)
         return comparison.compare_item(pins, item, server.mode)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.trust.comparison import Listing
-from codemode_mcp.trust.items import SERVER_KEY, Item, items_of
+from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, ui_of
+from upstream_clients.item_list_repair import metadata_of
 from upstream_clients.tool_list_repair import read_tools
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.trust.comparison import ItemReport, ServerPins
     from codemode_mcp.trust.items import Key, Kind
-    from upstream_clients.tools import JsonObject, UpstreamView
+    from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 
 def is_listed(view: UpstreamView) -> bool:
@@ -74,8 +75,15 @@ def _usable(
         if usable is report.present and usable is not None:
             shown.setdefault(report.name, each)
         elif usable is not None and usable.definition is not None:
-            shown.setdefault(report.name, usable.definition)
+            shown.setdefault(report.name, {**usable.definition, **metadata_of(each)})
     return tuple(shown.values())
+
+
+def _with_metadata_of(present: Tool, accepted: Tool) -> Tool:
+    """Return an accepted tool with the metadata of the present one that is not compared."""
+    ui = ui_of(present.meta)
+    meta = {key: value for key, value in (present.meta or {}).items() if key not in ui} | dict(accepted.meta or {})
+    return replace(accepted, meta=meta or None, icons=present.icons)
 
 
 def shown_view(
@@ -96,7 +104,7 @@ def shown_view(
         elif report.usable is report.present:
             tools.append(tool)
         elif report.usable is not None and report.usable.definition is not None:
-            tools += read_tools([report.usable.definition])[0]
+            tools += [_with_metadata_of(tool, each) for each in read_tools([report.usable.definition])[0]]
     own = reports[SERVER_KEY]
     instructions = view.instructions
     if own.status != "accepted":

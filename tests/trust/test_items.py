@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codemode_mcp.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, tool_item
+from codemode_mcp.trust.items import MAX_DEPTH, SERVER_KEY, item_of, items_of, listed_item, tool_item
 from upstream_clients.tools import Annotations, Tool, UpstreamView
 
 if TYPE_CHECKING:
@@ -202,3 +202,34 @@ def test_the_order_of_objects_has_a_meaning_since_references_may_name_a_position
         return tool_item(Tool("t", input_schema=schema)).digest
 
     assert digest([{"const": "safe"}, {"const": "rm"}]) != digest([{"const": "rm"}, {"const": "safe"}])
+
+
+def test_metadata_is_no_difference_except_for_the_user_interface_of_a_tool() -> None:
+    def tool(meta: dict[str, Any] | None, **more: Any) -> tuple[str, str]:
+        item = tool_item(Tool("t", meta=meta, **more))
+        return item.digest, item.shape_digest
+
+    app = {"ui": {"resourceUri": "ui://t/app", "title": "T"}}
+    assert tool(None) == tool({"at": 1}) == tool({"at": 2}, icons=({"src": "a"},))
+    assert tool(app) == tool({**app, "at": 3})
+    for other in (None, {"ui": {"resourceUri": "ui://t/other", "title": "T"}}, {"ui": {**app["ui"], "title": "U"}}):
+        assert tool(app)[0] != tool(other)[0]
+        assert tool(app)[1] != tool(other)[1]
+    assert tool({"ui/resourceUri": "ui://a"})[1] != tool({"ui/resourceUri": "ui://b"})[1]
+
+
+def test_metadata_of_prompts_and_templates_is_no_difference() -> None:
+    metadata = {"_meta": {"at": 1}, "icons": [{"src": "a"}], "annotations": {"lastModified": "2026-01-01T00:00:00Z"}}
+    prompt, template = {"name": "p"}, {"uriTemplate": "a:{b}"}
+    assert listed_item("prompt", prompt) == listed_item("prompt", prompt | metadata)
+    assert listed_item("template", template) == listed_item("template", template | metadata)
+
+
+def test_a_title_of_the_annotations_is_a_text() -> None:
+    def tool(title: str | None, shown: str | None) -> tuple[str, str]:
+        item = tool_item(Tool("t", title=title, annotations=Annotations(title=shown)))
+        return item.digest, item.shape_digest
+
+    assert tool("T", "T") == tool("T", None)
+    assert tool("T", "U")[0] != tool("T", "V")[0]
+    assert tool("T", "U")[1] == tool("T", "V")[1] == tool("W", None)[1]

@@ -108,6 +108,27 @@ async def test_changed_texts_are_replaced_by_the_accepted_ones(tmp_path: Path) -
     assert strict.lists(WORSE).tools == ()
 
 
+async def test_metadata_may_change_and_clients_get_that_of_the_present_listing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    icon, greet = {"src": "data:,"}, {"name": "greet", "description": "Greets."}
+    world.lists(replace(LOOK, meta={"at": 1}), prompts=True, prompt_list=({**greet, "_meta": {"at": 1}},))
+    seen = world.lists(replace(LOOK, meta={"at": 2}, icons=(icon,)), prompt_list=({**greet, "icons": [icon]},))
+    assert seen is world.view
+    seen = world.lists(replace(WORSE, meta={"at": 3}, icons=(icon,)), prompt_list=({"name": "greet", "icons": [icon]},))
+    assert seen.tools == (replace(LOOK, meta={"at": 3}, icons=(icon,)),)
+    assert seen.prompt_list == ({**greet, "icons": [icon]},)
+    assert world.trust.why_held("s", "prompt", [{**greet, "_meta": {"at": 4}}]) == [None]
+
+
+async def test_another_user_interface_of_a_tool_is_held(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    app = {"ui": {"resourceUri": "ui://s/app"}}
+    world.lists(replace(LOOK, meta={**app, "at": 1}))
+    assert world.lists(replace(WORSE, meta={**app, "at": 2})).tools == (replace(LOOK, meta={**app, "at": 2}),)
+    for other in (None, {"ui": {"resourceUri": "ui://s/other"}}):
+        assert world.lists(replace(LOOK, meta=other)).tools == ()
+
+
 async def test_the_name_of_another_server_program_is_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.lists(LOOK, instructions="Be kind.")

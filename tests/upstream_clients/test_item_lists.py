@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from upstream_clients import UpstreamCallError
-from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, read_items
+from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, metadata_of, read_items, without_metadata
+from upstream_clients.item_members import MAX_METADATA_BYTES
 from upstream_clients.listing_cache import ListingCache
 
 if TYPE_CHECKING:
@@ -124,9 +125,46 @@ async def test_a_list_is_cut_at_its_size(monkeypatch: pytest.MonkeyPatch) -> Non
     assert problems == ("prompts/list has more than 10000 items or 100 bytes; the rest is left out",)
 
 
-async def test_only_fields_that_programs_see_are_kept() -> None:
+ICON = {"src": "https://example.com/a.png", "mimeType": "image/png", "sizes": ["48x48"]}
+
+
+async def test_the_fields_of_mcp_are_kept_and_others_are_not() -> None:
     given = {"name": "n", "uriTemplate": "a:{b}", "mimeType": "text/plain", "_meta": {}, "icons": [], "more": 1}
-    assert read_items(TEMPLATES, [given])[0] == ({"uriTemplate": "a:{b}", "name": "n", "mimeType": "text/plain"},)
+    core = {"uriTemplate": "a:{b}", "name": "n", "mimeType": "text/plain"}
+    assert read_items(TEMPLATES, [given])[0] == (core,)
+    metadata = {"_meta": {"a/b": 1}, "annotations": {"audience": ["user"], "priority": 0.5}, "icons": [ICON]}
+    (item,), problems = read_items(TEMPLATES, [given | metadata])
+    assert (item, problems) == (core | metadata, ())
+    assert without_metadata(item) == core
+    assert metadata_of(item) == metadata
+
+
+async def test_metadata_of_another_type_or_size_is_left_out_and_the_item_is_kept() -> None:
+    items, problems = read_items(
+        PROMPTS,
+        [
+            {"name": "a", "_meta": [], "icons": {}, "annotations": "x"},
+            {"name": "b", "icons": ["x", {"sizes": []}, ICON]},
+            {"name": "c", "_meta": {"small": 1}, "icons": [{"src": "x" * MAX_METADATA_BYTES}]},
+            {"name": "d", "_meta": {"large": 10**5000}},
+        ],
+    )
+    assert items == ({"name": "a"}, {"name": "b", "icons": [ICON]}, {"name": "c", "_meta": {"small": 1}}, {"name": "d"})
+    assert problems == (
+        "prompt 'a': _meta is not an object (a list); ignored",
+        "prompt 'a': annotations is not an object (a string); ignored",
+        "prompt 'a': icons is not a list (an object); ignored",
+        "prompt 'b': icons has an entry without src; dropped",
+        "prompt 'c': icons is left out, since an item has at most 16384 bytes of metadata",
+        "prompt 'd': _meta is left out, since an item has at most 16384 bytes of metadata",
+    )
+
+
+async def test_the_metadata_of_a_list_is_limited_and_its_items_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upstream_clients.item_members.MAX_LIST_METADATA_BYTES", 40)
+    items, problems = read_items(PROMPTS, [{"name": name, "_meta": {"a": "x" * 20}} for name in "abc"])
+    assert items == ({"name": "a", "_meta": {"a": "x" * 20}}, {"name": "b"}, {"name": "c"})
+    assert problems == ("metadata is left out from prompt 'b' on, since a list has too much of it",)
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from upstream_clients.item_members import MAX_METADATA_BYTES
 from upstream_clients.tool_list_repair import MAX_PROBLEMS, open_page, read_tools
 from upstream_clients.tools import Annotations, Tool
 
@@ -37,6 +38,21 @@ def test_a_complete_tool_is_taken_over_without_a_word() -> None:
         Annotations(read_only=False, destructive=True, idempotent=True, open_world=None),
     )
     assert problems == ()
+
+
+def test_metadata_and_both_titles_are_kept() -> None:
+    meta = {"ui": {"resourceUri": "ui://a/b", "visibility": ["model", "app"]}, "more": 1}
+    icons = [{"src": "data:image/png;base64,AA=="}]
+    tool, problems = only({**GOOD, "annotations": {"title": "Shown"}, "_meta": meta, "icons": icons})
+    assert tool == Tool("good", title="Shown", annotations=Annotations(title="Shown"), meta=meta, icons=tuple(icons))
+    assert problems == ()
+    assert only({**GOOD, "title": "First", "annotations": {"title": "Second"}})[0].title == "First"
+
+
+def test_metadata_that_is_too_large_is_left_out() -> None:
+    tool, problems = only({**GOOD, "_meta": {"a": "x" * MAX_METADATA_BYTES}, "icons": [{"src": "a"}]})
+    assert tool == Tool("good", icons=({"src": "a"},))
+    assert problems == ("tool 'good': _meta is left out, since an item has at most 16384 bytes of metadata",)
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,16 @@ VIEW = UpstreamView(
     protocol_version="2026-07-28",
     tools=(
         Tool("a", "does a", "A", {"type": "object", "properties": {"x": True}}, {"type": "object"}),
-        Tool("b", annotations=Annotations(read_only=True, open_world=False)),
+        Tool("b", title="B", annotations=Annotations(read_only=True, open_world=False, title="B")),
+        Tool("c", meta={"ui": {"resourceUri": "ui://c"}}, icons=({"src": "https://example.com/c.png"},)),
     ),
     resources=True,
     completions=True,
     problems=("tool 'c' has no name",),
     server_name="Server",
     logged_in=True,
-    prompt_list=({"name": "p", "arguments": [{"name": "x", "required": True}]},),
-    template_list=(),
+    prompt_list=({"name": "p", "arguments": [{"name": "x", "required": True}], "_meta": {"a": 1}},),
+    template_list=({"uriTemplate": "a:{b}", "annotations": {"priority": 1}, "icons": [{"src": "data:,"}]},),
 )
 
 
@@ -156,7 +157,7 @@ def _damages() -> Iterator[Any]:
     whole |= {"asks_for_roots": False, "server_name": None, "logged_in": False}
     whole |= {"prompt_list": None, "template_list": None}
     yield pytest.param(b"", id="empty")
-    yield pytest.param(b'{"format": 2, "tools": [{"name"', id="half")
+    yield pytest.param(b'{"format": 3, "tools": [{"name"', id="half")
     yield pytest.param(b"[" * 100_000, id="deep")
     yield pytest.param(b"\xff\xfe", id="binary")
     yield pytest.param(b"[]", id="list")
