@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -231,6 +231,21 @@ class Dispatcher:
                 raise JsonRpcError(error["code"], error["message"], error.get("data"))
             result: JsonObject = answer["result"]
             return result
+
+    async def request_aside(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str] | None) -> None:
+        """Send a request whose answer is not needed. Wait for the answer for `CANCEL_WAIT` seconds at most."""
+        if self._group is None or self._closed:
+            return
+        answered = anyio.Event()
+
+        async def send() -> None:
+            with anyio.move_on_after(CANCEL_TIMEOUT), suppress(JsonRpcError):
+                await self.request(method, params, headers=headers, tell_given_up=False)
+            answered.set()
+
+        self._group.start_soon(send)
+        with anyio.move_on_after(CANCEL_WAIT):
+            await answered.wait()
 
     async def notify(
         self, method: str, params: JsonObject | None = None, headers: Mapping[str, str] | None = None

@@ -30,6 +30,13 @@ class UpstreamCallError(UpstreamClientError):
         self.code = code
 
 
+class TaskLost(UpstreamCallError):
+    """The end of a task cannot be found out, so it is unknown whether the tool has acted."""
+
+    def __init__(self, server: str, message: str) -> None:
+        super().__init__(server, message, dispatched=True)
+
+
 class QuestionRefused(Exception):
     """A question of the server gets no answer. The text says why, and is sent to the server."""
 

@@ -71,7 +71,7 @@ async def send_until_result(
         except ValueError as error:
             raise _failed(call, f"asks for input in a way that is not valid MCP: {error}") from None
         if requests:
-            more["inputResponses"] = await _ask_all(requests, call)
+            more["inputResponses"] = await ask_all(requests, call)
             pause = FIRST_PAUSE
         else:
             await anyio.sleep(pause)
@@ -79,7 +79,7 @@ async def send_until_result(
     raise _failed(call, f"asks for further input again after {MAX_ROUNDS} rounds; it was given up")
 
 
-async def _ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQuestions) -> dict[str, JsonObject]:
+async def ask_all(requests: Mapping[str, tuple[str, JsonObject]], call: CallQuestions) -> dict[str, JsonObject]:
     """Ask all questions at the same time and return their answers. If one is refused, the others are withdrawn."""
     answers: dict[str, JsonObject] = {}
     refusals: list[QuestionRefused] = []
@@ -119,7 +119,7 @@ async def _open_urls(required: UrlElicitationRequired, call: CallQuestions) -> N
                 raise _failed(call, "asks the user to open a URL, but not in a way that is valid MCP") from required
     if not requests:
         raise required
-    answers = await _ask_all(requests, call)
+    answers = await ask_all(requests, call)
     for identity, answer in answers.items():
         if (action := answer.get("action")) != "accept":
             _, params = requests[identity]

@@ -33,12 +33,16 @@ SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 """Key in `_meta` of messages of a modern server on a subscription."""
 
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+"""Key of the extension for tasks in capabilities."""
+
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 CONNECTION_CLOSED: Final = -32000
 HEADER_MISMATCH: Final = -32020
+MISSING_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 URL_ELICITATION_REQUIRED: Final = -32042
 

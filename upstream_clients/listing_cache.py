@@ -214,6 +214,7 @@ def _tool_to_json(tool: Tool) -> dict[str, Any]:
         | {"title": tool.annotations.title},
         META: tool.meta,
         ICONS: tool.icons or None,
+        "execution": {"taskSupport": "required"} if tool.needs_task else None,
     }
     return {key: value for key, value in item.items() if value is not None}
 

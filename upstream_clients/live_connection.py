@@ -20,7 +20,7 @@ from upstream_clients.jsonrpc import (
     sendable,
 )
 from upstream_clients.listing import ItemListing, Listing, list_items, list_tools
-from upstream_clients.negotiate import CAPABILITIES, METHOD_HEADER, VERSION_HEADER
+from upstream_clients.negotiate import METHOD_HEADER, VERSION_HEADER, request_capabilities
 from upstream_clients.questions import CURRENT, CallQuestions, UrlElicitationRequired
 from upstream_clients.tracing import traced
 
@@ -69,6 +69,7 @@ class LiveConnection:
     ) -> None:
         self.protocol_version = agreement.protocol_version
         self.modern = agreement.modern
+        self.has_task_calls = agreement.has_task_calls
         self._spec = spec
         self._dispatcher = dispatcher
         self._watch = watch
@@ -144,7 +145,7 @@ class LiveConnection:
         headers = self._headers(method, params)
         request_id: int | None = None
         if self.modern:
-            params = self._with_envelope(params, call)
+            params = self._with_envelope(method, params, call)
         elif call is not None:
             call.request_id = request_id = next(self._ids)
         self._in_flight += 1
@@ -165,11 +166,19 @@ class LiveConnection:
             CURRENT.reset(before)
             self._in_flight -= 1
 
-    def _with_envelope(self, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
+    def _with_envelope(self, method: str, params: Mapping[str, Any], call: CallQuestions | None) -> Mapping[str, Any]:
         """Return params with the `_meta` that a modern server requires in each request."""
         askable = call is not None and call.asking is not None
-        envelope = {**self._envelope, CLIENT_CAPABILITIES: CAPABILITIES if askable else {}}
+        envelope = {**self._envelope, CLIENT_CAPABILITIES: request_capabilities(method, askable=askable)}
         return {**params, "_meta": {**params.get("_meta", {}), **envelope}}
+
+    async def cancel_task(self, params: Mapping[str, Any]) -> None:
+        """Send `tasks/cancel`. Do not wait long for the answer, and ignore errors."""
+        method = "tasks/cancel"
+        headers = self._headers(method, params)
+        if self.modern:
+            params = self._with_envelope(method, params, None)
+        await self._dispatcher.request_aside(method, params, headers)
 
     async def listen(self, subscription: Subscription, wanted: Mapping[str, bool]) -> None:
         """Subscribe to announcements of a modern server. Return when the server ends the stream.
@@ -182,7 +191,7 @@ class LiveConnection:
         """
         request_id = f"listen-{next(_SUBSCRIPTIONS)}"
         method = "subscriptions/listen"
-        params = self._with_envelope({"notifications": wanted}, None)
+        params = self._with_envelope(method, {"notifications": wanted}, None)
         headers = self._headers(method, params)
         self._dispatcher.subscriptions[request_id] = subscription
         try:
@@ -262,7 +271,7 @@ class LiveConnection:
 
         headers = self._headers(method, params)
         if self.modern:
-            params = self._with_envelope(params, call)
+            params = self._with_envelope(method, params, call)
         before = CURRENT.set(call)  # for messages that come back on the call's own HTTP stream
         try:
             request_id = direct.send(method, params, answered, on_progress, headers)
@@ -315,7 +324,7 @@ class LiveConnection:
         from mcp.shared.inbound import MCP_NAME_HEADER, NAME_BEARING_METHODS, encode_header_value, mcp_param_headers
 
         headers[METHOD_HEADER] = method
-        name_key = NAME_BEARING_METHODS.get(method)
+        name_key = "taskId" if method.startswith("tasks/") else NAME_BEARING_METHODS.get(method)
         name = params.get(name_key) if name_key is not None else None
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)

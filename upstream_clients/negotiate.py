@@ -22,6 +22,7 @@ from upstream_clients.jsonrpc import (
     MODERN_VERSIONS,
     PROTOCOL_VERSION,
     SERVER_INFO,
+    TASKS_EXTENSION,
     UNSUPPORTED_PROTOCOL_VERSION,
     JsonRpcError,
 )
@@ -43,6 +44,23 @@ CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "
 
 Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`."""
 
+_WITH_TASKS: Final[dict[str, Any]] = {"extensions": {TASKS_EXTENSION: {}}}
+_WITHOUT_QUESTIONS: Final[dict[str, Any]] = {}
+_ALL: Final[dict[str, Any]] = {**CAPABILITIES, **_WITH_TASKS}
+
+
+def request_capabilities(method: str, *, askable: bool) -> dict[str, Any]:
+    """Return the client capabilities for a request to a modern server.
+
+    Only calls and requests about tasks have the extension for tasks. No other request may be answered with a task.
+
+    Args:
+        askable: True if a person can be asked during the request.
+    """
+    if method == "tools/call" or method.startswith("tasks/"):
+        return _ALL if askable else _WITH_TASKS
+    return CAPABILITIES if askable else _WITHOUT_QUESTIONS
+
 
 class Capabilities(msgspec.Struct):
     """Capabilities of a server (`ServerCapabilities` of MCP)."""
@@ -53,6 +71,7 @@ class Capabilities(msgspec.Struct):
     completions: dict[str, Any] | None = None
     logging: dict[str, Any] | None = None
     experimental: dict[str, Any] | None = None
+    tasks: Any = None
 
 
 class _ServerInfo(msgspec.Struct):
@@ -88,6 +107,14 @@ class Agreement:
     server_name: str | None
     server_version: str | None
     instructions: str | None
+
+    @property
+    def has_task_calls(self) -> bool:
+        """True if a server of MCP 2025-11-25 accepts calls as tasks."""
+        match self.capabilities.tasks:
+            case {"requests": {"tools": {"call": dict()}}}:
+                return not self.modern
+        return False
 
     @property
     def announced_lists(self) -> list[ListName]:

@@ -75,6 +75,16 @@ def needs_input(raw: JsonObject) -> bool:
     return raw.get("resultType") == "input_required"
 
 
+def is_task(raw: JsonObject) -> bool:
+    """Return True if a modern server answers with a task instead of giving the result."""
+    return raw.get("resultType") == "task"
+
+
+def is_unfinished(raw: JsonObject) -> bool:
+    """Return True if an answer of a modern server is not the result yet."""
+    return raw.get("resultType") in ("input_required", "task")
+
+
 def _repair_content(result: dict[str, Any], notes: list[str]) -> None:
     content = result.get("content")
     match content:

@@ -104,6 +104,7 @@ def _read_tool(item: object, position: int, metadata: MetadataReader, problems: 
         ),
         meta=for_clients.get(META),
         icons=tuple(for_clients.get(ICONS, ())),
+        needs_task=(member(item, "execution", dict, "an object") or {}).get("taskSupport") == "required",
     )
 
 

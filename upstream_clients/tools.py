@@ -40,6 +40,7 @@ class Tool:
         title: the title, or else that of the annotations.
         meta: the member `_meta`, for clients; None without one.
         icons: the icons as in MCP, for clients.
+        needs_task: True if a server of MCP 2025-11-25 answers the call only with a task.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Tool:
     annotations: Annotations = Annotations()
     meta: JsonObject | None = None
     icons: tuple[JsonObject, ...] = ()
+    needs_task: bool = False
 
 
 AdmitFn = Callable[[Tool | None], None]
@@ -113,6 +115,21 @@ class SentCall(Protocol):
     def cancel(self) -> None:
         """Give the call up, and tell the server. `on_end` is not called after this. Further calls do nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """The record of a call that a server answers with a task (`tasks`), for a caller whose calls outlive a process.
+
+    Attributes:
+        known: the handle of the task as text. Then nothing is sent but requests about this task. Empty for a new call.
+        created: awaited with the handle of a new task as text, before the task is followed.
+        is_left: returns True if a later process follows the task, so that the end of this one must not cancel it.
+    """
+
+    known: str = ""
+    created: Callable[[str], Awaitable[None]] | None = None
+    is_left: Callable[[], bool] = lambda: False
 
 
 QuestionMethod = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
@@ -237,6 +254,7 @@ class DirectCallOptions(TypedDict, total=False):
         timeout: limit in seconds; None for the limit of the source. The clock stops while a question is open.
         asking: the person who can be asked; None if no person can be asked.
         on_sent, admit: see `SentFn`, `AdmitFn`.
+        task: what to do if the server answers with a task; None if the task ends with the caller.
     """
 
     on_progress: ProgressFn | None
@@ -244,6 +262,7 @@ class DirectCallOptions(TypedDict, total=False):
     asking: Asking | None
     on_sent: SentFn | None
     admit: AdmitFn | None
+    task: TaskOptions | None
 
 
 class CallOptions(DirectCallOptions, total=False):

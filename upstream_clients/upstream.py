@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, cast
 
@@ -25,16 +26,18 @@ from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.input_required import send_until_result
 from upstream_clients.questions import CallQuestions, UrlElicitationRequired
 from upstream_clients.reported_state import ReportedState
-from upstream_clients.results import needs_input, read_outcome, without_client_fields
+from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
 from upstream_clients.tools import Admission, SentCall, ToolOutcome, Unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from upstream_clients.call import Call, CallUser
     from upstream_clients.list_state import ListName
+    from upstream_clients.live_connection import LiveConnection
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.task_call import TaskOfCall
     from upstream_clients.tools import (
         CallEnd,
         CallOptions,
@@ -143,6 +146,8 @@ class Upstream(ReportedState):
             return None
         if isinstance(admit, Admission) and admit.by_listing and not self.lists["tools"].is_current:
             return None
+        if self._asks_for_task(tool, link):
+            return None
         place = self._limiter.try_admit("" if asking is None else asking.share or asking.owner)
         if place is None:
             return None
@@ -196,7 +201,7 @@ class Upstream(ReportedState):
     ) -> CallEnd:
         if answer is None:
             return self._why_ended(call, questions)
-        if isinstance(answer, UrlElicitationRequired) or (isinstance(answer, Answer) and needs_input(answer.result)):
+        if isinstance(answer, UrlElicitationRequired) or (isinstance(answer, Answer) and is_unfinished(answer.result)):
             left = None if call.limit is None else call.limit - (self.calls.clock() - call.since)
             first = answer.result if isinstance(answer, Answer) else answer
             return Unfinished(partial(finish, left, first))
@@ -240,6 +245,9 @@ class Upstream(ReportedState):
         if admit_view is not None:
             admission = _SendAdmission(lambda: admit_view(self._view), _list_about(method, params))
         result = await self._send(method, params, cast("CallOptions", options), user, admission)
+        if is_task(result):
+            message = f"server {self.name!r} answered {method} with a task, which is valid only for tools/call"
+            raise UpstreamCallError(self.name, message, dispatched=True)
         if admit_view is not None:
             self._compare_list(method, result)
         return without_client_fields(result)
@@ -262,59 +270,103 @@ class Upstream(ReportedState):
         first: JsonObject | UrlElicitationRequired | None = None,
     ) -> JsonObject:
         """Send a request until the server gives its result. `first`: the answer to a request that was sent already."""
-        asking, begin = options.get("asking"), options.get("begin")
+        asking, begin, task = options.get("asking"), options.get("begin"), options.get("task")
         on_progress, on_sent = options.get("on_progress"), options.get("on_sent")
+        asked_for_task = False
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
         call.user = user
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
         if user is not None and user.client is not None:
             self._observe_roots(questions, user.client)
 
-        def report_wait() -> None:
-            questions.queued(f"waits for server {self.name!r}, which has {self._limiter.limit} other calls in flight")
-
         async def send(params: Mapping[str, Any]) -> JsonObject:
-            nonlocal begin, first
+            nonlocal begin, first, asked_for_task
             if first is not None:
                 answer, first, call.sent = first, None, True
                 if isinstance(answer, UrlElicitationRequired):
                     raise answer
                 return answer
-            if self._view.state != "ready":
-                questions.queued(f"waits for server {self.name!r}, which is starting")
-            # Before the call takes a place, so that calls which wait for a connection do not hold places.
-            await self._connected()
-            share, run = ("", "") if asking is None else (asking.share or asking.owner, asking.run)
-            async with self._limiter.admitted(share, run, report_wait) as place:
-                link = await self._connected()  # the connection may be a new one after the wait for a place
-                async with link.turn(questions):
-                    questions.place = place
-                    # The process may have been bound to other clients during the wait.
-                    if not (call.sent or user is None or self._clients is None or self._clients.serves(user.client)):
-                        raise Misdirected
-                    if begin is not None:  # only before the first round of a call with questions
-                        once, begin = begin, None
-                        await once()
-                    if admission is not None and admission.by_list is not None:
-                        # A resource can be read if the templates are unknown.
-                        await self._wait_listed(admission.by_list, link, is_required=method != "resources/read")
-                    # From here on nothing is awaited until the request is sent.
-                    if admission is not None:
-                        admission.decide()
-                    if on_sent is not None:
-                        on_sent()
-                    call.sent = True
-                    return await link.send(method, params, on_progress, questions)
+            async with self.admitted(call, questions) as link:
+                # The process may have been bound to other clients during the wait.
+                if not (call.sent or user is None or self._clients is None or self._clients.serves(user.client)):
+                    raise Misdirected
+                if begin is not None:  # only before the first round of a call with questions
+                    once, begin = begin, None
+                    await once()
+                if admission is not None and admission.by_list is not None:
+                    # A resource can be read if the templates are unknown.
+                    await self._wait_listed(admission.by_list, link, is_required=method != "resources/read")
+                # From here on nothing is awaited until the request is sent.
+                if admission is not None:
+                    admission.decide()
+                asked_for_task = method == "tools/call" and self._asks_for_task(params["name"], link)
+                if asked_for_task:
+                    params = {**params, "task": {}}
+                if on_sent is not None:
+                    on_sent()
+                call.sent = True
+                return await link.send(method, params, on_progress, questions)
 
         self.calls.add(call)
         try:
             # One scope for waiting and calling. When it ends a request, the dispatcher tells the server.
             call.scope.deadline = math.inf if call.limit is None else anyio.current_time() + call.limit
             with call.scope:
-                return await send_until_result(send, params, questions)
+                if task is not None and task.known:
+                    return await self._task_of(call, questions, options).follow_known(task.known)
+                raw = await send_until_result(send, params, questions)
+                created: object = raw.get("task") if asked_for_task else raw if is_task(raw) else None
+                if method != "tools/call" or not isinstance(created, dict):
+                    return raw
+                following = self._task_of(call, questions, options)
+                return await following.follow_created(created, modern=not asked_for_task)
         finally:
             self.calls.discard(call)
         raise self._why_ended(call, questions)
+
+    @asynccontextmanager
+    async def admitted(
+        self, call: TaskCall, questions: CallQuestions, *, keeps_place: bool = True
+    ) -> AsyncIterator[LiveConnection]:
+        """Wait for a connection, a place and a turn. Keep them for the duration of the context.
+
+        Args:
+            keeps_place: False for a short request whose place is not given back while a question is open.
+        """
+        asking = questions.asking
+
+        def report_wait() -> None:
+            questions.queued(f"waits for server {self.name!r}, which has {self._limiter.limit} other calls in flight")
+
+        if self._view.state != "ready":
+            questions.queued(f"waits for server {self.name!r}, which is starting")
+        # Before the call takes a place, so that calls which wait for a connection do not hold places.
+        await self._connected()
+        share, run = ("", "") if asking is None else (asking.share or asking.owner, asking.run)
+        async with self._limiter.admitted(share, run, report_wait) as place:
+            link = await self._connected()  # the connection may be a new one after the wait for a place
+            async with link.turn(questions):
+                if keeps_place:
+                    questions.place = place
+                yield link
+
+    def _asks_for_task(self, tool: str, link: LiveConnection) -> bool:
+        """Return True if a call has to ask for a task (MCP 2025-11-25)."""
+        if not link.has_task_calls:
+            return False
+        known = self._tools.get(tool)
+        return known is not None and known.needs_task
+
+    def _task_of(self, call: TaskCall, questions: CallQuestions, options: CallOptions) -> TaskOfCall:
+        from upstream_clients.task_call import TaskOfCall  # few servers have tasks
+
+        return TaskOfCall(self, call, questions, options)
+
+    async def cancel_task(self, params: Mapping[str, Any]) -> None:
+        """Send `tasks/cancel` if the server is connected; see `tasks.Server`."""
+        link = self._link
+        if link is not None and link.alive:
+            await link.cancel_task(params)
 
     def _observe_roots(self, questions: CallQuestions, client: str) -> None:
         """Have questions for the roots of the client noted."""

@@ -574,8 +574,9 @@ async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(askin
         assert await started.outcome() == "through"
         calls = (await log_of(source))["calls"]
     capabilities = [call["_meta"]["io.modelcontextprotocol/clientCapabilities"] for call in calls]
-    able = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-    assert capabilities == [able, able, able, {}]
+    tasks_too = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    able = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}, **tasks_too}
+    assert capabilities == [able, able, able, tasks_too]
     assert [call["arguments"] for call in calls[:3]] == [arguments] * 3
     assert "inputResponses" not in calls[0]
     assert (calls[1]["inputResponses"], calls[1]["requestState"]) == ({"b": ACCEPT, "a": ACCEPT}, state)
