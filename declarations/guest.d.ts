@@ -104,6 +104,11 @@ declare function json(value: unknown): void;
  * as well. What is returned or printed has `[image/png, 34,567 bytes; ...]` in the place of such data.
  */
 declare function image(value: unknown): void;
+/**
+ * Shows the user the app of a tool beside the answer, with this result. Takes the result as the call has returned it. The
+ * tool must have an app, and the client must show MCP Apps. An answer has one app, the last one.
+ */
+declare function show(result: McpToolResult): void;
 /** Ends this step of the program; `wait` resumes it here. */
 declare function yield_control(reason?: string): Promise<void>;
 /** The structured content of a result, else the JSON or text of its content; throws if `isError` is set. */

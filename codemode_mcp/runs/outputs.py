@@ -1,6 +1,7 @@
 """The outputs of a program in an answer: readable, within the limits, and as MCP content. Pure.
 
-An output is a dict as the guest sends it, with "type": "text", "json" or "image".
+An output is a dict as the guest sends it, with "type": "text", "json", "image" or "app". Apps of `show()` are not part
+of the text: the client gets them in the `_meta` of the answer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.runs.truncation import size
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,13 +45,18 @@ TOO_MANY_PICTURES = f"there are more pictures than an answer has room for ({_PIC
 
 def exceeds(outputs: Iterable[dict[str, Any]], cap: int) -> str | None:
     """Return why an answer cannot show all outputs; None if they fit."""
-    _, left, crowded = fit_outputs(map(readable, outputs), cap)
+    _, left, crowded = fit_outputs(map(readable, without_apps(outputs)), cap)
     return too_much(cap) if left else TOO_MANY_PICTURES if crowded else None
 
 
 def too_much(cap: int) -> str:
     """Return the message for a program whose value and output do not fit into an answer."""
     return f"value and output together are larger than maxOutputBytes ({cap}); return or print less"
+
+
+def without_apps(outputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the outputs that are part of the text."""
+    return [item for item in outputs if item["type"] != "app"]
 
 
 def readable(item: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +89,9 @@ def structured(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def printed(item: Mapping[str, Any]) -> str:
-    """Return one output for a person, of any size: text unchanged, JSON on one line, pictures in words."""
+    """Return one output for a person, of any size: text unchanged, JSON on one line, pictures and apps in words."""
+    if item["type"] == "app":
+        return f"[app of {escape_line(item['target'])}: clients with MCP Apps show it]"
     shown = structured(readable(dict(item)))
     match shown["type"]:
         case "text":

@@ -275,8 +275,9 @@ class TurnReport(Struct, frozen=True, rename="camel"):
         error: the end of the program, if `state` is `failed` or `syntax`.
         fault: the error that stopped the job queue, if any.
         calls: see `requests`.
-        outputs: new ones, each `{"type": "text" | "json" | "image", ...}`. An image has `mimeType` (of any kind of
-            content), `data` as the program wrote it, and optionally `uri`, of the resource that it is.
+        outputs: new ones, each `{"type": "text" | "json" | "image" | "app", ...}`. An image has `mimeType` (of any kind
+            of content), `data` as the program wrote it, and optionally `uri`, of the resource that it is. An app has
+            the `target` and the `input` of the call, as JSON text, and its `result`.
         dropped_items, dropped_size: number and characters of the outputs that the guest has discarded so far, beyond
             its own limit.
         rejections: unhandled rejections, once the program is over.
@@ -450,5 +451,7 @@ def _check_output(output: dict[str, Any]) -> None:
         case {"type": "text", "text": str()} | {"type": "json", "value": _}:
             return
         case {"type": "image", "mimeType": str(), "data": str()} if isinstance(output.get("uri", ""), str):
+            return
+        case {"type": "app", "target": str(), "result": dict()} if isinstance(output.get("input", ""), str):
             return
     raise ValueError("not an output")

@@ -43,8 +43,8 @@ function stackAbove(above) {
 
 // `fields` is a function, since reading the arguments of the guest may throw, which has to reject the promise.
 // With `boxed` the answer is an array with at most one value, since JSON has no undefined.
-// `above` is the function of ours that the guest has called.
-function request(op, fields, boxed = false, call = false, above = request) {
+// `above` is the function of ours that the guest has called. With `app`, `show` takes the result.
+function request(op, fields, boxed = false, call = false, above = request, app = false) {
   const site = mapSize(pending) < MAX_SITES ? stackAbove(above) : "";
   const made = deferred();
   const promise = made[0];
@@ -63,7 +63,7 @@ function request(op, fields, boxed = false, call = false, above = request) {
     return promise;
   }
   const id = post(op, text);
-  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null });
+  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null, app: app ? text : null });
   if (call) liveCalls += 1;
   return promise;
 }
@@ -91,7 +91,7 @@ let callLimit = 0;
 let liveCalls = 0;
 let refusal = null;
 
-function requestCall(op, fields, above) {
+function requestCall(op, fields, above, app = false) {
   if (liveCalls >= callLimit) {
     if (refusal === null) {
       const message = "too many calls in flight: " + liveCalls + " are unsettled; await some before making more";
@@ -100,7 +100,7 @@ function requestCall(op, fields, above) {
     }
     return refusal;
   }
-  return request(op, fields, false, true, above);
+  return request(op, fields, false, true, above, app);
 }
 
 // error: null | { name, message, code, data }
@@ -117,9 +117,13 @@ function settle(id, value, error) {
   }
   mapDelete(pending, id);
   if (waiting.call && error === null) watchError(id, value);
+  if (waiting.app !== null && error === null && value !== null && typeof value === "object") weakSet(appCalls, value, waiting.app);
   if (error === null) waiting.resolve(waiting.boxed ? unbox(value) : value);
   else waiting.reject(bridgeError(error, OUR_FRAME + waiting.site));
 }
+
+// The fields of calls of tools with an app, by their results, for `show`. Calls of other tools are not kept.
+const appCalls = new NativeWeakMap();
 
 // The texts of results with `isError` that the program has not looked at, by the numbers of their calls. Any read of
 // `isError` counts as looking: by `unwrap`, by the program, or by JSON, since a model sees it then. The results are not

@@ -161,6 +161,29 @@ defineGlobal(
   }),
 );
 
+// The host attaches the app of the last such output to the answer. The result is sent as it is now.
+const MAX_SHOWN = 1_048_576;
+const SHOW_HELP =
+  "show() takes the result of a tool that has an app, as the call has returned it: show(await MCP.server.tool({...}))";
+
+defineGlobal(
+  "show",
+  exposed("show", (result) => {
+    if (isPromise(result)) throw new NativeTypeError("show() was given a promise; await it first");
+    const fields = result === null || typeof result !== "object" ? undefined : weakGet(appCalls, result);
+    if (fields === undefined) throw new NativeTypeError(SHOW_HELP);
+    const text = '{"type":"app"' + fields + ',"result":' + toWholeJsonText(result) + "}";
+    if (text.length > MAX_SHOWN) {
+      throw new NativeRangeError(
+        "show(): the result and its input have " + withThousands(text.length) + " characters, and an app takes at most " +
+          withThousands(MAX_SHOWN) + "; ask the tool for less",
+      );
+    }
+    if (outputSize + text.length > outputLimit) emitText("[an app was left out: all outputs of a program together were too large]");
+    output(text);
+  }),
+);
+
 const consoleObject = {};
 for (const method of ["log", "info", "warn", "error", "debug", "dir", "table", "trace", "group", "groupCollapsed"]) {
   consoleObject[method] = exposed(method, (...values) => {

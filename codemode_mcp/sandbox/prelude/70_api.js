@@ -236,9 +236,10 @@ function alias(object, name, v) {
   defineProperty(object, name, { __proto__: null, value: v, writable: false, enumerable: false, configurable: false });
 }
 
-function caller(name, id) {
+// `app`: true if the tool has an app, which `show` attaches to the answer.
+function caller(name, id, app = false) {
   const target = jsonStringify(id);
-  const call = (...args) => requestCall("call", () => callFields(target, args), call);
+  const call = (...args) => requestCall("call", () => callFields(target, args), call, app);
   return exposed(name, call);
 }
 
@@ -352,8 +353,8 @@ function installMany(text, known) {
   defineGlobal("tools", tools, { __proto__: null, fixed: true });
 }
 
-// manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id]], groups: [[group, [[name, id]]]],
-//                         held: undefined | [name] }],
+// manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id, true if it has an app]],
+//                         groups: [[group, [[name, id]]]], held: undefined | [name] }],
 //             tools: [catalog entry], named: [[name, id]] }, or, of thousands of tools, tools: see `installMany`, named: []
 function install(text) {
   const manifest = jsonParse(text);
@@ -363,7 +364,7 @@ function install(text) {
     const object = objectCreate(null);
     for (let j = 0; j < server.tools.length; j++) {
       const tool = server.tools[j];
-      const fn = caller(tool[0], tool[2]);
+      const fn = caller(tool[0], tool[2], tool[3] === true);
       member(object, tool[0], fn);
       if (tool[1] !== null) alias(object, tool[1], fn);
     }
