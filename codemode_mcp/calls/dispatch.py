@@ -62,6 +62,7 @@ from msgspec import structs
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.calls.budgets import CallBudgets
+from codemode_mcp.calls.challenges import challenges_of
 from codemode_mcp.calls.configured_arguments import ConfiguredArguments
 from codemode_mcp.calls.context import CallContext, entry_by_id
 from codemode_mcp.calls.held_items import HeldItems
@@ -386,6 +387,7 @@ class Dispatcher:
             record.dispatched = True
             for note in end.notes:
                 log.warning("%s: %s", entry.id, note)
+            record.challenges = challenges_of(end.result)
             if record.watched:
                 record.seen = sizes.seen(end.result)
             if self._is_watched(entry):  # by a plugin that was loaded while the call was in flight
@@ -478,6 +480,7 @@ class Dispatcher:
             secrets,
             approved=asked_for is not None,
         )
+        record.challenges = challenges_of(result)
         if record.watched:
             record.seen = sizes.seen(result)
         return await self._results.text(entry, call.id, arguments, context, event, result, source_text)

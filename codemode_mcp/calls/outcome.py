@@ -30,6 +30,7 @@ class CallRecord:
         seen: the size of the result as a model would have read it; see `audit.sizes`.
         exceeded: the limit that failed the call.
         refused: why policy, a person or a budget refused the call; empty if they did not.
+        challenges: authentication challenges in its result; see `calls.challenges`.
         began, ended: monotonic seconds. `began` is when the program made the call.
         size: bytes of the result as JSON.
         dispatched: True if the request may have reached the tool.
@@ -53,6 +54,7 @@ class CallRecord:
     seen: Mapping[str, int] = field(default_factory=dict)
     exceeded: Exceeded | None = None
     refused: str = ""
+    challenges: tuple[str, ...] = ()
 
     def milliseconds(self, now: float) -> int:
         """Return the duration of the call, so far if it has not ended."""
@@ -133,6 +135,7 @@ class Outcome:
         asked: if waiting for a person: sentences about the questions, and who can answer them.
         unanswerable: True if the run waits only for answers that this client cannot give.
         questions: the questions that this client gets as its answer, by key.
+        challenges: authentication challenges in results of calls since the previous answer.
     """
 
     run_id: str
@@ -152,3 +155,4 @@ class Outcome:
     asked: tuple[str, ...] = ()
     questions: tuple[tuple[str, Question | ApprovalQuestion], ...] = ()
     unanswerable: bool = False
+    challenges: tuple[str, ...] = ()

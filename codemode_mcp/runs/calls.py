@@ -429,6 +429,7 @@ class Calls:
         run.calls.pop(live.call.id, None)
         run.recent.append(live.record)
         run.exceeded = live.record.exceeded or run.exceeded
+        run.add_challenges(live.record.challenges)
         if not live.record.dispatched:
             run.refused += 1
         if completion is None:

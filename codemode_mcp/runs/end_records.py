@@ -73,7 +73,11 @@ class _PendingCall(Form, array_like=True):
     elapsed_ms: Integer
 
 
-class _Outcome(Form, rename={"run_id": "run", "pending_total": "pendingTotal", "unanswerable": "nobodyAnswers"}):
+class _Outcome(
+    Form,
+    omit_defaults=True,
+    rename={"run_id": "run", "pending_total": "pendingTotal", "unanswerable": "nobodyAnswers"},
+):
     run_id: str
     owner: str
     status: Literal["completed", "waiting", "failed"]
@@ -89,6 +93,7 @@ class _Outcome(Form, rename={"run_id": "run", "pending_total": "pendingTotal", "
     pending_total: Integer
     yielded: str | None
     unanswerable: bool
+    challenges: tuple[str, ...] = ()
 
 
 class _Answered(Form):

@@ -15,6 +15,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from codemode_mcp.calls.challenges import CHALLENGES_KEY
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, Exceeded
 from codemode_mcp.json_text import compact_json
@@ -27,6 +28,7 @@ from codemode_mcp.runs.outputs import (
     structured,
     too_much,
     value_text,
+    without_apps,
 )
 from codemode_mcp.runs.telemetry import TELEMETRY_KEY, telemetry_json
 from codemode_mcp.runs.truncation import escaped_size, fit_notes, shorten, size
@@ -89,7 +91,7 @@ async def render(
             failures.append(f"The part that was cut from this answer could not be stored: {error.message}")
             return None
 
-    answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now)
+    answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now, ended.challenges)
     cap = answer.cap
     preview = max(MIN_PREVIEW, cap // 8)
     value, value_size = ended.value, 0
@@ -110,7 +112,7 @@ async def render(
             answer = answer.over(value_size)
             value = _truncated(text, await store(text), preview)
             value_size = size(compact_json(value))
-    outputs, left, crowded = fit_outputs(map(readable, ended.outputs), cap - value_size)
+    outputs, left, crowded = fit_outputs(map(readable, without_apps(ended.outputs)), cap - value_size)
     if left:
         over = True
         text = compact_json(list(map(structured, left)))
@@ -177,12 +179,14 @@ class _Answer:
     Attributes:
         cap: maximum bytes of the value or error and the output together.
         now: the time, on the clock of the call records.
+        challenges: authentication challenges of nested calls.
     """
 
     settings: ToolSettings
     cap: int
     usage: Usage
     now: float
+    challenges: tuple[str, ...] = ()
 
     def over(self, size: int) -> _Answer:
         """Return the answer with a note in its telemetry that the cap was exceeded."""
@@ -223,7 +227,7 @@ class _Answer:
             result["notes"] = fitted
         if step:
             result["next"] = step
-        meta: dict[str, Any] = {}
+        meta: dict[str, Any] = {CHALLENGES_KEY: list(self.challenges)} if self.challenges else {}
         match self.settings.code_mode.telemetry:
             case "meta":
                 meta[TELEMETRY_KEY] = telemetry_json(self.usage, self.settings.code_mode, self.now)

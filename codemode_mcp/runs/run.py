@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
+from codemode_mcp.calls.challenges import MAX_CHALLENGES
 from codemode_mcp.runs.approvals import Approvals
 from codemode_mcp.runs.change_signal import ChangeSignal
 from codemode_mcp.runs.namespaces import OpenNamespaces
@@ -212,6 +213,7 @@ class Run:
         """True if another process had the run before this one."""
         self.exceeded: Exceeded | None = None
         """The latest limit that the run exceeded."""
+        self._challenges: dict[str, None] = {}
         self._notes: list[str] = []
         self._noted: set[str] = set()
 
@@ -306,9 +308,16 @@ class Run:
     def with_outputs(self, outcome: Outcome, notes: tuple[str, ...] = ()) -> Outcome:
         """Return an outcome with the output and the notes since the previous outcome, and with further notes."""
         notes = (*outcome.notes, *notes, *self.take_notes())
-        outputs = tuple(self.outputs)
+        outputs, challenges = tuple(self.outputs), tuple(self._challenges)
         self.outputs.clear()
-        return replace(outcome, notes=notes, outputs=outputs, dropped=self.dropped)
+        self._challenges.clear()
+        return replace(outcome, notes=notes, outputs=outputs, dropped=self.dropped, challenges=challenges)
+
+    def add_challenges(self, challenges: Iterable[str]) -> None:
+        """Add authentication challenges to the next answer of the run. It has each once, and at most eight."""
+        for each in challenges:
+            if len(self._challenges) < MAX_CHALLENGES:
+                self._challenges[each] = None
 
     def take_notes(self) -> tuple[str, ...]:
         """Return the notes for the next answer, and forget them."""

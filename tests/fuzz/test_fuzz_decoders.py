@@ -366,6 +366,7 @@ OUTCOMES = st.builds(
     yielded=st.none() | TEXTS,
     asked=st.lists(TEXTS, max_size=6).map(tuple),
     unanswerable=st.booleans(),
+    challenges=st.lists(st.text(max_size=5), max_size=2).map(tuple),
 )
 MARKER = 2 * (MIN_PREVIEW + 300)
 """Bytes of two markers for what was left out, with their previews."""

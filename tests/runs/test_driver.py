@@ -617,3 +617,31 @@ async def test_more_unchecked_errors_than_are_counted_are_told_as_at_least_so_ma
     async with bench(engine, failing()) as it:
         outcome = await it.execute("for (let i = 0; i < 40; i++) await MCP.s.report({ i }); return 1")
     assert "At least 29 more results with isError were not checked." in outcome.notes
+
+
+# authentication challenges
+
+
+def challenging(*challenges: str) -> ScriptedSource:
+    """Return a server whose tool answers with one challenge after the other."""
+    left = list(challenges)
+
+    def ask(arguments: JsonObject) -> dict[str, Any]:
+        return {**text_result("log in first"), "isError": True, "_meta": {"mcp/www_authenticate": [left.pop(0)]}}
+
+    return ScriptedSource("locked", {"read": ask})
+
+
+async def test_challenges_of_calls_are_in_the_answer_once(engine: Engine) -> None:
+    code = "for (let i = 0; i < 4; i++) await MCP.locked.read(); await yield_control(); return 1"
+    async with bench(engine, challenging("Bearer realm=a", "Bearer realm=b", "Bearer realm=a", "nonsense")) as it:
+        first = await it.execute(code)
+        assert first.challenges == ("Bearer realm=a", "Bearer realm=b")
+        rest = await it.observe(first.run_id)
+        assert (rest.value, rest.challenges) == (1, ())
+
+
+async def test_an_answer_has_a_bounded_number_of_challenges(engine: Engine) -> None:
+    code = "for (let i = 0; i < 20; i++) await MCP.locked.read(); return 1"
+    async with bench(engine, challenging(*(f"Bearer realm=r{number}" for number in range(20)))) as it:
+        assert len((await it.execute(code)).challenges) == 8

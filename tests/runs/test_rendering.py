@@ -12,6 +12,7 @@ import pytest
 from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
+from codemode_mcp.runs.outputs import exceeds, printed
 from codemode_mcp.runs.rendering import Rendered, render, render_error
 from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
@@ -409,3 +410,33 @@ def test_base64_that_is_no_content_of_a_result_stays() -> None:
     rendered = shown(outcome(value=own, outputs=(text(told), text(BASE64))))
     assert rendered.structured["value"] == own
     assert [item["text"] for item in rendered.structured["output"]] == [told, BASE64]
+
+
+# apps and challenges
+
+
+def app(**parts: Any) -> dict[str, Any]:
+    return {"type": "app", "target": "mcp:clock:get-time", "result": {"content": []}, **parts}
+
+
+def test_apps_are_not_part_of_the_text() -> None:
+    plain = shown(outcome(value=1, outputs=(text("a"), text("b"))))
+    rendered = shown(outcome(value=1, outputs=(text("a"), app(), text("b"))))
+    assert (rendered.structured, rendered.content) == (plain.structured, plain.content)
+
+
+def test_an_app_takes_no_room_of_the_output() -> None:
+    rendered = shown(outcome(outputs=(app(result={"content": [], "x": "y" * 100_000}),)), max_output_bytes=1000)
+    assert "output" not in rendered.structured
+    assert exceeds([app(result={"content": [], "x": "y" * 100_000})], 1000) is None
+
+
+def test_an_app_is_named_for_a_person() -> None:
+    assert printed(app(target="mcp:a\x1b:b")) == "[app of mcp:a\\x1b:b: clients with MCP Apps show it]"
+
+
+@pytest.mark.parametrize("telemetry", ["meta", "result", "off"])
+def test_challenges_are_in_the_metadata(telemetry: str) -> None:
+    rendered = shown(outcome(challenges=("Bearer realm=a",)), telemetry=telemetry)
+    assert rendered.meta["mcp/www_authenticate"] == ["Bearer realm=a"]
+    assert "mcp/www_authenticate" not in shown(outcome(), telemetry=telemetry).meta
