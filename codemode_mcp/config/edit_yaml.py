@@ -23,6 +23,13 @@ _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 """Words that are not strings in YAML 1.1 or 1.2, unless they are quoted."""
 
 
+_UNPRINTABLE = re.compile(r"[^\t\n -~\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029\ufeff]")
+"""Characters that JSON allows in a string and that YAML does not read back unchanged, unless they are escaped.
+
+These are all outside `c-printable` (YAML 1.2.2, 5.1), and those that some parsers take for the end of a line.
+"""
+
+
 def parse(text: str) -> Any:
     """Return the value of a text; an empty object if there is no value.
 
@@ -146,5 +153,5 @@ def _lines(members: Mapping[str, object], indent: str) -> list[str]:
 def _scalar(value: object) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    # JSON is a subset of YAML.
-    return json.dumps(value, ensure_ascii=False)
+    # JSON is a subset of YAML, apart from some characters.
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

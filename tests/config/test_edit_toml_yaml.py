@@ -13,7 +13,7 @@ from codemode_mcp.config.source import SourceError
 
 KEYS = ("mcp_servers",)
 names = st.sampled_from(["a", "b-c", "d.e", "with space", "ü", "true"])
-texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"), max_size=20)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 entries = st.fixed_dictionaries(
     {"command": texts, "args": st.lists(texts, max_size=3), "on": st.booleans(), "n": st.integers(0, 9)},
     optional={"env": st.dictionaries(names, texts, max_size=3)},
@@ -47,6 +47,14 @@ def test_what_is_added_to_yaml_and_removed_leaves_the_rest(before: dict[str, Any
     removed = edit_yaml.with_members(added, ("extensions",), {}, (name,))
     assert edit_yaml.parse(removed) == {"x": 1, "extensions": rest, "y": 2}
     assert removed.endswith("# the end\ny: 2\n")
+
+
+@pytest.mark.parametrize("character", ["\0", "\x7f", "\x85", "\u2028", "\ufeff", "\ufffe", "\uffff", "\U0010ffff"])
+def test_characters_that_yaml_does_not_allow_are_escaped(character: str) -> None:
+    entry = {"command": f"{character}a{character}# b{character}"}
+    text = edit_yaml.with_members("x: 1\n", ("extensions",), {"c": entry})
+    assert edit_yaml.parse(text) == {"x": 1, "extensions": {"c": entry}}
+    assert edit_yaml.with_members(text, ("extensions",), {}, ("c",)) == "x: 1\nextensions: {}\n"
 
 
 def test_line_ends_of_windows_stay() -> None:
