@@ -155,13 +155,19 @@ async def overflow(shown: Shown) -> int:
     return found
 
 
-async def violations(shown: Shown) -> list[str]:
-    """Return what axe-core finds, each with the element. Skip the test if axe-core is not installed."""
+async def violations(shown: Shown, *rules: str) -> list[str]:
+    """Return what axe-core finds, each with the element. Skip the test if axe-core is not installed.
+
+    Args:
+        rules: the rules to check; by default all of them.
+    """
     script = NODE_MODULES / "axe-core" / "axe.min.js"
     if not script.is_file():
         pytest.skip("axe-core is not installed; python3 tests/run.py installs it where npm is on PATH")
-    await shown.page.evaluate(script.read_text("utf-8") + "\n;void 0")
-    found: dict[str, Any] = await shown.page.evaluate("axe.run()")
+    if not await shown.page.evaluate("'axe' in window"):
+        await shown.page.evaluate(script.read_text("utf-8") + "\n;void 0")
+    options = {"runOnly": rules} if rules else {}
+    found: dict[str, Any] = await shown.page.evaluate("(options) => axe.run(options)", options)
     return [
         f"{each['id']}: {node['target']} {node['failureSummary']}"
         for each in found["violations"]

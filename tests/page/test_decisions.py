@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -30,15 +31,17 @@ ONE = "return (await MCP.one.count({ name: 'x' })).isError ?? false"
 
 
 class Place:
-    """A shared instance with one client, its configuration, and what its server has seen."""
+    """A shared instance with one client, its configuration, and what its server has seen since this was made."""
 
     def __init__(self, config: Path, client: Attached) -> None:
         self.config = config
         self.client = client
+        self._before = len(events(config.parent / "log")), len(self._trajectory())
 
     @property
     def calls(self) -> list[str]:
-        return [each.removeprefix("call ") for each in events(self.config.parent / "log") if each.startswith("call ")]
+        lines = events(self.config.parent / "log")[self._before[0] :]
+        return [each.removeprefix("call ") for each in lines if each.startswith("call ")]
 
     async def waiting(self, code: str) -> str:
         """Run a program whose calls wait for a person. Return the id of the run."""
@@ -55,17 +58,39 @@ class Place:
 
     def recorded(self, kind: str) -> list[dict[str, Any]]:
         """Return the events of a kind in the trajectory."""
-        lines = (self.config.parent / "runs.jsonl").read_text("utf-8").splitlines()
-        return [each for each in map(json.loads, lines) if each["kind"] == kind]
+        return [each for each in map(json.loads, self._trajectory()[self._before[1] :]) if each["kind"] == kind]
+
+    def _trajectory(self) -> list[str]:
+        path = self.config.parent / "runs.jsonl"
+        return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
-@pytest.fixture
-async def place(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Place]:
-    config = write_config(tmp_path, {"one": counting(tmp_path / "log")}, ask=["destructive"])
+@asynccontextmanager
+async def client_of(folder: Path) -> AsyncIterator[tuple[Path, Attached]]:
+    """Run an instance that asks for approvals. Yield its configuration and a client."""
+    config = write_config(folder, {"one": counting(folder / "log")}, ask=["destructive"])
     value = json.loads(config.read_text("utf-8"))
     config.write_text(json.dumps({**value, "audit": {"trajectory": "runs.jsonl"}}), "utf-8")
     async with served(config) as client:
-        yield Place(config, client)
+        yield config, client
+
+
+@pytest.fixture(scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[tuple[Path, Attached]]:
+    async with client_of(tmp_path_factory.mktemp("decisions")) as running:
+        yield running
+
+
+@pytest.fixture
+def place(shared: tuple[Path, Attached]) -> Place:
+    """Return the instance that tests share which do not change its configuration."""
+    return Place(*shared)
+
+
+@pytest.fixture
+async def own_place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with client_of(tmp_path) as running:
+        yield Place(*running)
 
 
 async def test_one_call_is_approved_and_another_is_denied(browser: Browser, place: Place) -> None:
@@ -112,17 +137,17 @@ async def test_an_approval_for_the_run_asks_for_confirmation(browser: Browser, p
 
 
 async def test_an_approval_for_ever_is_written_to_the_configuration_with_a_backup(
-    browser: Browser, place: Place
+    browser: Browser, own_place: Place
 ) -> None:
-    run = await place.waiting(ONE)
-    async with showing(browser, place.config, f"/approvals/{run}") as shown:
+    run = await own_place.waiting(ONE)
+    async with showing(browser, own_place.config, f"/approvals/{run}") as shown:
         await shown.page.get_by_role("button", name="Always approve").click()
-        assert str(place.config) in await shown.page.inner_text("dialog")
+        assert str(own_place.config) in await shown.page.inner_text("dialog")
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("Call 1 approved.")
-        await until(lambda: "approved" in json.loads(place.config.read_text("utf-8"))["tools"])
-    assert json.loads(place.config.read_text("utf-8"))["tools"]["approved"] == ["mcp:one:count"]
-    assert list(backup_folder(place.config).glob("config.json.*.bak"))
+        await until(lambda: "approved" in json.loads(own_place.config.read_text("utf-8"))["tools"])
+    assert json.loads(own_place.config.read_text("utf-8"))["tools"]["approved"] == ["mcp:one:count"]
+    assert list(backup_folder(own_place.config).glob("config.json.*.bak"))
 
 
 async def test_a_run_is_cancelled(browser: Browser, place: Place) -> None:
@@ -175,9 +200,9 @@ async def test_a_decision_about_other_arguments_decides_nothing(browser: Browser
 
 
 async def test_an_open_page_shows_an_event_of_a_run_within_two_hundred_milliseconds(
-    browser: Browser, place: Place
+    browser: Browser, own_place: Place
 ) -> None:
-    async with showing(browser, place.config, "/approvals") as shown:
+    async with showing(browser, own_place.config, "/approvals") as shown:
         await anyio.sleep(1.5)  # the page is at rest
         await shown.page.evaluate(
             """() => { window.seen = new Promise((done) => {
@@ -185,30 +210,30 @@ async def test_an_open_page_shows_an_event_of_a_run_within_two_hundred_milliseco
               new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
             }); }"""
         )
-        run = await place.waiting(ONE)
+        run = await own_place.waiting(ONE)
         with anyio.fail_after(SECONDS):
             seen: float = await shown.page.evaluate("window.seen")
-        asked = next(each["time"] for each in place.recorded("call_asked") if each["id"].startswith(run))
+        asked = next(each["time"] for each in own_place.recorded("call_asked") if each["id"].startswith(run))
         assert 0 < seen / 1000 - asked < 1.0  # `benchmarks/page.py` measures it on an idle machine
 
 
-async def test_a_tool_is_switched_off_and_on(browser: Browser, place: Place) -> None:
-    async with showing(browser, place.config, "/tools") as shown:
+async def test_a_tool_is_switched_off_and_on(browser: Browser, own_place: Place) -> None:
+    async with showing(browser, own_place.config, "/tools") as shown:
         await shown.page.get_by_role("link", name="mcp:one:count").click()
         await shown.sees("asked for")
         await shown.page.get_by_role("button", name="Switch off").click()
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("added to tools.deny")
         await shown.sees("denied")
-        assert json.loads(place.config.read_text("utf-8"))["tools"]["deny"] == ["mcp:one:count"]
-        outcome = await place.client.exec(ONE)
+        assert json.loads(own_place.config.read_text("utf-8"))["tools"]["deny"] == ["mcp:one:count"]
+        outcome = await own_place.client.exec(ONE)
         assert outcome["status"] == "failed"
         await shown.page.get_by_role("button", name="Switch on").click()
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("removed from tools.deny")
         await shown.sees("asked for")
-        assert json.loads(place.config.read_text("utf-8"))["tools"]["deny"] == []
-        await until(lambda: [each["on"] for each in place.recorded("tool_switched")] == [False, True])
+        assert json.loads(own_place.config.read_text("utf-8"))["tools"]["deny"] == []
+        await until(lambda: [each["on"] for each in own_place.recorded("tool_switched")] == [False, True])
         await shown.go("/policy")
         await shown.sees("switched off")
 
