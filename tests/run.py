@@ -157,11 +157,12 @@ def main() -> int:
             return 0
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
-        together(install_python, partial(install_from_npm, npm), install_from_debian)
         setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
         servers = [partial(install_servers, SERVERS / name, pins) for name, pins in SERVER_PINS.items()]
         extra = [] if sys.argv[1:] else [install_semantic]
-        together(check_sources, *servers, *extra, install_url_data, setup)
+        with_python = partial(together, check_sources, *servers, *extra, install_url_data, setup)
+        python = partial(one_by_one, install_python, with_python)
+        together(python, partial(install_from_npm, npm), install_from_debian)
         pytest = (tool("python"), "-m", "pytest")
         if sys.argv[1:]:
             run("pytest", *pytest, *sys.argv[1:], live=True)
@@ -295,13 +296,20 @@ def postgres_binaries() -> Path | None:
     return None
 
 
-def install_postgres() -> None:
-    """Install Debian's PostgreSQL where this process may: as root. Without it the tests that need it are skipped."""
-    if postgres_binaries() is not None:
+def has_chromium() -> bool:
+    return any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+
+
+def install_from_debian() -> None:
+    """Install Debian's PostgreSQL and Chromium where this process may: as root. Tests without theirs are skipped."""
+    programs = {"postgresql": ("PostgreSQL", postgres_binaries), "chromium": ("Chromium", has_chromium)}
+    missing = [package for package, (_, there) in programs.items() if not there()]
+    if not missing:
         return
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
-        headline("no PostgreSQL server is installed: its tests are skipped")
+        for package in missing:
+            headline(f"{programs[package][0]} is not installed: its tests are skipped")
         return
     flags = ("-qy", "--no-install-recommends", "-o", "Dpkg::Use-Pty=0", "-o", "Dpkg::Options::=--force-confold")
     unasked = {"DEBIAN_FRONTEND": "noninteractive"}
@@ -311,31 +319,11 @@ def install_postgres() -> None:
         configuration.parent.mkdir(parents=True, exist_ok=True)
         configuration.write_text("create_main_cluster = false\n", "utf-8")
     run("package lists", apt, "update", "-q", optional=True)
-    run("PostgreSQL", apt, "install", *flags, "postgresql", optional=True, environ=unasked)
-    if postgres_binaries() is None:
-        headline("PostgreSQL could not be installed: its tests are skipped")
-
-
-def install_chromium() -> None:
-    """Install Debian's Chromium where this process may: as root. Without it the tests of the page are skipped."""
-    if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        return
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        headline("no Chromium is installed: the tests of the page are skipped")
-        return
-    run("package lists", apt, "update", "-q", optional=True)
-    flags = ("-qy", "--no-install-recommends", "-o", "Dpkg::Use-Pty=0")
-    unasked = {"DEBIAN_FRONTEND": "noninteractive"}
-    run("Chromium", apt, "install", *flags, "chromium", optional=True, environ=unasked)
-    if shutil.which("chromium") is None:
-        headline("Chromium could not be installed: the tests of the page are skipped")
-
-
-def install_from_debian() -> None:
-    """Install both programs, one after the other: only one process may install packages at a time."""
-    install_postgres()
-    install_chromium()
+    for package in missing:
+        name, there = programs[package]
+        run(name, apt, "install", *flags, package, optional=True, environ=unasked)
+        if not there():
+            headline(f"{name} could not be installed: its tests are skipped")
 
 
 def install_suite(package: str, *command: str) -> None:
@@ -389,6 +377,12 @@ class StepFailed(Exception):
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"{name} (exit code {code})")
         self.code = code if 0 < code < 256 else 1
+
+
+def one_by_one(*steps: Callable[[], None]) -> None:
+    """Run steps one after the other."""
+    for step in steps:
+        step()
 
 
 def together(*steps: Callable[[], None]) -> None:
