@@ -124,6 +124,27 @@ class PolicyRules:
     server is not trusted."""
 
 
+ExposeMode = Literal["code", "search", "direct", "auto"]
+
+EXPOSE_MODES: tuple[ExposeMode, ...] = ("code", "search", "direct", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class ExposeSettings:
+    """`expose`, of the file or of a part of it. None: the value of the next wider part; see `exposure.selection`."""
+
+    mode: ExposeMode | None = None
+    """Tools that clients get. `code`: `exec` and `wait`. `search`: `search` and `call`. `direct`: `exec` and `wait`,
+    and the tools of `direct`. `auto`: the mode with the smallest cost for the number and size of the tools."""
+    prompts: bool | None = None
+    """List the prompts of servers."""
+    resources: bool | None = None
+    """List the resources and resource templates of servers."""
+    direct: tuple[str, ...] | None = None
+    """Tools that are listed with their own schemas, beside those of the mode: globs on ids, annotation tests, and `ui`
+    for tools with an app. None: all tools in the mode `direct`, none in other modes."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
     """One entry of `tools.contexts`: other rules for some callers.
@@ -133,12 +154,14 @@ class PolicyContext:
             glob. A caller has to match one of them. If there are none, only callers that name the context belong to it.
         rules: all rules for these callers, including those of `tools` that the context does not replace.
         own: the lists that the context replaces: `allow`, `deny`, `ask`, `approved`.
+        expose: what these callers see directly.
     """
 
     name: str
     callers: tuple[str, ...]
     rules: PolicyRules
     own: frozenset[str] = frozenset()
+    expose: ExposeSettings = ExposeSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,10 +404,12 @@ class ProfileOverride:
     Attributes:
         client: a glob on the name in `clientInfo`.
         values: fields of `server.profiles.Profile` with their values, in a form that can be hashed.
+        expose: what these clients see directly.
     """
 
     client: str
     values: tuple[tuple[str, Any], ...]
+    expose: ExposeSettings = ExposeSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,3 +432,7 @@ class ToolSettings:
     """The top-level section `clients`: changes to the profiles of clients."""
     overrides: Mapping[str, ToolOverride] = field(default_factory=dict)
     """`override` of server entries, by the id of the tool."""
+    expose: ExposeSettings = ExposeSettings()
+    """The top-level section `expose`."""
+    expose_servers: Mapping[str, ExposeSettings] = field(default_factory=dict)
+    """`expose` of server entries, by the name of the server."""

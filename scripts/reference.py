@@ -22,6 +22,7 @@ from codemode_mcp import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
+from codemode_mcp.exposure.selection import Exposure
 from codemode_mcp.server.profiles import Profile
 from codemode_mcp.trust.comparison import MODES
 from upstream_clients import fair_limiter, spec
@@ -196,6 +197,12 @@ _SERVER = (
     ("deny", "list of names or globs", "`[]`", "Those that there are not."),
     ("description", "string", "", "Shown in the declaration files."),
     ("trustAnnotations", "`true`, `false`", "`true`", "`false`: what it says of its tools counts for nothing."),
+    (
+        "expose",
+        "`prompts`, `resources`",
+        "`{}`",
+        "`false` for one of them: clients do not see this server's; see [below](#expose).",
+    ),
     ("override", "object", "`{}`", "What programs see of its tools; see [below](#mcpserversnameoverridename)."),
     (
         "trust",
@@ -254,7 +261,10 @@ def sections() -> tuple[Section, ...]:
         *fields(
             settings.ToolSettings,
             {},
-            without=("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval", "overrides"),
+            without=(
+                *("code_mode", "policy", "contexts", "duplicates", "budgets", "clients", "approval", "overrides"),
+                *("expose", "expose_servers"),
+            ),
         ),
     )
     contexts = (
@@ -266,6 +276,7 @@ def sections() -> tuple[Section, ...]:
         ),
         *((key, kind, "that of `tools`", text) for key, kind, _, text in _RULES),
         ("readOnly", "`true`, `false`", "`false`", _docs(settings.PolicyRules)["read_only"]),
+        ("expose", "as the section `expose`", "", "What these callers see directly; see [below](#expose)."),
     )
     budgets = (
         (
@@ -310,6 +321,7 @@ def sections() -> tuple[Section, ...]:
                     "",
                     "Where suspended programs are kept; see [below](#store).",
                 ),
+                ("expose", "object", "", "What clients see directly; see [below](#expose)."),
                 ("clients", "object", "`{}`", "Changes to profiles of clients; see [below](#clientsglob)."),
                 ("http", "object", "", "For `serve --transport http`; see [below](#http)."),
                 ("instance", "object", "", "The process that all clients share; see [below](#instance)."),
@@ -354,9 +366,18 @@ def sections() -> tuple[Section, ...]:
             fields(settings.PluginSettings, {}, without=("name", "secrets")),
         ),
         Section(
+            "expose",
+            "Also in `tools.contexts.NAME` and `clients.GLOB`. The value of a context counts before that of a client, and "
+            "both before that of the file.",
+            _expose(),
+        ),
+        Section(
             "clients.GLOB",
             "See [client profiles](../clients.md#client-profiles). The first glob that matches a client's name counts.",
-            fields(Profile, {"maxOutputBytes": OUTPUT_CLAMP}, without=("client", "evidence")),
+            (
+                *fields(Profile, {"maxOutputBytes": OUTPUT_CLAMP}, without=("client", "evidence")),
+                ("expose", "as the section `expose`", "", "What these clients see directly; see [above](#expose)."),
+            ),
         ),
         Section("store", "See [the guide](../configuration.md#store).", store),
         Section("http", "See [serving HTTP](../http.md).", http),
@@ -375,6 +396,15 @@ def sections() -> tuple[Section, ...]:
         Section("audit", "See [what is recorded](../audit.md).", fields(settings.AuditSettings, settings.AUDIT_CLAMPS)),
         Section("log", "Logs go to stderr, or to a file.", fields(settings.LogSettings, {})),
     )
+
+
+def _expose() -> tuple[tuple[str, str, str, str], ...]:
+    """Return the rows of `expose`, with the defaults of a file that sets nothing."""
+    modes = ", ".join(f'`"{mode}"`' for mode in settings.EXPOSE_MODES)
+    kinds = {"mode": modes, "prompts": "`true`, `false`", "resources": "`true`, `false`", "direct": "list of strings"}
+    defaults = {"mode": f'`"{Exposure().mode}"`', "prompts": "`true`", "resources": "`true`"}
+    docs = _docs(settings.ExposeSettings)
+    return tuple((key, kind, defaults.get(key, ""), docs[key]) for key, kind in kinds.items())
 
 
 def configuration() -> str:
@@ -457,11 +487,27 @@ _SECRET_SCHEMA: Final[dict[str, Any]] = {
         },
     ]
 }
+_EXPOSE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "mode": {"enum": list(settings.EXPOSE_MODES)},
+        "prompts": {"type": "boolean"},
+        "resources": {"type": "boolean"},
+        "direct": {"type": "array", "items": _TEXT},
+    },
+    "additionalProperties": False,
+}
 _TYPES: Final[dict[str, dict[str, Any]]] = {
     "string": _TEXT,
     "object": {"type": "object"},
     "`true`, `false`": {"type": "boolean"},
     '`"oauth"` or object': {"anyOf": [{"const": "oauth"}, {"type": "object"}]},
+    "as the section `expose`": _EXPOSE_SCHEMA,
+    "`prompts`, `resources`": {
+        "type": "object",
+        "properties": {"prompts": {"type": "boolean"}, "resources": {"type": "boolean"}},
+        "additionalProperties": False,
+    },
     "as `type`": {"enum": ["stdio", "http", "streamable-http", "sse"]},
     "whole number": {"type": "integer"},
     _SECRET: _SECRET_SCHEMA,

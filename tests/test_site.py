@@ -106,6 +106,7 @@ SECTIONS = {
     "tools.budgets.NAME": '{ "tools": { "budgets": { "a": { "calls": 1, "oops": 1 } } } }',
     "tools.approval": '{ "tools": { "approval": { "oops": 1 } } }',
     "plugins.NAME": '{ "plugins": { "a": { "oops": 1 } } }',
+    "expose": '{ "expose": { "oops": 1 } }',
     "clients.GLOB": '{ "clients": { "a": { "oops": 1 } } }',
     "store": '{ "store": { "oops": 1 } }',
     "http": '{ "http": { "oops": 1 } }',

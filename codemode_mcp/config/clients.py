@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from codemode_mcp.config.expose import read_expose
 from codemode_mcp.config.nodes import Node, array_of
-from codemode_mcp.settings import Clamp, ProfileOverride
+from codemode_mcp.settings import Clamp, ExposeSettings, ProfileOverride
 
 if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Readers
@@ -22,6 +23,7 @@ _READERS: Readers = {
     **dict.fromkeys(("showsStructured", "losesPictures", "defersTools", "sendsNull", "repeatsFailures"), Node.flag),
     "maxOutputBytes": _limit,
     "addsArguments": array_of(Node.nonblank),
+    "expose": read_expose,
 }
 
 
@@ -35,4 +37,6 @@ def read_clients(node: Node) -> tuple[ProfileOverride, ...]:
 def _override(glob: str, node: Node) -> ProfileOverride:
     if not glob.strip() or not glob.isprintable():
         node.fail("the key must be the name of a client, or a glob such as claude-*; codemode-mcp clients lists names")
-    return ProfileOverride(glob, tuple(node.settings(_READERS).items()))
+    given = node.settings(_READERS)
+    expose = given.pop("expose", ExposeSettings())
+    return ProfileOverride(glob, tuple(given.items()), expose)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from codemode_mcp.config.expose import read_expose
 from codemode_mcp.config.nodes import Node, array_of, clamps, did_you_mean, quote
 from codemode_mcp.config.patterns import RULES
-from codemode_mcp.settings import BUDGET_CLAMPS, BudgetSettings, PolicyContext, PolicyRules
+from codemode_mcp.settings import BUDGET_CLAMPS, BudgetSettings, ExposeSettings, PolicyContext, PolicyRules
 
 _KINDS = ("stdio", "principal", "group", "anonymous")
 _ALLOWED = 'allowed: "stdio", "stdio:<login name>", "principal:<name>", "group:<name>" and "anonymous"'
@@ -38,13 +39,14 @@ def _budget(name: str, node: Node) -> BudgetSettings:
 def _context(name: str, node: Node, base: PolicyRules) -> PolicyContext:
     if not name.strip() or not name.isprintable():
         node.fail("the name of a context must not be blank or have control characters")
-    own = node.settings({"for": array_of(_caller), **RULES, "readOnly": Node.flag})
+    own = node.settings({"for": array_of(_caller), **RULES, "readOnly": Node.flag, "expose": read_expose})
     if "for" not in own and isinstance(node.value, dict):
         node.fail(f"needs `for`, the callers that get these rules; {_ALLOWED}; [] if only `serve --context` chooses it")
     callers, read_only = own.pop("for", ()), own.pop("read_only", False)
+    expose = own.pop("expose", ExposeSettings())
     rules: dict[str, Any] = {key: getattr(base, key) for key in RULES} | own
     rules["deny"] = (*base.deny, *own.get("deny", ()))
-    return PolicyContext(name, callers, PolicyRules(**rules, read_only=read_only), frozenset(own))
+    return PolicyContext(name, callers, PolicyRules(**rules, read_only=read_only), frozenset(own), expose)
 
 
 def _caller(node: Node) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.audit.redaction import Known
 from codemode_mcp.config.clients import read_clients
 from codemode_mcp.config.expand import Expander, Reading
+from codemode_mcp.config.expose import read_expose
 from codemode_mcp.config.http import HttpSection
 from codemode_mcp.config.nodes import Node, Report, clamps, describe, nearest, one_of, quote
 from codemode_mcp.config.plugins import read_plugins
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     Admit = Callable[[Path, Any, os.stat_result], None]
 
-_KEYS = (*ROOT_KEYS, "plugins", "tools", "clients", "store", "http", "instance", "ui", "audit", "log")
+_KEYS = (*ROOT_KEYS, "plugins", "tools", "expose", "clients", "store", "http", "instance", "ui", "audit", "log")
 
 FOREIGN_KEYS = {"$schema": None, "inputs": "environment variables", "globalShortcut": "", "preferences": ""}
 """Keys of other clients; see `foreign` of `Node.fields`."""
@@ -144,6 +145,8 @@ def load_config(
     tools = read_tools(fields["tools"], expander) if "tools" in fields else ToolSettings()
     if "clients" in fields:
         tools = replace(tools, clients=read_clients(fields["clients"]))
+    if "expose" in fields:
+        tools = replace(tools, expose=read_expose(fields["expose"]))
     log = _log(fields["log"], expander) if "log" in fields else LogSettings()
     instance = _instance(fields["instance"]) if "instance" in fields else InstanceSettings()
     ui = _ui(fields["ui"]) if "ui" in fields else UiSettings()
@@ -163,6 +166,7 @@ def load_config(
         tools=replace(
             tools,
             overrides=servers.overrides,
+            expose_servers=servers.expose,
             policy=servers.add_to(tools.policy),
             contexts=tuple(replace(each, rules=servers.add_to(each.rules)) for each in tools.contexts),
         ),

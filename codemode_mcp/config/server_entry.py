@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEYS = (
     *("command", "args", "env", "cwd", "envFile"),
     *("url", "serverUrl", "headers", "auth", "type", "transport"),
-    *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations", "trust", "override"),
+    *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations", "trust", "override", "expose"),
     *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
 """Keys of an entry."""

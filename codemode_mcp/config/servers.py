@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from codemode_mcp.config.expose import read_server_expose
 from codemode_mcp.config.nodes import array_of
 from codemode_mcp.config.patterns import tool_pattern
 from codemode_mcp.config.server_entry import KEYS, EntryReader
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Node
     from codemode_mcp.config.secret_values import SecretValues
     from codemode_mcp.config.server_entry import Table
-    from codemode_mcp.settings import PolicyRules
+    from codemode_mcp.settings import ExposeSettings, PolicyRules
     from codemode_mcp.tool_override import ToolOverride
     from codemode_mcp.trust.comparison import Mode
 
@@ -56,6 +57,7 @@ class Servers:
         disabled: the names of servers with `disabled: true`.
         distrusted: the names of servers with `trustAnnotations: false`.
         trust: the values of `trust`, by the names of servers.
+        expose: the values of `expose`, by the names of servers.
         allow: the names of servers with their lists `allow`, as globs on ids.
         deny: the lists `deny` of all entries, as globs on ids.
         overrides: the overrides of all entries, by the id of the tool. Their values are complete after
@@ -66,6 +68,7 @@ class Servers:
     disabled: list[str] = field(default_factory=list)
     distrusted: list[str] = field(default_factory=list)
     trust: dict[str, Mode] = field(default_factory=dict)
+    expose: dict[str, ExposeSettings] = field(default_factory=dict)
     allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     deny: list[str] = field(default_factory=list)
     overrides: dict[str, ToolOverride] = field(default_factory=dict)
@@ -89,6 +92,8 @@ class Servers:
             self.distrusted.append(name)
         if "trust" in fields:
             self.trust[name] = fields["trust"].choice(*MODES) or "pin"
+        if "expose" in fields:
+            self.expose[name] = read_server_expose(fields["expose"])
         if "allow" in fields:
             self.allow.append((name, patterns(fields["allow"])))
         if "deny" in fields:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,24 +24,29 @@ from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.connected_clients import ConnectedClient
+from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.interrupted import Interrupted, interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.tool_list import tool_list
 from declarations.untrusted_text import escape_line
+from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 
     from codemode_mcp.audit import Auditor
+    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
-    from codemode_mcp.runs.questions import Client, RunNotes
+    from codemode_mcp.runs.questions import Client as RunClient
+    from codemode_mcp.runs.questions import RunNotes
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.profiles import Profile
-    from codemode_mcp.settings import Language, ToolSettings
+    from codemode_mcp.settings import ExposeMode, Language, ToolSettings
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import RootsFn
 
@@ -54,7 +60,7 @@ class Runs(Protocol):
     def auditor(self) -> Auditor: ...
 
     async def execute(
-        self, source: str, language: Language | None, caller: Caller, client: Client, request: str | None = None
+        self, source: str, language: Language | None, caller: Caller, client: RunClient, request: str | None = None
     ) -> Outcome:
         """Run a program. `request`: the id of the client's request in events."""
 
@@ -65,7 +71,7 @@ class Runs(Protocol):
         *,
         cancel: bool = False,
         from_start: bool = False,
-        client: Client,
+        client: RunClient,
         answers: Mapping[str, Any] | None = None,
         caller: Caller,
     ) -> Outcome: ...
@@ -79,7 +85,7 @@ class Runs(Protocol):
     def late_notes(self, caller: Caller) -> Sequence[str]:
         """Return notes about calls that failed after their run had ended."""
 
-    async def catalog_counts(self, caller: Caller, client: Client) -> tuple[int, Mapping[str, int]]:
+    async def catalog_counts(self, caller: Caller, client: RunClient) -> tuple[int, Mapping[str, int]]:
         """Return the number of tools in the caller's catalog, and their numbers by kind of source."""
 
     async def state_keys(self) -> Sequence[bytes]:
@@ -117,6 +123,12 @@ class Runs(Protocol):
 
     def change(self) -> anyio.Event:
         """Return an event for the next change of the settings, servers, topics or namespaces."""
+
+    async def dispatcher(self) -> Dispatcher:
+        """Return the dispatcher once everything is open."""
+
+    def remembers(self) -> RememberFn | None:
+        """Return the function that keeps approvals for later calls; None if they cannot be kept."""
 
     def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
         """Note a connected client by its `Caller.client`, and how to ask it for its roots; None if it has none."""
@@ -159,6 +171,33 @@ class Surface:
         self.client: ConnectedClient | None = None
         self._interrupted: dict[RequestId, Interrupted] = {}
         self.announcer = Announcer(self._describe_list, runs.change)
+        self._direct = DirectCalls(runs, runs.auditor)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Announce changes, and make direct calls, for the duration of the context."""
+        async with self.announcer.running(), self._direct.running():
+            yield
+
+    def capabilities(self, client: Client, path: ExposeMode | None) -> dict[str, Any]:
+        """Return the capabilities of this server for a client, as JSON."""
+        return {"tools": {"listChanged": True}}
+
+    async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:
+        """Return the result of a request, as JSON.
+
+        Args:
+            method: one of `exchange.METHODS`.
+
+        Raises:
+            JsonRpcError: the client does not see what it asks for.
+        """
+        match method:
+            case "tools/list":
+                return {"tools": await self.list_tools(exchange)}
+            case "tools/call":
+                return await self.call_tool(exchange)
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
         """Return the tools as JSON."""
@@ -295,7 +334,7 @@ class Surface:
                 failure = error.message
         return interruption(interrupted, run_id, state, failure, waited=waits_for is not None)
 
-    async def _counted(self, usage: Usage, exchange: Exchange, client: Client) -> Usage:
+    async def _counted(self, usage: Usage, exchange: Exchange, client: RunClient) -> Usage:
         """Return the usage of a request whose program did not run, with the catalog it would have seen."""
         if self._runs.settings().code_mode.telemetry == "off":
             return usage
@@ -317,7 +356,7 @@ class Surface:
         name: str,
         arguments: Mapping[str, Any],
         continued: Continued,
-        client: Client,
+        client: RunClient,
         request: str,
     ) -> Outcome:
         caller = exchange.caller
@@ -355,8 +394,8 @@ class Surface:
         offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics)
         return offered, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients
 
-    def instructions(self) -> str:
-        """Return the instructions for clients that connect."""
+    def instructions(self, client: Client | None = None, path: ExposeMode | None = None) -> str:
+        """Return the instructions for a client that connects; without `client`, for any client."""
         if self._runs.has_nothing():
             return descriptions.NOTHING_CONFIGURED
         return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)

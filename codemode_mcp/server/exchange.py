@@ -5,18 +5,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
 
-class Session(Protocol):
-    """A connected client; in revisions without sessions, the client of one request."""
+METHODS: Final = (
+    *("tools/list", "tools/call"),
+    *("prompts/list", "prompts/get"),
+    *("resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe"),
+    *("completion/complete", "logging/setLevel"),
+)
+"""The requests of clients that a surface answers. `initialize`, `server/discover` and `ping` are answered before it."""
+
+
+class Client(Protocol):
+    """Facts about a client, as it has stated them."""
 
     @property
     def client_name(self) -> str | None:
@@ -37,6 +47,14 @@ class Session(Protocol):
     def capabilities(self) -> Mapping[str, Any] | None:
         """The client's capabilities as JSON; None while they are unknown."""
 
+
+class Session(Client, Protocol):
+    """A connected client; in revisions without sessions, the client of one request."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session over HTTP; None over stdio, and in revisions without sessions."""
+
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         """Send a request to the client and return the result.
 
@@ -51,6 +69,10 @@ class Session(Protocol):
 
 class Exchange(Protocol):
     """An open request of a client."""
+
+    @property
+    def path_mode(self) -> ExposeMode | None:
+        """The mode that the path of the request names; None over stdio and on the main path."""
 
     @property
     def session(self) -> Session: ...

@@ -17,6 +17,7 @@ import anyio
 
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.server.connected_clients import ConnectedClient
+from codemode_mcp.server.exchange import METHODS
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import (
     CONNECTION_CLOSED,
@@ -93,6 +94,10 @@ def is_plain_greeting(params: Mapping[str, Any]) -> bool:
     )
 
 
+_IS_PLAIN: Final = {
+    **dict.fromkeys(("ping", "tools/list", "prompts/list", "resources/list"), is_plain_listing),
+    "tools/call": is_plain_call,
+}
 _EMPTY: Final[Mapping[str, Any]] = {}
 _CAPABILITIES: Final = {"roots", "sampling", "elicitation", "experimental"}
 
@@ -112,6 +117,7 @@ class HandshakeSession:
     """The session of one client, as an `exchange.Session`."""
 
     modern: Final = False
+    session_id: Final = None
 
     def __init__(self, surface: Surface, lines: Lines, caller: Caller) -> None:
         self._surface = surface
@@ -130,7 +136,7 @@ class HandshakeSession:
     async def serve(self) -> None:
         """Answer requests until the client closes its end."""
         try:
-            async with self._surface.announcer.running(), anyio.create_task_group() as self._group:
+            async with self._surface.running(), anyio.create_task_group() as self._group:
                 while (line := await self._lines.receive()) is not None:
                     message = read_message(line)
                     if message is None:
@@ -204,21 +210,21 @@ class HandshakeSession:
             )
         if method == "initialize":
             return self._initialize(params)
-        is_plain = {"ping": is_plain_listing, "tools/list": is_plain_listing, "tools/call": is_plain_call}.get(method)
-        if is_plain is None:
+        if method != "ping" and method not in METHODS:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
-        if not is_plain(params):
+        is_plain = _IS_PLAIN.get(method)
+        if is_plain is None or not is_plain(params):
             _check_params(method, self.protocol_version, params)
         if method == "ping":
             return {}
         if self.capabilities is None:  # the SDK's answer before `initialize`
             raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "")
-        if method == "tools/list":
-            return {"tools": await self._surface.list_tools(exchange)}
         # In these revisions, clients answer questions by responses. A newer client's `requestState` and
         # `inputResponses` are not sealed or checked here, so they are dropped.
-        exchange.params = {name: params[name] for name in ("name", "arguments") if name in params}
-        return await self._surface.call_tool(exchange)
+        exchange.params = {
+            name: value for name, value in params.items() if name not in ("_meta", "requestState", "inputResponses")
+        }
+        return await self._surface.answer(exchange, method)
 
     def _initialize(self, params: Mapping[str, Any]) -> JsonObject:
         if not is_plain_greeting(params):
@@ -231,9 +237,9 @@ class HandshakeSession:
         surface.client = ConnectedClient.of(self)
         return {
             "protocolVersion": self.protocol_version,
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": surface.capabilities(self, None),
             "serverInfo": {"name": surface.name, "title": surface.title, "version": surface.version},
-            "instructions": surface.instructions(),
+            "instructions": surface.instructions(self, None),
         }
 
     # Notifications and responses of the client
@@ -326,6 +332,7 @@ class _SentRequest:
 class _Exchange:
     """A request of the client, as an `exchange.Exchange`."""
 
+    path_mode: Final = None
     __slots__ = ("_token", "caller", "cancelled", "ended", "params", "request_id", "scope", "session")
 
     def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:

@@ -15,7 +15,6 @@ from codemode_mcp.json_text import join_surrogates, json_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 MAX_PARTS: Final = 10_000
 """Most content blocks of a result."""
 

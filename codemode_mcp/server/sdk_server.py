@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import mcp_types as types
@@ -14,13 +14,15 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import jsonrpc_message_adapter
-from mcp_types.methods import is_input_required
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.methods import CACHEABLE_METHODS, is_input_required
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.server.client_questions import REQUESTS, RESULTS
+from codemode_mcp.server.exchange import METHODS
 from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import JsonRpcError
 
 if TYPE_CHECKING:
     import contextvars
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.list_changed import Announcer
+    from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
@@ -69,6 +72,10 @@ class SdkSession:
         declared = self._session.client_capabilities
         return None if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
 
+    @property
+    def session_id(self) -> str | None:
+        return self._session._connection.session_id
+
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         request = REQUESTS[method].model_validate({"method": method, "params": params}, by_name=False)
         metadata = None if related is None else ServerMessageMetadata(related_request_id=related)
@@ -90,6 +97,7 @@ class SdkExchange:
         self._context = context
         self.session = SdkSession(context.session)
         self.caller = caller
+        self.path_mode = path_mode_of(context)
 
     @property
     def request_id(self) -> RequestId:
@@ -119,35 +127,66 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
         caller_of: returns the caller of a request.
     """
 
-    async def list_tools(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        tools = await surface.list_tools(SdkExchange(context, caller_of(context)))
-        # The list depends on the caller's policy and on the client's profile.
-        return types.ListToolsResult(tools=[_TOOL(tool, by_name=False) for tool in tools], cache_scope="private")
+    async def answer(context: ServerRequestContext[Any], params: types.RequestParams) -> dict[str, Any]:
+        try:
+            result = await surface.answer(SdkExchange(context, caller_of(context)), context.method)
+        except JsonRpcError as error:
+            raise MCPError(error.code, error.message, error.data) from None
+        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or "resultType" in result:
+            return result
+        # Lists depend on the caller's policy and on the client's profile.
+        hints = {"ttlMs": 0, "cacheScope": "private"} if context.method in CACHEABLE_METHODS else {}
+        return {"resultType": "complete", **hints, **result}
 
-    async def call_tool(
-        context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult | dict[str, Any]:
-        result = await surface.call_tool(SdkExchange(context, caller_of(context)))
-        return result if is_input_required(result) else _RESULT(result, by_name=False)
+    async def describe(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        context, result = ctx, await call_next(ctx)
+        if context.method not in ("initialize", "server/discover") or not isinstance(result, dict):
+            return result
+        client = _Greeting(context.params or {}) if context.method == "initialize" else SdkSession(context.session)
+        path = path_mode_of(context)
+        return {
+            **result,
+            "capabilities": surface.capabilities(client, path),
+            "instructions": surface.instructions(client, path),
+        }
+
+    @asynccontextmanager
+    async def running(server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
+        async with surface.running():
+            yield {}
 
     server = AnnouncingServer(
-        surface.name,
-        announcer=surface.announcer,
-        version=surface.version,
-        title=surface.title,
-        instructions=surface.instructions(),
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        surface.name, announcer=surface.announcer, version=surface.version, title=surface.title, lifespan=running
     )
-    surface.on_change = lambda: setattr(server, "instructions", surface.instructions())
+    for method in METHODS:
+        server.add_request_handler(method, types.RequestParams, answer)
+    server.middleware.append(describe)
     guard_state(server, surface.state_seconds, surface.state_keys)
     return server
 
 
-_TOOL = types.Tool.model_validate
-_RESULT = types.CallToolResult.model_validate
+PATH_MODE: Final = "codemode_mcp.path_mode"
+"""Key of the mode in an ASGI scope, if the path of the request names one."""
+
+
+def path_mode_of(context: ServerRequestContext[Any]) -> ExposeMode | None:
+    """Return the mode that the path of a request names; None over stdio and on the main path."""
+    mode: ExposeMode | None = None if context.request is None else context.request.scope.get(PATH_MODE)
+    return mode
+
+
+class _Greeting:
+    """The client of an `initialize` request, as an `exchange.Client`."""
+
+    modern: Final = False
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        info = params.get("clientInfo") or {}
+        self.client_name: str | None = info.get("name")
+        self.client_version: str | None = info.get("version")
+        requested = params.get("protocolVersion")
+        self.protocol_version: str = requested if requested in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+        self.capabilities: Mapping[str, Any] | None = params.get("capabilities")
 
 
 class AnnouncingServer(Server[Any]):

@@ -22,10 +22,12 @@ from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.sdk_server import code_mode_server, serve_lines
 from upstream_clients import jsonrpc
 from upstream_clients.errors import QuestionRefused
+from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.line_stream import LineStream
@@ -68,8 +70,22 @@ class Counter:
     def roots_changed(self, caller: Caller) -> None:
         self.roots_changes.append(caller)
 
-    def instructions(self) -> str:
+    def instructions(self, client: object = None, path: object = None) -> str:
         return "Use it"
+
+    def capabilities(self, client: object, path: object) -> dict[str, Any]:
+        return {"tools": {"listChanged": True}}
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return self.announcer.running()
+
+    async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:
+        match method:
+            case "tools/list":
+                return {"tools": await self.list_tools(exchange)}
+            case "tools/call":
+                return await self.call_tool(exchange)
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
         self.announcer.listed()

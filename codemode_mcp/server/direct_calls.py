@@ -1,0 +1,249 @@
+"""Calls that a client makes directly: not in a program, but with a request of its own for each of them.
+
+Every call takes the dispatch path, like the calls of programs. A call that needs an answer of the user, for an approval
+or for a question of its server, puts the question to the client, or is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from codemode_mcp.audit.events import call_id
+from codemode_mcp.calls.context import CallContext
+from codemode_mcp.calls.events import CallEvents
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.runs.questions import WINDOW
+from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.server.client import Continued, McpClient, progress_to
+from codemode_mcp.server.forwarded_call import ForwardedCall, no_room
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from anyio.abc import TaskGroup
+
+    from codemode_mcp.audit import Auditor
+    from codemode_mcp.calls.dispatch import Dispatcher
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, RememberFn, Verdict
+    from codemode_mcp.server.client import LatestProgress
+    from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.settings import ToolSettings
+    from upstream_clients.tools import Question
+
+
+class Dispatching(Protocol):
+    """The part of the composition root that direct calls need."""
+
+    def settings(self) -> ToolSettings: ...
+
+    async def dispatcher(self) -> Dispatcher:
+        """Return the dispatcher once everything is open."""
+
+    def remembers(self) -> RememberFn | None:
+        """Return the function that keeps approvals for later calls; None if they cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A call to make.
+
+    Attributes:
+        catalog: the catalog of the caller, which has the entry.
+        arguments: JSON text of an object.
+    """
+
+    entry: Entry
+    catalog: Catalog
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request that is a direct call.
+
+    Attributes:
+        value: the result as JSON text; empty after a failure.
+        failure: the reason why the call has no result; None if it has one.
+        code: the code of the failure, as in `errors`; None if there is a result.
+        notes: texts of hooks for the client.
+        plain: True if the result is data of a plugin, and not an MCP result.
+        questions: an `InputRequiredResult` that is the whole answer; None if the call has ended.
+    """
+
+    value: str = ""
+    failure: str | None = None
+    code: str | None = None
+    notes: tuple[str, ...] = ()
+    plain: bool = False
+    questions: dict[str, Any] | None = None
+
+
+class DirectCalls:
+    """The direct calls of one client or of several.
+
+    Use `running` while calls are made.
+    """
+
+    def __init__(self, upstreams: Dispatching, auditor: Auditor) -> None:
+        self._upstreams = upstreams
+        self._auditor = auditor
+        self._calls: dict[str, ForwardedCall] = {}
+        self._group: TaskGroup | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Make calls for the duration of the context. Leaving it cancels them."""
+        async with anyio.create_task_group() as self._group:
+            yield
+            self._group.cancel_scope.cancel()
+
+    async def answer(self, exchange: Exchange, find: Callable[[], Awaitable[Target]]) -> Answer:
+        """Make a call, or continue one whose questions the client answers, and return the answer to the request.
+
+        Cancelling this cancels the call.
+
+        Args:
+            find: returns the call to make. It is not awaited if the request continues a call.
+        """
+        reporter = progress_to(exchange)
+        if reporter is None:
+            return await self._answer(exchange, find, None)
+        assert self._group is not None
+        self._group.start_soon(reporter.run)
+        try:
+            return await self._answer(exchange, find, reporter)
+        finally:
+            reporter.close()
+
+    async def _answer(
+        self, exchange: Exchange, find: Callable[[], Awaitable[Target]], reporter: LatestProgress | None
+    ) -> Answer:
+        request_seconds = self._upstreams.settings().code_mode.max_request_ms / 1000
+        deadline = time.monotonic() + request_seconds
+        caller = exchange.caller
+        continued = Continued.of(exchange.params)
+        # Only the tool's own progress is passed on. The client could not distinguish it from messages of ours.
+        client = McpClient(exchange, None, rounds=continued.round, lasting=False)
+        if continued.run_id:
+            # The client repeats its request with answers to the questions of the last result (revision 2026-07-28).
+            found = self._calls.get(continued.run_id)
+            if found is None or found.caller != caller or found.observed:
+                return Answer(failure="this call has ended or was cancelled; call the tool again", code="invalid_input")
+            call = found
+            call.client, call.reporter = client, reporter
+            call.request_seconds, call.deadline = request_seconds, deadline
+            call.questions.answer(continued.answers.items())
+        else:
+            target = await find()
+            if (reason := no_room([each.caller for each in self._calls.values()], caller)) is not None:
+                return Answer(failure=reason, code="limit_exceeded")
+            secret_id = "call_" + secrets.token_urlsafe(18)
+            call = ForwardedCall(
+                secret_id,
+                _conversation(exchange, secret_id),
+                caller,
+                client,
+                reporter,
+                request_seconds,
+                deadline,
+                plain=target.entry.source != "mcp",
+                remember=self._upstreams.remembers(),
+            )
+            dispatcher = await self._upstreams.dispatcher()
+            assert self._group is not None
+            self._calls[call.id] = call
+            self._group.start_soon(self._run, call, dispatcher, target)
+        questions = await self._observe(call)
+        if questions:
+            return Answer(questions=continued.input_required_result(call.id, questions.items()))
+        if call.completion is None:
+            return Answer(failure="the call was cancelled; call the tool again", code="aborted")
+        notes = tuple(call.notes)
+        if call.completion.error is not None:
+            error = call.completion.error
+            return Answer(failure=error.message, code=error.code, notes=notes)
+        return Answer(call.completion.value, notes=notes, plain=call.plain)
+
+    async def _run(self, call: ForwardedCall, dispatcher: Dispatcher, target: Target) -> None:
+        """Carry out a call. This is a task, because a call may outlive the request that began it."""
+        entry = target.entry
+        now, effects = time.monotonic(), entry.effects
+        record = CallRecord(1, entry.id, now, repeatable=entry.repeatable, read_only=effects.read_only)
+        record.watched = self._auditor.listening
+        events = CallEvents(self._auditor, call_id(call.id, 1))
+        events.started(
+            entry.id,
+            target.arguments,
+            definition=target.catalog.definition_digest(entry.id),
+            principal=call.caller.principal,
+            transport=call.caller.kind,
+        )
+
+        async def approve(request: ApprovalRequest) -> Verdict:
+            events.asked(request)
+            verdict = await call.approve(request)
+            events.decided(request, verdict)
+            return verdict
+
+        try:
+            with call.scope:
+                call.completion = await dispatcher.call(
+                    ToolCall(1, entry.id, target.arguments),
+                    CallContext(call.conversation, call.caller.owner or call.id, call.caller, target.catalog),
+                    record,
+                    None if call.reporter is None else call.progress,
+                    call.ask,
+                    approve,
+                    note=call.notes.append,
+                )
+        finally:
+            completion = call.completion
+            code = "aborted" if completion is None else None if completion.error is None else completion.error.code
+            events.ended(record, code, time.monotonic())
+            del self._calls[call.id]
+            call.change()
+
+    async def _observe(self, call: ForwardedCall) -> dict[str, Question | ApprovalQuestion]:
+        """Wait until a call has ended or has questions for its client. Return the questions by their keys.
+
+        Cancelling this cancels the call.
+        """
+        call.observed, call.scope.deadline = True, math.inf
+        try:
+            while call.id in self._calls:
+                changed = call.changed
+                if call.unanswered():
+                    await anyio.sleep(WINDOW)  # more questions may follow
+                    questions = call.unanswered()
+                    if call.id in self._calls and questions:
+                        # From now on no request waits for the call. If the client does not return, the call ends then.
+                        ttl = self._upstreams.settings().code_mode.snapshot_ttl_seconds
+                        call.scope.deadline = anyio.current_time() + ttl
+                        return questions
+                else:
+                    await changed.wait()
+        except anyio.get_cancelled_exc_class():
+            call.scope.cancel()
+            raise
+        finally:
+            call.observed = False
+        return {}
+
+
+def _conversation(exchange: Exchange, call: str) -> str:
+    """Return the conversation of a call, which is safe to log. Each call of an unknown caller is a conversation."""
+    caller = exchange.caller
+    if caller.owner is None:
+        return call
+    session = exchange.session.session_id or ""
+    return "client_" + hashlib.sha256(f"{caller.owner}\0{caller.client or ''}\0{session}".encode()).hexdigest()[:16]
