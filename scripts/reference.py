@@ -367,8 +367,8 @@ def sections() -> tuple[Section, ...]:
         ),
         Section(
             "expose",
-            "Also in `tools.contexts.NAME` and `clients.GLOB`. The value of a context counts before that of a client, and "
-            "both before that of the file.",
+            "Also in `tools.contexts.NAME` and `clients.GLOB`. The value of a context counts before that of a client, "
+            "and both before that of the file.",
             _expose(),
         ),
         Section(
