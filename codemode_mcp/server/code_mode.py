@@ -23,6 +23,7 @@ from codemode_mcp.runs.rendering import Rendered, render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions
 from codemode_mcp.server.client import Continued, open_client, roots_of
+from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from codemode_mcp.audit import Auditor
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.exposure.selection import Exposure
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client as RunClient
@@ -172,6 +174,7 @@ class Surface:
         self._interrupted: dict[RequestId, Interrupted] = {}
         self.announcer = Announcer(self._describe_list, runs.change)
         self._direct = DirectCalls(runs, runs.auditor)
+        self._exposures = ClientExposure(runs.settings)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -227,6 +230,9 @@ class Surface:
         session = exchange.session
         self.client = ConnectedClient.of(session)
         self._runs.record_client(session.client_name, session.client_version, session.protocol_version)
+
+    def _exposure(self, exchange: Exchange) -> Exposure:
+        return self._exposures.of(exchange.caller, exchange.session.client_name, exchange.path_mode)
 
     def _profile(self, exchange: Exchange) -> Profile:
         return profile_of(exchange.session.client_name, self._runs.settings().clients)

@@ -1,0 +1,42 @@
+"""What each client sees directly, under the current settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.exposure.selection import exposure_of
+from codemode_mcp.policy.policy import Policies
+from codemode_mcp.server.profiles import override_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.exposure.selection import Exposure
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.settings import ExposeMode, ToolSettings
+
+
+class ClientExposure:
+    """The choices for all clients.
+
+    Args:
+        settings: returns the current settings.
+    """
+
+    def __init__(self, settings: Callable[[], ToolSettings]) -> None:
+        self._settings = settings
+        self._policies: tuple[ToolSettings, Policies] | None = None
+
+    def of(self, caller: Caller | None, client_name: str | None, path: ExposeMode | None) -> Exposure:
+        """Return what a client sees directly.
+
+        Args:
+            caller: None for a client that has sent no request yet and may be any caller.
+            client_name: `clientInfo.name`; None if it is not known.
+            path: the mode that the path of the request names.
+        """
+        settings = self._settings()
+        if self._policies is None or self._policies[0] is not settings:
+            self._policies = settings, Policies(settings)
+        context = None if caller is None else self._policies[1].context_of(caller)
+        return exposure_of(settings, context, override_of(client_name, settings.clients), path)
