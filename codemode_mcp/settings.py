@@ -219,7 +219,7 @@ class ApprovalSettings:
     """A program and its arguments, run when calls begin to wait for a person. The run id is added as last argument."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class PluginSettings:
     """One entry of `plugins`."""
 
@@ -227,7 +227,7 @@ class PluginSettings:
     module: str | None = None
     """`module:attribute`, or `file.py:attribute` from the folder of the configuration file. None: the entry point of
     this name in the group `codemode_mcp.plugins`."""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Configuration of the plugin. The plugin checks it."""
     hooks: tuple[str, ...] = ()
     """Ids, or globs on ids, of other tools whose calls its `before_tool_call` hooks may see."""

@@ -270,6 +270,10 @@ class Control:
         """Return the program of a run and its output; None if this process does not know them."""
         return self._runs.transcript(run_id)
 
+    def waiting_tools(self, run_id: str) -> list[str]:
+        """Return the tools of the calls of a run that wait for a person, each once; none for a run elsewhere."""
+        return list(dict.fromkeys(each.tool for each in self._runs.approvals(run_id)))
+
     async def _find(self, run_id: str) -> tuple[RunView, Where]:
         """Return a run, after taking it over if no other process has it. Raise `BadMessage` or `CodeModeError`."""
         problem: CodeModeError | None = None

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 def servers_of(apps: Sequence[App]) -> list[dict[str, Any]]:
     """Return the servers of applications, as JSON. A server that several applications share is listed once."""
-    found: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
     for app in apps:
         for view in app.server_views():
+            number = None if app.control is None else app.control.number_of(view.name)
             pids = app.server_pids(view.name)
-            key = (view.name, pids or (-id(app),))
+            key = (view.name, -id(app) if number is None else number)
             found[key] = {"name": view.name, "state": view.state, "error": view.error, "pids": list(pids)}
     return list(found.values())
 

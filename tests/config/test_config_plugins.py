@@ -54,6 +54,13 @@ def test_all_that_can_be_said_of_a_plugin_is_read(load: Callable[[Any], Config])
     assert (other.name, other.module, other.config, other.hooks) == ("other", None, {}, ())
 
 
+def test_a_file_with_a_plugin_that_is_read_twice_has_equal_settings(load: Callable[[Any], Config]) -> None:
+    # Clients with equal configurations share one application.
+    value = {"redact": {"middleware": ["mcp:*"], "config": {"except": ["token"]}}}
+    assert load(value).plugins == load(value).plugins
+    assert load(value).plugins != load({"redact": {"middleware": ["mcp:*"]}}).plugins
+
+
 @pytest.mark.parametrize("empty", [None, {}])
 def test_there_may_be_no_plugins(load: Callable[[Any], Config], empty: object) -> None:
     assert load(empty).plugins == ()

@@ -46,6 +46,21 @@ async def report(config: Path) -> dict[str, Any]:
     return found
 
 
+async def test_status_lists_a_server_once_that_is_down_for_two_applications(tmp_path: Path) -> None:
+    own = counting(tmp_path / "log") | {"env": {"WHO": "${WHO}"}}
+    config = write_config(tmp_path, {"own": own, "down": {"command": "no-such-command"}})
+    async with (
+        instance(config),
+        attached(config, environ={"WHO": "one"}) as first,
+        attached(config, environ={"WHO": "two"}) as second,
+    ):
+        for client in (first, second):
+            await client.greet()
+            await client.exec("return await MCP.own.count({ name: 'x' })")
+        servers = (await report(config))["instance"]["servers"]
+        assert sorted(each["name"] for each in servers) == ["down", "own", "own"]
+
+
 async def test_status_names_clients_servers_and_what_they_save(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "idle": counting(tmp_path / "b", start="lazy")})
     async with (

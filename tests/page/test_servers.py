@@ -55,6 +55,38 @@ async def test_a_server_is_shown_and_restarted_by_a_click(browser: Browser, tmp_
     assert (event["id"], event["by"]) == ("a", "a person at the page")
 
 
+async def test_the_first_page_counts_each_server_once(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = counting(tmp_path / "log") | {"env": {"WHO": "${WHO}"}}
+    servers = {
+        "own": own,
+        "both": counting(tmp_path / "both"),
+        "down": {"command": "no-such-command"},
+        "off": {"command": "x", "disabled": True},
+    }
+    config = write_config(tmp_path, servers)
+    monkeypatch.setenv("WHO", "one")
+    async with served(config) as first, attached(config, environ={"WHO": "two"}) as second:
+        await second.greet()
+        for client in (first, second):
+            await client.exec("return [await MCP.own.count({ name: 'x' }), await MCP.both.count({ name: 'x' })]")
+        async with showing(browser, config) as shown:
+            await shown.sees("3/4")
+            await shown.sees("1 down")
+
+
+async def test_a_search_finds_tools_and_servers_that_are_down(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "down": {"command": "no-such-command"}})
+    async with served(config) as client:
+        await client.exec(CALL)
+        async with showing(browser, config, "/tools") as shown:
+            assert await shown.go("/tools?q=count+down") == 200
+            await shown.sees("MCP.down")
+            await shown.page.get_by_role("link", name="mcp:a:count", exact=True).click()
+            await shown.page.wait_for_url("**/tools/mcp%3Aa%3Acount")
+
+
 async def test_a_restart_needs_the_secret_of_the_page(browser: Browser, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": counting(tmp_path / "log")})
     async with served(config) as client:

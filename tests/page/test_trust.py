@@ -44,7 +44,9 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
         )
         async with showing(browser, config, "/trust/one") as shown:
             await shown.sees("Nothing differs from what is accepted.")
+            await shown.go("/")
             await client.exec(RELIST)
+            await shown.page.get_by_role("link", name="Look at 2 held items of server one").click()
             await shown.sees("one.send")
             text = await shown.page.inner_text("main")
             assert "changed; held" in text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
 
 from codemode_mcp.page.views.runs import runs_of, waiting_runs
+from codemode_mcp.page.views.servers import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,8 @@ def routes(site: Site) -> Sequence[Route]:
     async def overview(request: Request) -> Response:
         found, problems = await runs_of(site)
         latest = sorted(found, key=lambda each: each.age_ms)[:LATEST]
-        views = [view for application in site.applications for view in application.server_views()]
+        servers = await servers_of(site)
+        states = Counter("needs a login" if each["loginRequired"] else each["state"] for each in servers)
         return site.page(
             request,
             "overview.html",
@@ -35,8 +38,11 @@ def routes(site: Site) -> Sequence[Route]:
             running=sum(each.view.state == "running" for each in found),
             suspended=sum(each.view.state == "waiting" for each in found),
             total=len(found),
-            servers=views,
-            connected=sum(view.state == "ready" for view in views),
+            held=[each for each in servers if each["held"]],
+            logins=[each for each in servers if each["loginRequired"]],
+            enabled=len(servers) - states["disabled"],
+            usable=states["ready"] + states["idle"],
+            down=states["down"],
             problems=problems,
         )
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 PAGE_SIZE: Final = 100
 """Runs on one page of the list."""
 
+MAX_TOOLS: Final = 5
+"""Tools of waiting calls that are named in a list of runs."""
+
 STATES: Final = ("running", "waiting", "completed", "failed", "aborted", "expired")
 """The states by which runs can be filtered."""
 
@@ -235,5 +238,10 @@ def _printed(transcript: Any) -> dict[str, Any] | None:
 
 
 def waiting_runs(found: Sequence[Listed]) -> Iterator[dict[str, Any]]:
-    """Yield the reports on the runs with calls that wait for a person."""
-    return (each.report() for each in found if each.view.approvals)
+    """Yield the reports on the runs with calls that wait for a person, with the tools of these calls.
+
+    The tools of a run that this process does not have are not known.
+    """
+    for each in found:
+        if each.view.approvals:
+            yield each.report() | {"tools": each.control.waiting_tools(each.view.id)[:MAX_TOOLS]}

@@ -44,8 +44,10 @@ def routes(site: Site) -> Sequence[Route]:
         if query:
             identifiers = {each.name: each.identifier for each in catalog.servers}
             limit = application.settings().code_mode.search_default_limit
+            ids = {entry.path: entry.id for entry in catalog.index.tools}
             hits = catalog.search(query, limit, identifiers.get(server))
-            hits = [*hits, *catalog.toolset.search(query, limit)]
+            hits = [{**hit, "id": ids.get(hit["call"])} for hit in hits]  # servers and groups of tools have no id
+            hits += catalog.toolset.search(query, limit)
         rows = [] if query else [each for each in _rows(application, catalog) if server in ("", each["server"])]
         number = request.query_params.get("page", "1")
         pages = max(1, -(-len(rows) // PAGE_SIZE))
