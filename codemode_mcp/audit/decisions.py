@@ -19,6 +19,9 @@ MAX_DECISIONS: Final = 500
 MAX_ASKED: Final = 20_000
 """Maximum number of calls whose reason for asking is remembered until they are decided."""
 
+MAX_HELD: Final = 20_000
+"""Maximum number of items whose latest state is remembered while a trajectory is read."""
+
 _SUBJECTS: Final = {
     "call_decided": "a call",
     "tool_switched": "a tool",
@@ -64,8 +67,17 @@ def decisions_in(path: Path) -> list[Decision]:
 
 def _read(events: Iterable[Mapping[str, Any]]) -> Iterator[Decision]:
     reasons: OrderedDict[str, str] = OrderedDict()
+    held: dict[str, tuple[str, str]] = {}
     for event in events:
         kind, about = text(event, "kind"), text(event, "id")
+        if kind.startswith("item_"):
+            # Each process that sees the list reports a held item. Only the first of these events is a decision.
+            state = text(event, "status"), text(event, "digest")
+            if kind == "item_held" and held.get(about) == state:
+                continue
+            held[about] = state
+            if len(held) > MAX_HELD:
+                held.clear()
         if kind == "call_asked":
             reasons[about] = text(event, "reason")
             if len(reasons) > MAX_ASKED:
@@ -85,6 +97,8 @@ def _decision(event: Mapping[str, Any], kind: str, about: str, reason: str) -> D
             subject = text(event, "tool") or about
         case "tool_switched":
             done = "switched on" if event.get("on") is True else "switched off"
+        case "item_held":
+            done, by = "held", "the pins"
         case _:
             done = kind.partition("_")[2]
     run, _, call = about.partition("/")

@@ -134,7 +134,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
         start = len(server.name) + 1
         known = [reference(server.name, report.kind, report.name)[start:] for report in server.reports]
         name = (item or "")[start:]
-        stop_line(2, f"{server.name} has listed no {name}; {suggestion(name, known)}")
+        stop_line(2, f"{server.name} does not list {name!r}; {suggestion(name, known)}")
     return PinnedItems(servers, named, problems, path)
 
 

@@ -221,7 +221,7 @@ def build(site: Site, routes: Sequence[Route]) -> ASGIApp:
             text = "This page failed inside codemode-mcp; see its log."
         if request.method == "POST":
             return JSONResponse({"error": text}, status)
-        return site.page(request, "problem.html", status, text=text)
+        return site.page(request, "problem.html", status, text=text[:1].upper() + text[1:], missing=status == 404)
 
     return Starlette(
         routes=[

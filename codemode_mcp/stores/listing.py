@@ -69,6 +69,9 @@ def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> Ru
         with suppress(ProgramError):
             shown = view_of(blobs.text_of(owner, run_id, "view", view))
     observed = state == "waiting" and holder in alive
+    if ended is not None:
+        # The view was written before the run expired. Nothing waits for a run that has ended.
+        shown = replace(shown, approvals=0, questions=0, timers=0)
     return replace(
         shown,
         id=run_id,

@@ -51,6 +51,22 @@ def test_each_decision_has_its_author_and_reason_and_other_events_are_left_out(t
     assert found[-1].remember == "run"
 
 
+def test_an_item_that_several_processes_hold_is_one_decision(tmp_path: Path) -> None:
+    held = {"kind": "item_held", "id": "a.d", "status": "new", "digest": "1"}
+    other = {**held, "digest": "2", "status": "changed"}
+    accepted = {"kind": "item_accepted", "id": "a.d", "by": "ann", "digest": "2"}
+    found = decisions_in(write(tmp_path / "runs.jsonl", held, {**held, "id": "a.e"}, held, other, held, accepted, held))
+    shown = [(each.subject, each.done, each.by, each.why) for each in reversed(found)]
+    assert shown == [
+        ("a.d", "held", "the pins", "new"),
+        ("a.e", "held", "the pins", "new"),
+        ("a.d", "held", "the pins", "changed"),
+        ("a.d", "held", "the pins", "new"),
+        ("a.d", "accepted", "ann", ""),
+        ("a.d", "held", "the pins", "new"),
+    ]
+
+
 def test_only_the_latest_decisions_are_returned(tmp_path: Path) -> None:
     events = [{"kind": "tool_switched", "id": f"mcp:a:{number}"} for number in range(MAX_DECISIONS + 10)]
     found = decisions_in(write(tmp_path / "runs.jsonl", *events))

@@ -59,6 +59,15 @@ def test_annotations_of_the_last_list_count(config: Path) -> None:
     assert "counts as one without annotations" in " ".join(unknown.stderr.split())
 
 
+def test_rules_without_contexts_are_for_all_callers(config: Path) -> None:
+    assert policy(config, "explain", "github.list_issues").stdout.splitlines()[1].startswith("all ")
+    value = json.loads(config.read_text("utf-8"))
+    value["tools"] = {**value.get("tools", {}), "contexts": {"guests": {"for": ["anonymous"]}}}
+    config.write_text(json.dumps(value), "utf-8")
+    lines = policy(config, "explain", "github.list_issues").stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == ["in no context", "guests"]
+
+
 def test_a_tool_is_turned_off(config: Path) -> None:
     result = policy(config, "deny", "github.dropIssue", "github.list_issues")
     assert result.exit_code == 0, result.output

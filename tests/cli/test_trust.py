@@ -159,7 +159,7 @@ def test_a_long_text_is_cut_and_the_cut_is_said(configured: Configured) -> None:
     ("name", "message"),
     [
         ("gitlab", "there is no server for 'gitlab'; did you mean 'github'?"),
-        ("github.crate", "github has listed no crate; did you mean 'create'?"),
+        ("github.crate", "github does not list 'crate'; did you mean 'create'?"),
         ("unseen.create", "unseen was not listed yet; codemode-mcp tools --server unseen connects to it"),
     ],
 )

@@ -153,6 +153,8 @@ async def test_an_approval_for_ever_is_written_to_the_configuration_with_a_backu
 async def test_a_run_is_cancelled(browser: Browser, place: Place) -> None:
     run = await place.waiting(ONE)
     async with showing(browser, place.config, f"/runs/{run}") as shown:
+        assert "no end recorded" not in await shown.page.inner_text("main")
+        assert await shown.page.locator("td.result", has_text="asked for by the rule 'destructive'").count() == 1
         await shown.page.get_by_role("button", name="Cancel the run").click()
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("The run is cancelled.")
@@ -220,7 +222,7 @@ async def test_an_open_page_shows_an_event_of_a_run_within_two_hundred_milliseco
 async def test_a_tool_is_switched_off_and_on(browser: Browser, own_place: Place) -> None:
     async with showing(browser, own_place.config, "/tools") as shown:
         await shown.page.get_by_role("link", name="mcp:one:count").click()
-        await shown.sees("asked for")
+        await shown.sees("needs approval")
         await shown.page.get_by_role("button", name="Switch off").click()
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("added to tools.deny")
@@ -231,7 +233,7 @@ async def test_a_tool_is_switched_off_and_on(browser: Browser, own_place: Place)
         await shown.page.get_by_role("button", name="Switch on").click()
         await shown.page.get_by_role("button", name="Confirm").click()
         await shown.status("removed from tools.deny")
-        await shown.sees("asked for")
+        await shown.sees("needs approval")
         assert json.loads(own_place.config.read_text("utf-8"))["tools"]["deny"] == []
         await until(lambda: [each["on"] for each in own_place.recorded("tool_switched")] == [False, True])
         await shown.go("/policy")

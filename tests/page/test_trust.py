@@ -66,7 +66,7 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
             await shown.sees("its new texts were rejected; programs see the accepted ones")
             assert (await client.exec("return (await MCP.one.send({ to: 'x' })).content.length"))["value"] == 1
             # A decision about a definition that is not the present one decides nothing.
-            stale = {"decision": "accept", "kind": "tool", "name": "old", "digest": "0" * 64}
+            stale = {"decision": "accept", "items": [["tool", "old", "0" * 64]]}
             status, answer = await shown.post("/trust/one/decide", stale)
             assert (status, "Nothing was decided" in answer) == (409, True)
             for path in ("/trust", "/trust/one"):
@@ -79,3 +79,28 @@ async def test_a_changed_tool_is_shown_and_accepted(browser: Browser, tmp_path: 
         recorded = (tmp_path / "runs.jsonl").read_text("utf-8")
         await until(lambda: '"kind":"item_accepted"' in (tmp_path / "runs.jsonl").read_text("utf-8"))
         assert "a person at the page" in recorded
+
+
+async def test_all_changes_of_a_server_are_accepted_together(browser: Browser, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)]}
+    config.write_text(json.dumps({"mcpServers": {"one": entry}}), "utf-8")
+    listed(tmp_path)
+    async with served(config) as client:
+        await client.exec("return Object.keys(MCP.one)")
+        listed(tmp_path, *({"name": name, "description": name} for name in ("first", "second", 'third"\n<b>')))
+        await client.exec(RELIST)
+        async with showing(browser, config, "/trust/one") as shown:
+            await shown.page.get_by_role("button", name="Reject one.second").click()
+            await shown.status("one.second is rejected.")
+            await shown.sees("Without those that were rejected")
+            for body in ([], [["tool", "first", 1]], [["nothing", "first", "x"]], "[[", [["tool", "first"]], None):
+                assert (await shown.post("/trust/one/decide", {"decision": "accept", "items": body}))[0] == 400
+            await shown.page.get_by_role("button", name="Accept all 2").click()
+            await shown.page.get_by_role("button", name="Confirm").click()
+            await shown.status("2 items of one are accepted.")
+            await shown.page.get_by_role("button", name="Accept all").wait_for(state="detached")
+        names = (await client.exec("return Object.keys(MCP.one)"))["value"]
+        assert "first" in names
+        assert any(name.startswith("third") for name in names)
+        assert "second" not in names

@@ -791,6 +791,18 @@ async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase) -> N
     assert {view.id for view in await stranger.store.views()} == set(views)
 
 
+async def test_nothing_waits_for_a_person_in_a_run_that_has_expired(shared: SharedDatabase) -> None:
+    process = await shared.process()
+    view = RunView("run_a", "waiting", "http", "ann", 5000, approvals=2, questions=1, timers=1)
+    await process.store.suspend(suspended(process, view=view))
+    (found,) = await process.store.views()
+    assert (found.approvals, found.questions, found.timers) == (2, 1, 1)
+    await shared.advance(1000)
+    await process.store.sweep()
+    (found,) = await process.store.views()
+    assert (found.state, found.approvals, found.questions, found.timers) == ("expired", 0, 0, 0)
+
+
 # what is in the database
 
 

@@ -55,7 +55,8 @@ def explain(tool: ToolArgument, config: ConfigOption = None, as_json: JsonOption
             }
         )
         return
-    rows = [["in no context" if each.context is None else each.context, each.decision, each.why] for each in found]
+    others = "all" if len(found) == 1 else "in no context"
+    rows = [[others if each.context is None else each.context, each.decision, each.why] for each in found]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
     for line in table(("CALLERS", "DECISION", "WHY"), rows, width):
         print(line)

@@ -9,6 +9,7 @@ import anyio.to_thread
 from starlette.routing import Route
 
 from codemode_mcp.audit.decisions import decisions_in
+from codemode_mcp.page.rendering import rough
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,9 +63,9 @@ def _uses(view: AccountView) -> Iterator[dict[str, Any]]:
         if limit is not None:
             yield {
                 "budget": view.budget.name,
-                "caller": view.caller,
+                "caller": "stdio" if view.caller.startswith("stdio:") else view.caller,
                 "server": view.server,
                 "used": view.used[unit],
                 "limit": limit,
-                "what": f"{words} in {view.budget.window_seconds} s",
+                "what": f"{words} in {rough(view.budget.window_seconds)}",
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.control.answers import Control, Where
     from codemode_mcp.page.site import Site
+    from codemode_mcp.page.timeline_rows import Row
     from codemode_mcp.runs.views import RunView
 
 PAGE_SIZE: Final = 100
@@ -166,17 +167,24 @@ def _shown(run: Mapping[str, Any] | None, server: Mapping[str, Any] | None, reco
     """
     trace = recorded if recorded is not None or run is None else _trace_of(run)
     assert trace is not None
+    is_live = run is not None and run["endedMs"] is None
     return {
         "run": run,
         "server": server,
         "trace": trace,
-        "rows": list(rows(trace)),
+        "rows": [_unended(row) if is_live else row for row in rows(trace)],
         "axis": list(axis(trace)),
         "key": [(swatch(kind), words) for kind, words in key(trace)],
         "omitted": max(0, len(trace.calls) - MAX_ROWS),
         "program": _program_in(trace),
         "calls": [] if run is None else [{**each, "shown": _arguments(each["arguments"])} for each in run["calls"]],
     }
+
+
+def _unended(row: Row) -> Row:
+    """Return a row of a run that has not ended: a call without a recorded end is in flight, or waits for a person."""
+    result = row.result.removeprefix("no end recorded")
+    return row if result == row.result else replace(row, result=result.removeprefix("; ") or "in flight")
 
 
 def _arguments(arguments: Mapping[str, Any]) -> Any:

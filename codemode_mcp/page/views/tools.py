@@ -123,7 +123,10 @@ def _rows(application: Application, catalog: Catalog) -> list[dict[str, Any]]:
             tool_id = mcp_id(view.name, tool.name)
             effects = policy.effects(tool_id, tool.annotations)
             decision, why = policy.explain(tool_id, effects)
-            rows.append(_row(tool_id, view.name, tool, effects, decision, why, policy.switches_off(tool_id)))
+            entry = catalog.get(tool_id)
+            # Programs see the accepted texts, with overrides.
+            shown = tool if entry is None else entry.tool
+            rows.append(_row(tool_id, view.name, shown, effects, decision, why, policy.switches_off(tool_id)))
     for entry in catalog.toolset.entries:
         decision, why = policy.explain(entry.id, entry.effects)
         off = policy.switches_off(entry.id)

@@ -5,6 +5,7 @@ A decision is about exactly the definition that the person was shown, by its dig
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
@@ -64,6 +65,8 @@ def routes(site: Site) -> Sequence[Route]:
             "trust_server.html",
             server=_server(application, name),
             items=items,
+            together=json.dumps([each["shown"] for each in items if each["acceptable"]]),
+            acceptable=sum(each["acceptable"] for each in items),
             more=len(differing) - len(shown),
             accepted=[each.name for each in reports if each.status == "accepted" and each.kind == "tool"],
         )
@@ -72,26 +75,39 @@ def routes(site: Site) -> Sequence[Route]:
         body = await site.change(request)
         name = request.path_params["server"]
         decision = one_of(body.get("decision"), Decision, "decision")
-        kind: Kind = one_of(body.get("kind"), Kind, "kind")
-        item, digest = body.get("name"), body.get("digest")
-        if not isinstance(item, str) or not isinstance(digest, str):
-            raise Problem("The request does not name the item that was shown.")
+        seen = _seen(body.get("items"))
         trust = _application_of(site, name).trust
         decide = trust.accept if decision == "accept" else trust.reject
         try:
-            await decide(name, {(kind, item): digest}, AT_PAGE)
+            await decide(name, seen, AT_PAGE)
         except KeyError:
             raise Problem("There is no such item, or the lock file decides about it.", 409) from None
         except (Stale, PinsUnavailable) as error:
             raise Problem(f"Nothing was decided: {error}.", 409) from None
         site.changes.tell("trust", "tools")
-        return JSONResponse({"message": f"{reference(name, kind, item)} is {decision}ed."})
+        (kind, item), *others = seen
+        done = f"{len(seen)} items of {name[:60]} are" if others else f"{reference(name, kind, item)} is"
+        return JSONResponse({"message": f"{done} {decision}ed."})
 
     return (
         Route("/trust", list_servers),
         Route("/trust/{server:path}/decide", decide, methods=["POST"]),
         Route("/trust/{server:path}", show_server),
     )
+
+
+def _seen(items: Any) -> dict[tuple[Kind, str], str]:
+    """Return the digests of the items that the person was shown. Raise `Problem`."""
+    try:
+        found = json.loads(items) if isinstance(items, str) else items
+        seen = {(one_of(kind, Kind, "kind"), item): digest for kind, item, digest in found}
+    except (ValueError, TypeError, RecursionError):
+        seen = {}
+    if not 0 < len(seen) <= MAX_ITEMS or not all(
+        isinstance(item, str) and isinstance(digest, str) for (_, item), digest in seen.items()
+    ):
+        raise Problem("The request does not name the items that were shown.")
+    return seen
 
 
 def _servers(site: Site) -> list[tuple[Application, str]]:
@@ -137,15 +153,18 @@ def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
             None if accepted is None else accepted.definition, None if present is None else present.definition
         )
     )
+    more = max(0, len(differences) - MAX_VALUES)
+    item = [report.kind, report.name, shown.digest]
     return {
         "reference": reference(report.server, report.kind, report.name),
-        "kind": report.kind,
-        "name": report.name,
         "status": report.status,
         "state": STATES[report.status, report.held],
-        "digest": shown.digest,
+        "shown": item,
+        "one": json.dumps([item]),
+        "can_accept": not unknown and not more,
+        "acceptable": not unknown and not more and report.status != "rejected",
         "unknown": unknown,
         "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
-        "more": max(0, len(differences) - MAX_VALUES),
+        "more": more,
         "findings": new_findings(report, others),
     }
