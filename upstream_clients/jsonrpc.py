@@ -35,6 +35,10 @@ SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """Key of the extension for tasks in capabilities."""
+APPS_EXTENSION: Final = "io.modelcontextprotocol/ui"
+"""Key of the extension for apps (user interfaces of tools) in capabilities."""
+APP_MIME_TYPE: Final = "text/html;profile=mcp-app"
+"""The MIME type of apps."""
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601

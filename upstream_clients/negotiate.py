@@ -15,6 +15,8 @@ import msgspec
 
 from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
 from upstream_clients.jsonrpc import (
+    APP_MIME_TYPE,
+    APPS_EXTENSION,
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     HANDSHAKE_VERSIONS,
@@ -39,14 +41,18 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
 """Names of headers of requests over HTTP."""
 
-CAPABILITIES: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-"""Client capabilities: the questions that a server may ask during a call.
+_APPS: Final = {APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
+_QUESTIONS: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
-Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`."""
+_WITHOUT_QUESTIONS: Final[dict[str, Any]] = {"extensions": _APPS}
+CAPABILITIES: Final[dict[str, Any]] = {**_QUESTIONS, **_WITHOUT_QUESTIONS}
+"""Client capabilities: the questions that a server may ask during a call, and the extension for apps.
 
-_WITH_TASKS: Final[dict[str, Any]] = {"extensions": {TASKS_EXTENSION: {}}}
-_WITHOUT_QUESTIONS: Final[dict[str, Any]] = {}
-_ALL: Final[dict[str, Any]] = {**CAPABILITIES, **_WITH_TASKS}
+Modern servers get them with each call for which a person can be asked; legacy ones once, at `initialize`. The extension
+is always declared, since servers offer tools with apps only to clients that have it."""
+
+_WITH_TASKS: Final[dict[str, Any]] = {"extensions": {**_APPS, TASKS_EXTENSION: {}}}
+_ALL: Final[dict[str, Any]] = {**_QUESTIONS, **_WITH_TASKS}
 
 
 def request_capabilities(method: str, *, askable: bool) -> dict[str, Any]:
@@ -171,7 +177,7 @@ async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: st
         JsonRpcError: the server names other versions, requires a login, or is gone.
     """
     result: JsonObject | None = None
-    meta = {PROTOCOL_VERSION: version, CLIENT_INFO: client_info, CLIENT_CAPABILITIES: {}}
+    meta = {PROTOCOL_VERSION: version, CLIENT_INFO: client_info, CLIENT_CAPABILITIES: _WITHOUT_QUESTIONS}
     headers = {VERSION_HEADER: version, METHOD_HEADER: "server/discover"}
     with anyio.move_on_after(PROBE_TIMEOUT):
         try:

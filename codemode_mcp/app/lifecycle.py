@@ -222,6 +222,11 @@ class Lifecycle:
         assert self._catalogs is not None
         return self._catalogs.servers_of(caller)
 
+    def app_tools_of(self, caller: Caller) -> Catalog:
+        """Return the current catalog of the tools that only apps may call."""
+        assert self._catalogs is not None
+        return self._catalogs.app_tools_of(caller)
+
     def servers_for(self, caller: Caller, names: Collection[str] | None) -> set[str] | None:
         """Implement `runs.services.Upstreams`."""
         return self._visible.named(caller, names)

@@ -37,6 +37,7 @@ class CallContext:
     Attributes:
         owner: the owner of the run. If the caller is unknown, the run belongs to everyone who has its id.
         approval_via: see `settings.ApprovalSettings`.
+        reads_apps: True for a request of a client that shows apps. Programs cannot read their resources.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class CallContext:
     catalog: Catalog
     counts: Counts = field(default_factory=Counts)
     approval_via: Via = "auto"
+    reads_apps: bool = False
 
     @property
     def share(self) -> str:

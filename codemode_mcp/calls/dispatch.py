@@ -60,6 +60,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import structs
 
 from codemode_mcp.audit import debugging, sizes
+from codemode_mcp.calls.app_resources import refuse_app, without_apps
 from codemode_mcp.calls.arguments import ArgumentChecker
 from codemode_mcp.calls.budgets import CallBudgets
 from codemode_mcp.calls.challenges import challenges_of
@@ -459,6 +460,8 @@ class Dispatcher:
             if changed is not arguments:
                 arguments, event = dict(changed), None  # the event has the earlier arguments
         complete = self._configured.complete(entry, override, arguments, signature)
+        if not context.reads_apps:
+            refuse_app(entry, complete)
         if self.budgets.limits(entry):
             self.budgets.check(entry, context)
         if asked_for is not None:
@@ -480,6 +483,7 @@ class Dispatcher:
             secrets,
             approved=asked_for is not None,
         )
+        result = without_apps(entry, result)
         record.challenges = challenges_of(result)
         if record.watched:
             record.seen = sizes.seen(result)

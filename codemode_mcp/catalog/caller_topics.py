@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from codemode_mcp.catalog.apps import is_for_apps_only
 from codemode_mcp.catalog.entries import mcp_id
 from codemode_mcp.catalog.overrides import NO_OVERRIDES
 from codemode_mcp.catalog.topics import MAX_SERVERS, MAX_TOOLS, topics
@@ -57,6 +58,8 @@ def _read(policy: Policy, view: UpstreamView, shown: Mapping[str, Tool]) -> list
     """
 
     def is_admitted(tool: Tool) -> bool:
+        if is_for_apps_only(tool):
+            return False
         tool_id = mcp_id(view.name, tool.name)
         return not isinstance(policy.decide(tool_id, policy.effects(tool_id, tool.annotations)), Deny)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
+from codemode_mcp.catalog.apps import app_tools_alone, without_app_tools
 from codemode_mcp.catalog.build import build
 from codemode_mcp.catalog.client_tools import offered_by_client
 from codemode_mcp.catalog.overrides import Overrides
@@ -51,7 +52,7 @@ class Catalogs:
     """The catalogs of all callers.
 
     Args:
-        views: returns the upstreams as they are now.
+        views: returns the upstreams as they are now, with the tools that only apps may call.
         offers: tools and namespaces of plugins, if there are plugins.
     """
 
@@ -69,6 +70,7 @@ class Catalogs:
         self._overrides = Overrides(tools.overrides)
         # The mutable state.
         self._built: dict[Policy, Catalog] = {}
+        self._of_apps: dict[Policy, Catalog] = {}
         self._outdated: dict[Policy, Catalog] = {}  # earlier catalogs, whose unchanged parts new ones reuse
         # The keys have the `id` of each offer. The offers are stored with the catalog, so that no other object gets the
         # same `id`.
@@ -81,13 +83,13 @@ class Catalogs:
         self._policies = Policies(tools)
         self._overrides = Overrides(tools.overrides)
         self._outdated = {} if built is None else {self._policies.default: built}
-        self._built = {}
+        self._built, self._of_apps = {}, {}
         self._variants.clear()
 
     def invalidate(self) -> None:
         """Have all catalogs made again on demand, because their sources may have changed."""
         self._outdated |= self._built
-        self._built = {}
+        self._built, self._of_apps = {}, {}
         self._variants.clear()
 
     async def of(self, caller: Caller, client: AskedClient | None) -> Catalog:
@@ -124,8 +126,18 @@ class Catalogs:
         found = self._built.get(policy)
         if found is None:
             previous = self._outdated.pop(policy, None)
-            found = build(self._views(), policy, self._meaning, previous, overrides=self._overrides)
+            views = map(without_app_tools, self._views())
+            found = build(views, policy, self._meaning, previous, overrides=self._overrides)
             self._built[policy] = found
+        return found
+
+    def app_tools_of(self, caller: Caller) -> Catalog:
+        """Return the catalog of the tools that only apps may call. Programs and searches never see them."""
+        policy = self._policies.of(caller)
+        found = self._of_apps.get(policy)
+        if found is None:
+            views = map(app_tools_alone, self._views())
+            found = self._of_apps[policy] = build(views, policy, overrides=self._overrides)
         return found
 
     def _reused(self, policy: Policy, catalog: Catalog) -> Catalog:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import asdict
 
+from codemode_mcp.catalog.apps import app_uri
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_entry, operation_id
 from codemode_mcp.catalog.servers import Server, ServerIndex
@@ -48,6 +49,8 @@ class _Tool(Form, rename={"input_schema": "input", "output_schema": "output"}):
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None
     annotations: tuple[bool | None, bool | None, bool | None, bool | None]
+    ui: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """`_meta.ui` with the URI of the app, if the tool has one."""
 
 
 class _McpTool(Form, array_like=True):
@@ -258,11 +261,15 @@ def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
 
 
 def _tool_form(tool: Tool) -> _Tool:
-    return form_from(_Tool, tool, annotations=_flags(tool.annotations))
+    uri = app_uri(tool)
+    ui = msgspec.UNSET if uri is None else {"resourceUri": uri}
+    return form_from(_Tool, tool, annotations=_flags(tool.annotations), ui=ui)
 
 
 def _tool(form: _Tool) -> Tool:
-    return Tool(**asdict(form) | {"annotations": Annotations(*form.annotations)})
+    fields = {name: value for name, value in asdict(form).items() if name != "ui"}
+    meta = None if form.ui is msgspec.UNSET else {"ui": form.ui}
+    return Tool(**fields | {"annotations": Annotations(*form.annotations), "meta": meta})
 
 
 def _check_unique(names: Sequence[str]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.catalog.apps import app_uri
 from codemode_mcp.did_you_mean import nearest, normalize_name
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.trust.items import tool_item
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.search.finder import Finder, Meaning
-    from upstream_clients.tools import JsonObject
+    from upstream_clients.tools import JsonObject, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class ServerIndex:
             groups = {group: [entry.identifier for entry in entries] for group, entries in server.groups}
             file = self._files[server.path] = ServerFile(
                 server.identifier,
-                [(entry.identifier, entry.tool) for entry in server.tools],
+                [(entry.identifier, _declared(entry)) for entry in server.tools],
                 server_name=server.name,
                 description=server.description,
                 notes=_notes(server),
@@ -239,6 +240,16 @@ def method(entry: Entry) -> str:
     return entry.path.split(".", 2)[2]
 
 
+def _declared(entry: Entry) -> Tool:
+    """Return a tool as its declaration shows it: the description says that the tool has an app."""
+    if app_uri(entry.original) is None:
+        return entry.tool
+    return replace(entry.tool, description="\n\n".join(filter(None, (entry.tool.description, _HAS_APP))))
+
+
+_HAS_APP: Final = "Has an app: show(result) shows it to the user."
+
+
 def _notes(server: Server) -> list[str]:
     notes = [] if server.trouble is None else [f"This server {server.trouble}"]
     count = len(set(server.withheld.values()))
@@ -261,7 +272,10 @@ def _manifest_text(servers: Sequence[Server]) -> str:
                 "name": server.name,
                 "down": server.status != "ready",
                 "tools": [
-                    [entry.identifier, entry.tool.name if entry.tool.name in by_alias else None, entry.id]
+                    [
+                        *(entry.identifier, entry.tool.name if entry.tool.name in by_alias else None, entry.id),
+                        *([True] if app_uri(entry.original) is not None else ()),
+                    ]
                     for entry in server.tools
                 ],
                 "groups": [

@@ -60,11 +60,13 @@ class Target:
     Attributes:
         catalog: the catalog of the caller, which has the entry.
         arguments: JSON text of an object.
+        reads_apps: see `CallContext`.
     """
 
     entry: Entry
     catalog: Catalog
     arguments: str
+    reads_apps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,13 @@ class DirectCalls:
             with call.scope:
                 call.completion = await dispatcher.call(
                     ToolCall(1, entry.id, target.arguments),
-                    CallContext(call.conversation, call.caller.owner or call.id, call.caller, target.catalog),
+                    CallContext(
+                        call.conversation,
+                        call.caller.owner or call.id,
+                        call.caller,
+                        target.catalog,
+                        reads_apps=target.reads_apps,
+                    ),
                     record,
                     None if call.reporter is None else call.progress,
                     call.ask,

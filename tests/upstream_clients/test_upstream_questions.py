@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+APPS = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
 ELICIT = ["elicitation/create", FORM]
 SAMPLE = ["sampling/createMessage", {"messages": [], "maxTokens": 9}]
 ROOTS = ["roots/list", {}]
@@ -156,6 +157,7 @@ async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(asking_
             "elicitation": {"form": {}, "url": {}},
             "sampling": {},
             "roots": {},
+            "extensions": APPS,
         }
 
 
@@ -574,7 +576,7 @@ async def test_a_call_is_repeated_with_all_answers_and_the_state_as_it_was(askin
         assert await started.outcome() == "through"
         calls = (await log_of(source))["calls"]
     capabilities = [call["_meta"]["io.modelcontextprotocol/clientCapabilities"] for call in calls]
-    tasks_too = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    tasks_too = {"extensions": {**APPS, "io.modelcontextprotocol/tasks": {}}}
     able = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}, **tasks_too}
     assert capabilities == [able, able, able, tasks_too]
     assert [call["arguments"] for call in calls[:3]] == [arguments] * 3

@@ -1,0 +1,220 @@
+"""Tests of the forms in which clients get tools with apps, and apps."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from codemode_mcp.exposure.apps import (
+    MAX_HTML,
+    AppError,
+    exposed_contents,
+    exposed_resource,
+    exposed_uri,
+    original_uri,
+    shows_apps,
+    tool_meta,
+)
+from upstream_clients.jsonrpc import APP_MIME_TYPE as MIME_TYPE
+from upstream_clients.tools import Tool
+
+HTML = "<!doctype html><p>Hello</p>"
+URI = "ui://get-time/mcp-app.html"
+
+
+def declared(*types: Any) -> dict[str, Any]:
+    return {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": list(types)}}}
+
+
+@pytest.mark.parametrize("types", [[MIME_TYPE], ["text/plain", MIME_TYPE], ["text/html; profile=mcp-app"]])
+def test_a_client_that_declares_the_type_shows_apps(types: list[Any]) -> None:
+    assert shows_apps(declared(*types))
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        None,
+        {},
+        {"extensions": None},
+        {"extensions": {"io.modelcontextprotocol/ui": {}}},
+        {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": MIME_TYPE}}},
+        declared(),
+        declared("text/html"),
+        declared(1, None),
+    ],
+)
+def test_other_clients_show_none(capabilities: Any) -> None:
+    assert not shows_apps(capabilities)
+
+
+@pytest.mark.parametrize("server", ["clock", "my server", "a/b", "ä", "%2F", "ui://x"])
+@pytest.mark.parametrize("uri", [URI, "ui://x", "ui://other/app", "ui:///", "ui://a/b?c=d#e", "ui://%2F/.."])
+def test_a_uri_leads_back_to_its_server(server: str, uri: str) -> None:
+    exposed = exposed_uri(server, uri)
+    assert exposed.startswith("ui://")
+    assert original_uri(exposed) == (server, uri)
+
+
+@pytest.mark.parametrize("uri", ["", "ui://", "ui://clock", "ui://clock/", "http://a/b", "ui://a/b c", "ui://a/\u00e9"])
+def test_other_uris_lead_to_no_server(uri: str) -> None:
+    assert original_uri(uri) is None
+
+
+def test_a_tool_names_the_app_of_its_own_server() -> None:
+    meta = {"ui": {"resourceUri": "ui://bank/pay", "csp": {}}, "anything": 1}
+    assert tool_meta("clock", Tool("t", meta=meta)) == {
+        "ui": {"resourceUri": "ui://clock/bank/pay"},
+        "ui/resourceUri": "ui://clock/bank/pay",
+    }
+
+
+def test_the_earlier_key_counts_too() -> None:
+    meta = tool_meta("clock", Tool("t", meta={"ui/resourceUri": URI}))
+    assert meta is not None
+    assert meta["ui"] == {"resourceUri": "ui://clock/get-time/mcp-app.html"}
+
+
+@pytest.mark.parametrize(
+    ("visibility", "expected"),
+    [
+        (["app"], ["app"]),
+        (["model"], ["model"]),
+        (["model", "app"], None),
+        ([], ["app"]),
+        (["other"], ["app"]),
+        ("app", None),
+        (None, None),
+    ],
+)
+def test_the_visibility_of_a_tool_is_kept(visibility: Any, expected: Any) -> None:
+    meta = tool_meta("clock", Tool("t", meta={"ui": {"resourceUri": URI, "visibility": visibility}}))
+    assert meta is not None
+    assert meta["ui"].get("visibility") == expected
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["https://evil.test/app", "http://x", "javascript:alert(1)", "file:///etc/passwd", "ui:", "ui://a b", 1, None],
+)
+def test_a_tool_with_another_uri_has_no_app(uri: Any) -> None:
+    assert tool_meta("clock", Tool("t", meta={"ui": {"resourceUri": uri}})) is None
+    assert tool_meta("clock", Tool("t", meta={"ui/resourceUri": uri})) is None
+
+
+def test_a_tool_without_metadata_has_no_app() -> None:
+    assert tool_meta("clock", Tool("t")) is None
+    assert tool_meta("clock", Tool("t", meta={"ui": "no object"})) is None
+
+
+def test_an_app_is_listed_under_its_server() -> None:
+    resource = {
+        "uri": URI,
+        "name": "clock",
+        "title": "Clock",
+        "mimeType": MIME_TYPE,
+        "_meta": {"ui": {"prefersBorder": True}, "other": 1},
+        "unknown": 1,
+    }
+    assert exposed_resource("clock", resource) == {
+        "uri": "ui://clock/get-time/mcp-app.html",
+        "name": "clock",
+        "title": "Clock",
+        "mimeType": MIME_TYPE,
+        "_meta": {"ui": {"prefersBorder": True}},
+    }
+
+
+@pytest.mark.parametrize("changed", [{"uri": "file:///a"}, {"uri": 1}, {"mimeType": "text/html"}, {"mimeType": 1}])
+def test_other_resources_are_no_apps(changed: dict[str, Any]) -> None:
+    assert exposed_resource("clock", {"uri": URI, "name": "clock", "mimeType": MIME_TYPE, **changed}) is None
+
+
+# contents
+
+
+def contents(**item: Any) -> dict[str, Any]:
+    return {"contents": [{"uri": URI, "mimeType": MIME_TYPE, **item}]}
+
+
+@pytest.mark.parametrize("item", [{"text": HTML}, {"blob": base64.b64encode(HTML.encode()).decode()}])
+def test_the_document_of_an_app_is_passed_on(item: dict[str, Any]) -> None:
+    assert exposed_contents("clock", URI, contents(**item)) == {
+        "contents": [{"uri": "ui://clock/get-time/mcp-app.html", "mimeType": MIME_TYPE, "text": HTML}]
+    }
+
+
+def test_domains_and_permissions_are_passed_on() -> None:
+    ui = {
+        "csp": {
+            "connectDomains": ["https://api.test", "wss://live.test:8443"],
+            "resourceDomains": ["https://*.cdn.test", "*"],
+        },
+        "permissions": {"camera": {}, "geolocation": {}},
+        "prefersBorder": False,
+    }
+    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
+    assert shown["contents"][0]["_meta"] == {"ui": ui}
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        "https://a.test; script-src *",
+        "https://a.test 'unsafe-eval'",
+        "'unsafe-eval'",
+        "* 'unsafe-eval'",
+        "data:",
+        "blob:",
+        "https://a.test\n",
+        "https://a.test,b",
+        "https://a.test/path",
+        "https://a@b.test",
+        "",
+        1,
+        None,
+    ],
+)
+def test_a_domain_that_could_change_the_policy_is_left_out(domain: Any) -> None:
+    ui = {"csp": {"connectDomains": [domain, "https://ok.test"]}}
+    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
+    assert shown["contents"][0]["_meta"]["ui"]["csp"] == {"connectDomains": ["https://ok.test"]}
+
+
+def test_unknown_members_and_the_origin_are_left_out() -> None:
+    csp = {"scriptDomains": ["https://a.test"]}
+    ui = {"domain": "bank.test", "csp": csp, "permissions": {"usb": {}}, "sandbox": "x"}
+    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
+    assert shown["contents"][0]["_meta"] == {"ui": {"csp": {}, "permissions": {}}}
+
+
+def test_the_number_of_domains_is_bounded() -> None:
+    ui = {"csp": {"connectDomains": [f"https://a{number}.test" for number in range(10_000)]}}
+    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
+    assert len(shown["contents"][0]["_meta"]["ui"]["csp"]["connectDomains"]) == 50
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        ({}, "exactly one document"),
+        ({"contents": []}, "exactly one document"),
+        ({"contents": [{}, {}]}, "exactly one document"),
+        ({"contents": ["x"]}, "exactly one document"),
+        (contents(text=HTML, mimeType="text/html"), "MIME type"),
+        (contents(text=HTML, mimeType="text/html;profile=mcp-app;x"), "MIME type"),
+        (contents(text=HTML, mimeType=None), "MIME type"),
+        (contents(), "no document"),
+        (contents(text=1), "no document"),
+        (contents(blob="***"), "not UTF-8"),
+        (contents(blob="/w=="), "not UTF-8"),
+        (contents(text="x" * (MAX_HTML + 1)), "larger than 8 MiB"),
+        (contents(text="\u00e4" * (MAX_HTML // 2 + 1)), "larger than 8 MiB"),
+        (contents(blob="QUJD" * (MAX_HTML // 2)), "larger than 8 MiB"),
+    ],
+)
+def test_anything_else_is_refused(result: dict[str, Any], why: str) -> None:
+    with pytest.raises(AppError, match=why):
+        exposed_contents("clock", URI, result)
