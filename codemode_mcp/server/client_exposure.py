@@ -1,4 +1,4 @@
-"""What each client sees directly, under the current settings."""
+"""The exposure of each client under the current settings."""
 
 from __future__ import annotations
 
