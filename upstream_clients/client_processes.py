@@ -158,8 +158,12 @@ class SharedServer:
 
     # The process of a client.
 
-    def process_of(self, client: str | None) -> RunningServer | None:
-        """Return the process for calls of a client; None while it depends on roots that are not known."""
+    def process_of(self, client: str | None, *, creates: bool = True) -> RunningServer | None:
+        """Return the process for calls of a client; None while it depends on roots that are not known.
+
+        Args:
+            creates: False to return None if no process is bound to the client yet.
+        """
         main = self.main
         per_client = self.spec.share == "client"
         if not per_client and not main.upstream.view().asks_for_roots:
@@ -177,6 +181,8 @@ class SharedServer:
         for each in (main, *self._others):
             if each.key == key:
                 return each
+        if not creates:
+            return None
         if (main.key is None and main.claimed in (None, client)) or (
             main.upstream.view().state == "idle" and not main.upstream.calls
         ):

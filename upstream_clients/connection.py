@@ -40,7 +40,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -277,6 +277,7 @@ class Connection:
 
     async def _run_connection_over(self, kind: Kind, deadline: float) -> _End:
         self._over, self._lost = anyio.Event(), False
+        self._upstream.reads.clear()
         changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
         watch = error_mapping.HttpWatch(on_lost=self._lose)
         started, self._started = self._started, None
@@ -293,6 +294,7 @@ class Connection:
                         questions=ConnectionQuestions(roots=self._roots),
                         on_list_changed=changes.schedule_relist,
                         on_log_message=self._upstream.log.add_message,
+                        on_updated=self._upstream.reads.drop,
                         direct=opened.direct,
                     )
                     opened.set_cancel_sender(dispatcher.tell_cancelled)
@@ -350,12 +352,18 @@ class Connection:
             if "tools" in announced:
                 # Before the first listing, so that no change is missed between the two.
                 await changes.wait_listening()
+            if not link.modern:
+                for name, state in self._upstream.lists.items():
+                    state.is_announced = name in agreement.announced_lists
             self._upstream.lists["tools"].begin()
             listing = await _first_listing(link, agreement)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
             self._warned.clear()
             self._upstream.calls.note_connection()
+            before, capabilities = self._upstream.view(), agreement.capabilities
+            # Of another user of the server, nothing is kept.
+            resources = before.resource_list if before.logged_in == link.logged_in else None
             view = UpstreamView(
                 self._spec.name,
                 "ready",
@@ -367,18 +375,23 @@ class Connection:
                 era="modern" if link.modern else "legacy",
                 protocol_version=link.protocol_version,
                 tools=listing.tools,
-                resources=agreement.capabilities.resources is not None,
-                prompts=agreement.capabilities.prompts is not None,
-                completions=agreement.capabilities.completions is not None,
+                resources=capabilities.resources is not None,
+                prompts=capabilities.prompts is not None,
+                completions=capabilities.completions is not None,
                 problems=listing.problems,
-                asks_for_roots=self._upstream.view().asks_for_roots,
-                prompt_list=() if agreement.capabilities.prompts is None else None,
-                template_list=() if agreement.capabilities.resources is None else None,
+                asks_for_roots=before.asks_for_roots,
+                prompt_list=() if capabilities.prompts is None else None,
+                template_list=() if capabilities.resources is None else None,
+                resource_list=() if capabilities.resources is None else resources,
+                server_info=agreement.server_info,
+                logging=capabilities.logging is not None,
+                resource_subscriptions=bool((capabilities.resources or {}).get("subscribe")),
             )
             self._upstream.ready_at = time.monotonic()
             self._upstream.log.add("connection", f"connected with MCP {link.protocol_version}")
-            self._upstream.report_ready(link, view)
+            self._upstream.report_ready(link, view, listing.hint)
             serving.start_soon(changes.relist, link)
+            serving.start_soon(changes.relist_stale, link)
             serving.start_soon(self._save_listing)
             for name in ITEM_LISTS:
                 if self._upstream.lists[name].supported:
@@ -399,7 +412,10 @@ class Connection:
             # Shielded: saving takes milliseconds, and saves the next process from starting the server.
             with anyio.CancelScope(shield=True):
                 async with self._saving:  # otherwise an older list could overwrite a newer one
-                    await anyio.to_thread.run_sync(self._cache.save, self._spec, self._upstream.view())
+                    view = self._upstream.view()
+                    if view.logged_in and view.resources and self._upstream.lists["resources"].hint.is_private:
+                        view = replace(view, resource_list=None)  # the next process may have another login
+                    await anyio.to_thread.run_sync(self._cache.save, self._spec, view)
 
     async def _save_first_question(self, view: UpstreamView) -> None:
         """Save the listing again once the server asks for roots, which the next process has to know."""

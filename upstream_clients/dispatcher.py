@@ -95,6 +95,7 @@ class Dispatcher:
         over: set when the connection has ended.
         on_list_changed: called when the server announces that a list has changed, before any later message is handled.
         on_log_message: takes the params of log messages of the server.
+        on_updated: takes the URI of a resource that the server reports as updated.
         direct: requests that are sent past the dispatcher. Only unusual answers to them reach the dispatcher.
     """
 
@@ -106,9 +107,11 @@ class Dispatcher:
         questions: ConnectionQuestions,
         on_list_changed: Callable[[ListName], None],
         on_log_message: Callable[[Mapping[str, Any]], None] | None = None,
+        on_updated: Callable[[str], None] | None = None,
         direct: RequestsInFlight | None = None,
     ) -> None:
         self._on_log_message = on_log_message
+        self._on_updated = on_updated
         self.questions = questions
         self.direct = direct
         self.subscriptions: dict[RequestId, Subscription] = {}
@@ -327,12 +330,16 @@ class Dispatcher:
         return True
 
     def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if (name := ANNOUNCEMENTS.get(method)) is not None:
-            self._on_list_changed(name)
+        if (names := ANNOUNCEMENTS.get(method)) is not None:
+            for name in names:
+                self._on_list_changed(name)
             return
         match method:
             case "notifications/message" if self._on_log_message is not None:
                 self._on_log_message(params)
+            case "notifications/resources/updated" if self._on_updated is not None:
+                if isinstance(uri := params.get("uri"), str):
+                    self._on_updated(uri)
             case "notifications/elicitation/complete":
                 self.questions.complete(params.get("elicitationId"))
             case "notifications/progress":

@@ -1,4 +1,4 @@
-"""Repair of a server's lists of prompts and resource templates. Pure: no I/O, no MCP SDK.
+"""Repair of a server's lists of prompts, resource templates and resources. Pure: no I/O, no MCP SDK.
 
 The fields of MCP are kept, if they have the right type and size. `without_metadata` has those that say what an item is.
 A caller that compares these has compared everything that a program sees. Each change is reported in one sentence, as
@@ -39,6 +39,7 @@ class ItemKind:
         identifier: the field that distinguishes the items of a list.
         max_length: maximum length of the identifier, in characters.
         texts: fields with strings.
+        numbers: fields with integers.
     """
 
     noun: str
@@ -47,6 +48,7 @@ class ItemKind:
     identifier: str
     max_length: int
     texts: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
 
 
 PROMPTS: Final = ItemKind("prompt", "prompts/list", "prompts", "name", MAX_NAME_LENGTH, ("title", "description"))
@@ -59,7 +61,21 @@ TEMPLATES: Final = ItemKind(
     ("name", "title", "description", "mimeType"),
 )
 
-ITEM_KINDS: Final[Mapping[Literal["prompts", "templates"], ItemKind]] = {"prompts": PROMPTS, "templates": TEMPLATES}
+RESOURCES: Final = ItemKind(
+    "resource",
+    "resources/list",
+    "resources",
+    "uri",
+    MAX_URI_LENGTH,
+    ("name", "title", "description", "mimeType"),
+    ("size",),
+)
+
+ITEM_KINDS: Final[Mapping[Literal["prompts", "templates", "resources"], ItemKind]] = {
+    "prompts": PROMPTS,
+    "templates": TEMPLATES,
+    "resources": RESOURCES,
+}
 
 
 def read_items(kind: ItemKind, items: Iterable[object]) -> tuple[tuple[JsonObject, ...], tuple[str, ...]]:
@@ -102,6 +118,10 @@ def _read_item(kind: ItemKind, item: object, position: int, problems: list[str])
         return None
     subject = f"{kind.noun} {identifier!r}"
     read: dict[str, Any] = {kind.identifier: identifier, **_texts(item, kind.texts, subject, problems)}
+    for key in kind.numbers:
+        number = typed_member(item, key, int, "an integer", subject, problems)
+        if number is not None and not isinstance(number, bool) and 0 <= number < 2**63:
+            read[key] = number
     if kind is PROMPTS:
         arguments = typed_member(item, "arguments", list, "a list", subject, problems)
         if arguments is not None:

@@ -39,7 +39,10 @@ LISTEN_WAIT = 2.0
 """Seconds that a first listing waits for a modern server to acknowledge the stream of changes."""
 
 ITEM_LIST_TIMEOUT = 10.0
-"""Seconds for the first page of prompts or templates. Requests about them may wait for it."""
+"""Seconds for the first page of prompts, templates or resources. Requests about them may wait for it."""
+
+STALE_POLL_INTERVAL = 5.0
+"""Seconds between two checks for lists that are no longer fresh by the hint of their server."""
 
 
 class ListChanges:
@@ -68,6 +71,8 @@ class ListChanges:
     def schedule_relist(self, name: ListName = "tools") -> None:
         """Have `relist` or `list_items` request a list again soon."""
         self._upstream.lists[name].announce()
+        if name == "resources":
+            self._upstream.reads.clear()
 
     async def relist(self, link: LiveConnection) -> None:
         """List the tools again after each announcement, until cancelled. A failed listing leaves them unchanged."""
@@ -80,13 +85,16 @@ class ListChanges:
                 logger.warning("server %r: tools could not be listed again: %s", self._upstream.name, error)
                 self._upstream.report_listing_failed("tools")
             else:
-                self._upstream.report_tools(listing.tools, listing.problems, logged_in=link.logged_in)
+                self._upstream.report_tools(listing.tools, listing.problems, listing.hint, logged_in=link.logged_in)
                 await self._on_listed()
 
         await self._after_announcements("tools", list_tools)
 
     async def list_items(self, name: ItemListName, link: LiveConnection) -> None:
-        """List prompts or templates, now and after each announcement, until cancelled. A failure becomes a problem."""
+        """List prompts, templates or resources after each announcement, until cancelled. A failure becomes a problem.
+
+        The beginning of a connection counts as an announcement, unless the list was never used.
+        """
         kind, upstream = ITEM_KINDS[name], self._upstream
         limit = min(ITEM_LIST_TIMEOUT, upstream.spec.connect_timeout)
         await self.wait_listening()
@@ -97,14 +105,14 @@ class ListChanges:
                     listing = await link.list_items(kind)
             except (UpstreamCallError, TimeoutError) as error:
                 if isinstance(error, UpstreamCallError) and error.code == METHOD_NOT_FOUND:
-                    # Many servers with resources have no templates, and do not know the method.
+                    # Many servers with resources have no templates, or only templates, and do not know the method.
                     listing = ItemListing((), ())
                 else:
                     why = str(error) if isinstance(error, UpstreamCallError) else f"no answer within {limit:g} s"
                     upstream.report_listing_failed(name, f"{kind.method} failed: {why}")
                     return
             if link.logged_in == upstream.view().logged_in:
-                upstream.report_items(name, listing.items, listing.problems)
+                upstream.report_items(name, listing.items, listing.problems, listing.hint)
                 await self._on_listed()
             else:
                 # The user of the server has changed since the tools were listed. They come first, and this list again.
@@ -112,6 +120,19 @@ class ListChanges:
                 self.schedule_relist()
 
         await self._after_announcements(name, list_once)
+
+    async def relist_stale(self, link: LiveConnection) -> None:
+        """Have lists requested again after the time that a modern server has given for them, until cancelled.
+
+        A list is not requested while no call was made since the last time.
+        """
+        while link.modern:
+            await anyio.sleep(STALE_POLL_INTERVAL)
+            now = self._upstream.clock()
+            for state in self._upstream.lists.values():
+                is_due = state.hint.ttl_ms and state.is_current and state.is_stale(now)
+                if is_due and self._upstream.calls.last_used > state.listed_at:
+                    state.announce()
 
     async def _after_announcements(self, name: ListName, list_once: Callable[[], Awaitable[None]]) -> None:
         state, interval = self._upstream.lists[name], MIN_RELIST_INTERVAL
@@ -147,6 +168,9 @@ class ListChanges:
                     self.schedule_relist(name)
         finally:
             self._listening.set()
+            if link.modern:
+                for name in names:
+                    self._upstream.lists[name].is_announced = False
 
     async def _listen_once(self, link: LiveConnection, names: Collection[ListName], retry: Backoff) -> float | None:
         """Open one stream and wait for its end.
@@ -170,6 +194,9 @@ class ListChanges:
             await subscription.acknowledged.wait()
             since = self._clock()
             if subscription.honored is not None:
+                for name in names:
+                    is_honored = subscription.honored.get(SUBSCRIBED[name]) is True
+                    self._upstream.lists[name].is_announced = is_honored
                 self._listening.set()
                 if not any(subscription.honored.get(key) is True for key in keys):
                     tasks.cancel_scope.cancel()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
+from upstream_clients.cache_hints import NO_HINT, CacheHint, combined, read_hint
 from upstream_clients.item_list_repair import MAX_ITEMS, read_items
 from upstream_clients.tool_list_repair import cap_problems, open_page, read_tools
 from upstream_clients.tools import Annotations, JsonObject, Tool
@@ -35,13 +36,15 @@ class Listing(NamedTuple):
 
     tools: tuple[Tool, ...]
     problems: tuple[str, ...]
+    hint: CacheHint = NO_HINT
 
 
 class ItemListing(NamedTuple):
-    """All prompts or resource templates of one server, and the problems of its list."""
+    """All prompts, resource templates or resources of one server, and the problems of its list."""
 
     items: tuple[JsonObject, ...]
     problems: tuple[str, ...]
+    hint: CacheHint = NO_HINT
 
 
 class _Pages(NamedTuple):
@@ -51,6 +54,7 @@ class _Pages(NamedTuple):
     problems: list[str]
     size: int
     pages: int
+    hint: CacheHint
 
 
 async def list_tools(send: SendFn, server: str = "") -> Listing:
@@ -71,7 +75,7 @@ async def list_tools(send: SendFn, server: str = "") -> Listing:
             fetched.size,
             fetched.pages,
         )
-    return Listing(tools, cap_problems([*fetched.problems, *bad_tools]))
+    return Listing(tools, cap_problems([*fetched.problems, *bad_tools]), fetched.hint)
 
 
 async def list_items(send: SendFn, kind: ItemKind) -> ItemListing:
@@ -79,7 +83,7 @@ async def list_items(send: SendFn, kind: ItemKind) -> ItemListing:
     limit = f"{MAX_ITEMS} items or {MAX_BYTES} bytes"
     fetched = await _fetch(send, kind.method, kind.key, MAX_ITEMS, limit, MAX_BYTES)
     items, bad_items = read_items(kind, fetched.items)
-    return ItemListing(items, cap_problems([*fetched.problems, *bad_items]))
+    return ItemListing(items, cap_problems([*fetched.problems, *bad_items]), fetched.hint)
 
 
 async def _fetch(
@@ -91,6 +95,7 @@ async def _fetch(
     items: list[object] = []
     deadline = anyio.current_time() + LIST_SECONDS
     problems: list[str] = []
+    hints: list[CacheHint] = []
     seen: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -104,6 +109,7 @@ async def _fetch(
             break
         if counts:
             size, pages = size + len(json.dumps(raw, ensure_ascii=False).encode("utf-8", "replace")), pages + 1
+        hints.append(read_hint(raw))
         page = open_page(raw, method, key)
         items += page.items
         problems += page.problems
@@ -119,4 +125,4 @@ async def _fetch(
         seen.add(cursor)
     else:
         problems.append(f"{method} has more than {MAX_PAGES} pages; the rest is left out")
-    return _Pages(items[:max_items], problems, size, pages)
+    return _Pages(items[:max_items], problems, size, pages, combined(hints))

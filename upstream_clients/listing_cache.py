@@ -191,6 +191,10 @@ class _SavedView(msgspec.Struct):
     logged_in: bool
     prompt_list: tuple[dict[str, Any], ...] | None
     template_list: tuple[dict[str, Any], ...] | None
+    resource_list: tuple[dict[str, Any], ...] | None
+    server_info: dict[str, Any] | None
+    logging: bool
+    resource_subscriptions: bool
 
     @staticmethod
     def of(view: UpstreamView) -> _SavedView:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from upstream_clients.cache_hints import NO_HINT
 from upstream_clients.direct import Answer, Refusal
 from upstream_clients.error_mapping import call_error, is_logged_out, is_session_lost, is_transport_failure
 from upstream_clients.errors import UpstreamCallError
@@ -293,7 +294,7 @@ class LiveConnection:
         """Return all tools. Raises `UpstreamCallError`."""
         listing = await list_tools(self.send, self._spec.name)
         if not self.modern:
-            return listing
+            return listing._replace(hint=NO_HINT)
         # The modern revision requires clients to drop a tool whose header annotations are invalid.
         marked = [tool for tool in listing.tools if _is_marked(tool.input_schema)]
         if not marked:
@@ -308,11 +309,12 @@ class LiveConnection:
         self._param_headers = {name: header_map for name, header_map in maps if header_map}
         problems = tuple(f"tool {name!r}: {reason}; dropped" for name, reason in invalid.items())
         tools = tuple(tool for tool in listing.tools if tool.name not in invalid)
-        return Listing(tools, listing.problems + problems)
+        return Listing(tools, listing.problems + problems, listing.hint)
 
     async def list_items(self, kind: ItemKind) -> ItemListing:
-        """Return all prompts or resource templates. Raises `UpstreamCallError`."""
-        return await list_items(self.send, kind)
+        """Return all prompts, resource templates or resources. Raises `UpstreamCallError`."""
+        listing = await list_items(self.send, kind)
+        return listing if self.modern else listing._replace(hint=NO_HINT)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the MCP headers of a request; an empty dict for a stdio server."""

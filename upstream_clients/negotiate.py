@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from upstream_clients.error_mapping import InvalidAnswer, is_logged_out, is_transport_failure
+from upstream_clients.item_members import ICONS, MAX_METADATA_BYTES, MetadataReader
 from upstream_clients.jsonrpc import (
     APP_MIME_TYPE,
     APPS_EXTENSION,
@@ -85,6 +86,9 @@ class _ServerInfo(msgspec.Struct):
     version: str
 
 
+_INFO_TEXTS: Final = ("name", "title", "version", "description", "websiteUrl")
+
+
 class _InitializeResult(msgspec.Struct, rename="camel"):
     protocol_version: str
     capabilities: Capabilities
@@ -105,6 +109,7 @@ class Agreement:
 
     Attributes:
         server_name, server_version: the name and version of the server program, as the server states them.
+        server_info: the server's description of itself, as JSON.
     """
 
     protocol_version: str
@@ -113,6 +118,7 @@ class Agreement:
     server_name: str | None
     server_version: str | None
     instructions: str | None
+    server_info: JsonObject | None = None
 
     @property
     def has_task_calls(self) -> bool:
@@ -129,6 +135,7 @@ class Agreement:
             "tools": self.capabilities.tools,
             "prompts": self.capabilities.prompts,
             "templates": self.capabilities.resources,
+            "resources": self.capabilities.resources,
         }
         return [name for name, of in capabilities.items() if of is not None and of.get("listChanged")]
 
@@ -167,7 +174,15 @@ async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreem
         raise InvalidAnswer(f"its protocol version {version!r} is not supported")
     await dispatcher.notify("notifications/initialized", headers={VERSION_HEADER: version})
     info = answer.server_info
-    return Agreement(version, False, answer.capabilities, info.name, info.version, answer.instructions)
+    return Agreement(
+        version,
+        False,
+        answer.capabilities,
+        info.name,
+        info.version,
+        answer.instructions,
+        _server_info(result.get("serverInfo")),
+    )
 
 
 async def _discover(dispatcher: Dispatcher, client_info: JsonObject, version: str) -> Agreement | None:
@@ -207,7 +222,17 @@ def _agreement(result: JsonObject) -> Agreement | None:
     if not isinstance(name, str):
         name = version = None
     version = version if isinstance(version, str) else None
-    return Agreement(common[-1], True, answer.capabilities, name, version, answer.instructions)
+    return Agreement(common[-1], True, answer.capabilities, name, version, answer.instructions, _server_info(info))
+
+
+def _server_info(info: Any) -> JsonObject | None:
+    """Return a server's description of itself, of limited size; None without one."""
+    if not isinstance(info, dict):
+        return None
+    texts = {key: info[key] for key in _INFO_TEXTS if isinstance(info.get(key), str)}
+    if sum(map(len, texts.values())) > MAX_METADATA_BYTES:
+        return None
+    return {**texts, **MetadataReader().read(info, "the server", [], (ICONS,))} or None
 
 
 def _supported(error: JsonRpcError) -> list[str] | None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
         CallEnd,
         CallOptions,
         DirectCallOptions,
-        DirectSource,
+        ItemSource,
         JsonObject,
         RequestOptions,
+        ResourceListing,
         RootsFn,
         SentCall,
         ToolOutcome,
@@ -120,7 +121,7 @@ class UpstreamPool:
         """Return a view of every server, in the order of the specs."""
         return tuple(source.view() for source in self._sources.values())
 
-    def source(self, name: str, client: str | None = None) -> DirectSource:
+    def source(self, name: str, client: str | None = None) -> ItemSource:
         """Return one server, for calls of a client; see `offer_roots`. Raises `KeyError` for an unknown name."""
         if client is None:
             return self._sources[name]
@@ -274,7 +275,7 @@ class UpstreamPool:
 
 
 class _PoolSource:
-    """A server as one client of a pool sees it, as a `tools.DirectSource`."""
+    """A server as one client of a pool sees it, as a `tools.ItemSource`."""
 
     __slots__ = ("_user", "use")
 
@@ -310,6 +311,16 @@ class _PoolSource:
         if process is None:
             return None  # `call_tool` waits, or gives the reason
         return process.upstream.try_call(tool, arguments, on_end=on_end, user=self._user, **options)
+
+    async def list_resources(self) -> ResourceListing:
+        use = self.use
+        if use.over is None:
+            # A further process is not started as long as the list of the main one is known.
+            main = use.server.main.upstream
+            process = use.server.process_of(self._user.client, creates=False)
+            if process is None and main.view().resource_list is not None:
+                return await main.list_resources()
+        return await (await self._upstream()).list_resources()
 
     async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
         while True:

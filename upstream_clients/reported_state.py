@@ -6,12 +6,14 @@ The owner (`connection.Connection`) reports through the methods `report_...`. Al
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from upstream_clients.cache_hints import NO_HINT
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.item_list_repair import ITEM_KINDS, read_items
 from upstream_clients.list_state import ITEM_LISTS, ListState
@@ -22,6 +24,7 @@ from upstream_clients.tools import UpstreamView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from upstream_clients.cache_hints import CacheHint
     from upstream_clients.list_state import ItemListName, ListName
     from upstream_clients.live_connection import LiveConnection
     from upstream_clients.results import OutputCheck
@@ -45,16 +48,21 @@ class ReportedState:
     """
 
     def __init__(
-        self, spec: UpstreamSpec, on_change: Callable[[], None] | None = None, log: ServerLog | None = None
+        self,
+        spec: UpstreamSpec,
+        on_change: Callable[[], None] | None = None,
+        log: ServerLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
+        self.clock = clock
         self.log = log or ServerLog(spec.redact)
         self.ready_at: float | None = None
         self.settled = anyio.Event()
         self.wanted = anyio.Event()
         self.roots_asked = anyio.Event()
         self.lists: dict[ListName, ListState] = {"tools": ListState(supported=True)}
-        self.lists |= {name: ListState(supported=False) for name in ITEM_LISTS}
+        self.lists |= {name: ListState(supported=False, is_used=name != "resources") for name in ITEM_LISTS}
         self.pid: int | None = None
         self._on_change = on_change
         # The mutable state. Changed by the owner task only.
@@ -93,17 +101,23 @@ class ReportedState:
         self._link = None
         self._show(replace(self._view, state="connecting", error=None, login_required=False))
 
-    def report_ready(self, link: LiveConnection, view: UpstreamView) -> None:
-        """Note a connection that serves calls from now on, after the first listing of tools."""
+    def report_ready(self, link: LiveConnection, view: UpstreamView, hint: CacheHint = NO_HINT) -> None:
+        """Note a connection that serves calls from now on, after the first listing of tools.
+
+        `hint`: the caching hint of the tools.
+        """
         self._link = link
         self._problems = {"tools": view.problems}
-        self.lists["tools"].end()
+        self.lists["tools"].end(self.clock(), hint)
         self.lists["prompts"].connected(supported=view.prompts)
         self.lists["templates"].connected(supported=view.resources)
+        self.lists["resources"].connected(supported=view.resources)
         self._set_tools(view.tools)
         self._show(view)
 
-    def report_tools(self, tools: tuple[Tool, ...], problems: tuple[str, ...], *, logged_in: bool = False) -> None:
+    def report_tools(
+        self, tools: tuple[Tool, ...], problems: tuple[str, ...], hint: CacheHint = NO_HINT, *, logged_in: bool = False
+    ) -> None:
         """Note a new listing of tools."""
         self._set_tools(tools)
         view = replace(self._view, tools=tools, logged_in=logged_in)
@@ -113,16 +127,25 @@ class ReportedState:
                 view,
                 prompt_list=None if view.prompts else view.prompt_list,
                 template_list=None if view.resources else view.template_list,
+                resource_list=None if view.resources else view.resource_list,
             )
             for each in ITEM_LISTS:
                 self.lists[each].announce()
-        self._show_listing("tools", problems, view)
+        self._show_listing("tools", problems, view, hint)
 
-    def report_items(self, name: ItemListName, items: tuple[JsonObject, ...], problems: tuple[str, ...]) -> None:
-        """Note a new listing of prompts or resource templates."""
+    def report_items(
+        self, name: ItemListName, items: tuple[JsonObject, ...], problems: tuple[str, ...], hint: CacheHint = NO_HINT
+    ) -> None:
+        """Note a new listing of prompts, resource templates or resources."""
         view = self._view
-        view = replace(view, prompt_list=items) if name == "prompts" else replace(view, template_list=items)
-        self._show_listing(name, problems, view)
+        match name:
+            case "prompts":
+                view = replace(view, prompt_list=items)
+            case "templates":
+                view = replace(view, template_list=items)
+            case "resources":
+                view = replace(view, resource_list=items)
+        self._show_listing(name, problems, view, hint)
 
     def report_listing_failed(self, name: ListName, problem: str | None = None) -> None:
         """Note that a list could not be requested. The last known list does not change.
@@ -132,9 +155,11 @@ class ReportedState:
         problems = self._problems.get(name, ()) if problem is None else (problem,)
         self._show_listing(name, problems, self._view)
 
-    def _show_listing(self, name: ListName, problems: tuple[str, ...], view: UpstreamView) -> None:
+    def _show_listing(
+        self, name: ListName, problems: tuple[str, ...], view: UpstreamView, hint: CacheHint = NO_HINT
+    ) -> None:
         self._problems[name] = problems
-        self.lists[name].end()
+        self.lists[name].end(self.clock(), hint)
         self._show(replace(view, problems=tuple(chain.from_iterable(self._problems.values()))))
 
     def report_asks_for_roots(self) -> None:
@@ -158,7 +183,8 @@ class ReportedState:
     def _items(self, name: ListName) -> tuple[Any, ...] | None:
         """Return the last known items of a list; None if it is not listed yet."""
         view = self._view
-        return {"tools": view.tools, "prompts": view.prompt_list, "templates": view.template_list}[name]
+        lists = {"tools": view.tools, "prompts": view.prompt_list, "templates": view.template_list}
+        return lists.get(name, view.resource_list)
 
     def _compare_list(self, method: str, result: JsonObject) -> None:
         """Have a list requested again if a result has other items of it: not all servers announce changes."""

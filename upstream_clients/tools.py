@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 JsonObject = Mapping[str, Any]
 
@@ -181,6 +181,20 @@ class Asking:
     share: str = ""
 
 
+class ResourceListing(NamedTuple):
+    """The resources that a server lists.
+
+    Attributes:
+        items: as in MCP (`item_list_repair`).
+        ttl_ms: milliseconds for which the list is fresh by the hint of its server; 0 without a hint.
+        is_private: True unless the server allows that other users get the same list.
+    """
+
+    items: tuple[JsonObject, ...]
+    ttl_ms: int = 0
+    is_private: bool = True
+
+
 UpstreamState = Literal["idle", "connecting", "ready", "down", "stopped"]
 
 
@@ -200,8 +214,12 @@ class UpstreamView:
         tools: last known tools, also while the server is down.
         prompt_list, template_list: the prompts and resource templates of the server, as in MCP (`item_list_repair`);
             None while they are not listed yet.
+        resource_list: the last known resources of the server, as in MCP; None if they were never requested. They are
+            requested when they are first needed (`ItemSource.list_resources`).
         withheld: the tools of the server that are not in `tools`, each with the reason, as a sentence for a model.
-        resources, prompts, completions: True if the server has this capability.
+        server_info: the server's description of itself (`Implementation` of MCP), as JSON; None without one.
+        resources, prompts, completions, logging: True if the server has this capability.
+        resource_subscriptions: True if the server announces updates of resources on request.
         era: `"modern"` or `"legacy"` protocol, once connected.
         problems: repairs and failures of the server's lists, one sentence each.
         asks_for_roots: True if the server has asked for the roots of a client, now or in an earlier process.
@@ -226,6 +244,10 @@ class UpstreamView:
     logged_in: bool = False
     prompt_list: tuple[JsonObject, ...] | None = None
     template_list: tuple[JsonObject, ...] | None = None
+    resource_list: tuple[JsonObject, ...] | None = None
+    server_info: JsonObject | None = None
+    logging: bool = False
+    resource_subscriptions: bool = False
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -238,11 +260,14 @@ class RequestOptions(TypedDict, total=False):
         admit_view: called right before each time that the request is sent, with the view of the process that gets it.
             If it raises, nothing more is sent. Requests about prompts and resources first wait until the server has
             listed its prompts or resource templates since it last announced a change.
+        on_cached: called in place of `begin` and `on_sent`, if an earlier answer of the server is used again
+            (`read_cache`). If it raises, the answer is not used.
     """
 
     asking: Asking | None
     on_sent: SentFn | None
     begin: BeginFn | None
+    on_cached: SentFn | None
     admit_view: Callable[[UpstreamView], None] | None
 
 
@@ -318,5 +343,21 @@ class DirectSource(ToolSource, Protocol):
 
         Returns:
             The call; None if anything has to be awaited first. Nothing was done then, and `call_tool` can be used.
+        """
+        ...
+
+
+class ItemSource(DirectSource, Protocol):
+    """A server whose resources can be listed and observed."""
+
+    async def list_resources(self) -> ResourceListing:
+        """Return the resources of the server.
+
+        A connected server is asked if its list is not known, or may have changed. A server that is not connected is
+        started only if no list is known.
+
+        Raises:
+            errors.UpstreamUnavailable: no list is known, and the server is down.
+            errors.UpstreamCallError: no list is known, and the server did not answer with one.
         """
         ...

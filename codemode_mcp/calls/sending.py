@@ -74,6 +74,7 @@ class Sender:
             secrets: the secret values that the server may repeat.
         """
         source_text: str | None = None
+        from_cache = False
         try:
             source = self._source(entry, context)
         except KeyError:
@@ -92,6 +93,13 @@ class Sender:
                 use.sent()
             sent()
             record.status, record.dispatched = "executing", True
+
+        def on_cached() -> None:
+            nonlocal from_cache
+            self._rules.decide_again(entry, context, approved=approved)
+            if use is not None:
+                use.sent()
+            from_cache = True
 
         try:
             if entry.operation is None:
@@ -113,7 +121,7 @@ class Sender:
                 source_text = outcome.text
             else:
                 result = await self._perform(
-                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent, begin
+                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent, on_cached, begin
                 )
                 if secrets is not None:
                     result = secrets.hide(result)
@@ -124,7 +132,8 @@ class Sender:
         finally:
             if use is not None:
                 use.ended()
-        record.dispatched = True  # even if the source did not report it
+        if not from_cache:
+            record.dispatched = True  # even if the source did not report it
         return result, source_text
 
     async def _perform(
@@ -137,6 +146,7 @@ class Sender:
         timeout: float | None,
         record: CallRecord,
         on_sent: SentFn,
+        on_cached: SentFn,
         begin: BeginFn | None,
     ) -> Mapping[str, Any]:
         """Perform an operation on resources or prompts. All its pages together may take `timeout` seconds."""
@@ -148,11 +158,23 @@ class Sender:
             if held is not None:
                 held.check(entry, arguments, view, resources)
 
-        def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
+        async def begin_once() -> None:
             nonlocal begin
-            first, begin = begin, None  # awaited before the first request only
+            first, begin = begin, None
+            if first is not None:
+                await first()
+
+        def request(method: str, params: JsonObject) -> Awaitable[JsonObject]:
             admit_view = admit if held is not None and method == operation.method else None
-            return source.request(method, params, asking=asking, on_sent=on_sent, begin=first, admit_view=admit_view)
+            return source.request(
+                method,
+                params,
+                asking=asking,
+                on_sent=on_sent,
+                begin=begin_once,
+                on_cached=on_cached,
+                admit_view=admit_view,
+            )
 
         with anyio.move_on_after(timeout):
             try:

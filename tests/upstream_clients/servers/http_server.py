@@ -24,6 +24,7 @@ parser.add_argument("--sse", action="store_true")
 parser.add_argument("--json", action="store_true")
 parser.add_argument("--no-post", action="store_true")
 parser.add_argument("--token")
+parser.add_argument("--ttl", help="read by sdk_app")
 arguments = parser.parse_args()
 
 

@@ -25,11 +25,15 @@ tools.append(
 capabilities = {"tools": {}, "resources": {}}
 if "items" in flags:
     capabilities["prompts"] = {}
+if "announced" in flags:
+    capabilities["resources"] = {"listChanged": True, "subscribe": True}
 if "tools" in flags:
     with open(flags["tools"]) as file:
         tools = [{"name": name, "inputSchema": {"type": "object"}} for name in file.read().split()]
 ITEM_LISTS = {"prompts/list": ("prompts", "name"), "resources/templates/list": ("resourceTemplates", "uriTemplate")}
 items = {"prompts/list": ["greet"], "resources/templates/list": ["note:///{name}"]}
+resources = [{"uri": "a://b", "name": "b"}]
+hints = {"ttlMs": 60_000, "cacheScope": "public"} if "hints" in flags else {}
 waiting = []
 cancelled = []
 listings = []
@@ -113,6 +117,10 @@ def call(request_id, name, arguments) -> None:
         case "grow_templates":
             items["resources/templates/list"].append(f"grown:///{len(items['resources/templates/list'])}/{{x}}")
             send(method="notifications/resources/list_changed")
+        case "grow_resources":
+            resources.append({"uri": f"grown://{len(resources)}", "name": "grown"})
+            if "announced" in flags:
+                send(method="notifications/resources/list_changed")
         case "ask":
             result = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}}
         case "wrong_structure":
@@ -120,7 +128,7 @@ def call(request_id, name, arguments) -> None:
         case "cancelled":
             result["content"][0]["text"] = json.dumps(cancelled)
         case "listings":
-            result["content"][0]["text"] = str(listings.count("tools/list"))
+            result["content"][0]["text"] = str(listings.count(arguments.get("method", "tools/list")))
         case "environment":
             result["content"][0]["text"] = json.dumps(dict(os.environ))
     send(id=request_id, result=result)
@@ -160,9 +168,13 @@ def answer(message) -> None:
         case "prompts/get" if "items" in flags:
             send(id=request_id, result={"messages": [], "description": params["name"]})
         case "resources/read" if "items" in flags:
-            send(id=request_id, result={"contents": [{"uri": params["uri"], "text": "read"}]})
+            send(id=request_id, result={"contents": [{"uri": params["uri"], "text": "read"}], **hints})
         case "resources/list":
-            send(id=request_id, result={"resources": [{"uri": "a://b", "name": "b"}]})
+            listings.append("resources/list")
+            if "resources_fail" in flags:
+                send(id=request_id, error={"code": -32603, "message": "the disk is full"})
+                return
+            send(id=request_id, result={"resources": resources, **hints})
         case _ if request_id is not None:
             send(id=request_id, error={"code": -32601, "message": "Method not found"})
 

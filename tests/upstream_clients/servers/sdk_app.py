@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -19,8 +21,11 @@ from mcp_types import (
     ListResourceTemplatesResult,
     ListToolsResult,
     Prompt,
+    ReadResourceResult,
+    Resource,
     ResourceTemplate,
     TextContent,
+    TextResourceContents,
     Tool,
 )
 
@@ -37,6 +42,10 @@ tools = [
     ),
 ]
 prompts = [Prompt(name="greet")]
+resources = [Resource(name="now", uri="note:///now")]
+requests = Counter()
+ttl_ms = int(sys.argv[sys.argv.index("--ttl") + 1]) if "--ttl" in sys.argv else 0
+HINTS = {"ttl_ms": ttl_ms, "cache_scope": "public" if ttl_ms else "private"}
 templates = [ResourceTemplate(name="note", uri_template="note:///{name}")]
 # By the `key` that calls of one test have in common.
 hanging, cancelled = defaultdict(anyio.Event), defaultdict(anyio.Event)
@@ -44,19 +53,27 @@ bus = InMemorySubscriptionBus()
 
 
 async def list_tools(ctx, params):
-    return ListToolsResult(tools=tools)
+    requests["tools/list"] += 1
+    return ListToolsResult(tools=tools, **HINTS)
 
 
 async def list_prompts(ctx, params):
-    return ListPromptsResult(prompts=prompts)
+    return ListPromptsResult(prompts=prompts, **HINTS)
 
 
 async def list_resources(ctx, params):
-    return ListResourcesResult(resources=[])
+    requests["resources/list"] += 1
+    return ListResourcesResult(resources=resources, **HINTS)
+
+
+async def read_resource(ctx, params):
+    requests["resources/read"] += 1
+    contents = TextResourceContents(uri=params.uri, text=f"read {requests['resources/read']}")
+    return ReadResourceResult(contents=[contents], **HINTS)
 
 
 async def list_templates(ctx, params):
-    return ListResourceTemplatesResult(resource_templates=templates)
+    return ListResourceTemplatesResult(resource_templates=templates, **HINTS)
 
 
 async def call_tool(ctx, params):
@@ -81,6 +98,12 @@ async def call_tool(ctx, params):
             await bus.publish(ToolsListChanged())
             if arguments.get("legacy"):
                 await ctx.session.send_tool_list_changed()
+        case "grow_silently":
+            tools.append(Tool(name=f"grown_{len(tools)}", input_schema=ANY))
+        case "grow_resources_silently":
+            resources.append(Resource(name="grown", uri=f"grown:///{len(resources)}"))
+        case "requests":
+            answer = json.dumps(requests)
         case "grow_prompts":
             prompts.append(Prompt(name=f"grown_{len(prompts)}"))
             await bus.publish(PromptsListChanged())
@@ -122,6 +145,7 @@ def make_server() -> Server:
         on_call_tool=call_tool,
         on_list_prompts=list_prompts,
         on_list_resources=list_resources,
+        on_read_resource=read_resource,
         on_list_resource_templates=list_templates,
         on_subscriptions_listen=ListenHandler(bus),
     )
