@@ -95,8 +95,8 @@ async def test_a_failed_list_is_a_problem(raw_server: Any, pool_of: Any, changes
 async def test_a_malformed_list_is_repaired(raw_server: Any, pool_of: Any, changes: Any) -> None:
     async with pool_of(raw_server("items", "items_malformed"), on_change=changes) as pool:
         view = await changes.until(pool.source("srv"), listed)
-    assert view.prompt_list == ({"name": "a"}, {"name": "b", "arguments": [{"name": "q"}]})
-    assert view.template_list == ({"uriTemplate": "a"}, {"uriTemplate": "b"})
+    assert view.prompt_list == ({"name": "a", "_meta": {"key": "x"}}, {"name": "b", "arguments": [{"name": "q"}]})
+    assert view.template_list == ({"uriTemplate": "a", "_meta": {"key": "x"}}, {"uriTemplate": "b"})
     prompts = [problem for problem in view.problems if problem.startswith("prompt ")]
     assert prompts == [
         "prompt 'a': description is not a string (a number); ignored",

@@ -90,7 +90,7 @@ def test_wrong_types_in_optional_fields_cost_the_field_and_not_the_tool() -> Non
             "annotations": {"readOnlyHint": "yes", "destructiveHint": 1, "title": "Shown"},
         }
     )
-    assert tool == Tool("a", title="Shown")
+    assert tool == Tool("a", title="Shown", annotations=Annotations(title="Shown"))
     assert len(problems) == 5
 
 

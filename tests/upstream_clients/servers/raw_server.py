@@ -75,7 +75,7 @@ def list_items(request_id, method, params) -> None:
         send(id=request_id, error={"code": -32603, "message": "the disk is full"})
     elif "items_malformed" in flags:
         listed = [
-            {identifier: "a", "description": 3, "_meta": {"secret": "x"}, "icons": []},
+            {identifier: "a", "description": 3, "_meta": {"key": "x"}, "icons": []},
             "nonsense",
             {identifier: ""},
         ]
