@@ -29,6 +29,9 @@ SECRET_HEADER: Final = b"x-codemode-page"
 OPEN_PATH: Final = "/open"
 """Path to which a token is sent. It needs no session."""
 
+CLEAN_PATH: Final = "/clean"
+"""Path that has a browser remove what is stored for this origin. It needs no session, and is loaded by a local file."""
+
 ASSETS_PATH: Final = "/assets/"
 """Path of the files of the page, which are public. They need no session."""
 
@@ -36,6 +39,7 @@ _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
         *(f"{kind} 'self'" for kind in ("script-src", "style-src", "img-src", "connect-src", "form-action")),
+        "worker-src 'none'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
     )
@@ -103,8 +107,10 @@ class Guard:
         method, path = scope["method"], scope["path"]
         if method not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("This method is not supported.\n", 405)
-        if path == OPEN_PATH:
-            return None  # the token is the authorization
+        if b"service-worker" in headers:
+            return PlainTextResponse("The page has no service worker.\n", 404)
+        if path == OPEN_PATH or (path == CLEAN_PATH and method == "GET"):
+            return None  # the token, or a text that is computed from it, is the authorization
         site = headers.get(b"sec-fetch-site", [b"none"])[0]
         shown = headers.get(b"sec-fetch-mode", [b"navigate"])[0] == b"navigate" and method != "POST"
         if site not in (b"same-origin", b"none") and not shown:

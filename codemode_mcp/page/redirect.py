@@ -2,6 +2,10 @@
 
 The command line hands the path of this file to the browser. All users of a machine may see the arguments of a process,
 so the token must not be one.
+
+Another user may have listened on the same port before, and may have left a service worker in the browser, which would
+get the token. So the file first loads an address that has the browser remove what is stored for this origin. The file
+has another origin, so no such worker sees this request.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.page.sessions import clean_mark
 from codemode_mcp.paths import state_dir
 from upstream_clients.private_files import exposure, make_private_folder
 
@@ -23,7 +28,11 @@ _PAGE: Final = """<!doctype html>
 <title>codemode-mcp</title></head>
 <body><form method="post" action="{url}/open">
 <input type="hidden" name="token" value="{token}"><input type="hidden" name="path" value="{path}">
-<button>Open codemode-mcp</button></form><script>document.forms[0].submit()</script></body></html>
+<button>Open codemode-mcp</button></form><script>
+const cleaned = new Image();
+cleaned.onload = cleaned.onerror = () => document.forms[0].submit();
+cleaned.src = "{url}/clean?{mark}";
+</script></body></html>
 """
 
 
@@ -46,7 +55,7 @@ def write_redirect(file: Path, url: str, token: str, path: str) -> None:
     why = exposure(file.parent)
     if why is not None:
         raise PermissionError(0, why, str(file))
-    text = _PAGE.format(url=html.escape(url), token=html.escape(token), path=html.escape(path))
+    text = _PAGE.format(url=html.escape(url), token=html.escape(token), path=html.escape(path), mark=clean_mark(token))
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(text)

@@ -68,6 +68,13 @@ class Sessions:
             self._tokens.popitem(last=False)
         return token
 
+    def awaits(self, mark: str, now: float) -> bool:
+        """Return True if the token with this `clean_mark` was issued and not used yet."""
+        return any(
+            hmac.compare_digest(_mark(digest).encode(), mark.encode("utf-8", "replace")) and expires > now
+            for digest, expires in self._tokens.items()
+        )
+
     def redeem(self, token: str, now: float) -> Session | None:
         """Return a new session for a token; None if the token is unknown, was used before, or is too old."""
         expires = self._tokens.pop(_digest(token), 0.0)
@@ -92,6 +99,15 @@ class Sessions:
     def end(self, session: Session) -> None:
         """End a session."""
         self._sessions.pop(_digest(session.cookie), None)
+
+
+def clean_mark(token: str) -> str:
+    """Return a text that shows that its sender has a token. The token cannot be computed from it."""
+    return _mark(_digest(token))
+
+
+def _mark(digest: bytes) -> str:
+    return hashlib.sha256(b"clean" + digest).hexdigest()
 
 
 def _digest(secret: str) -> bytes:

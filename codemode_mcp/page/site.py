@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from codemode_mcp.page.changes import Changes, Full
-from codemode_mcp.page.guard import ASSETS_PATH, OPEN_PATH, cookie_name
+from codemode_mcp.page.guard import ASSETS_PATH, CLEAN_PATH, OPEN_PATH, cookie_name
 from codemode_mcp.page.redirect import remove_redirect
 from codemode_mcp.page.rendering import ASSETS, environment, rendered
 from codemode_mcp.page.stored_runs import StoredRuns
@@ -174,6 +174,16 @@ class Site:
         answer.set_cookie(cookie_name(port), session.cookie, path="/", httponly=True, samesite="strict")
         return answer
 
+    async def clean(self, request: Request) -> Response:
+        """Have the browser remove what is stored for this origin, such as a service worker of an earlier server.
+
+        The cookie stays. Other windows with the page read its secret from the storage, where the next page leaves it.
+        """
+        if not self._sessions.awaits(request.url.query, self._clock()):
+            return Response(status_code=404)
+        headers = {"clear-site-data": '"storage"', "cross-origin-resource-policy": "cross-origin"}
+        return Response(status_code=204, headers=headers)
+
     async def events(self, request: Request) -> Response:
         """Tell a page what changes, as server-sent events."""
 
@@ -226,6 +236,7 @@ def build(site: Site, routes: Sequence[Route]) -> ASGIApp:
     return Starlette(
         routes=[
             Route(OPEN_PATH, site.open, methods=["GET", "POST"]),
+            Route(CLEAN_PATH, site.clean),
             Route("/events", site.events),
             Mount(ASSETS_PATH.rstrip("/"), StaticFiles(directory=ASSETS)),
             *routes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -173,6 +174,7 @@ async def test_every_answer_has_the_headers_that_restrict_a_page(browser: Browse
             policy = headers["content-security-policy"]
             assert "default-src 'none'" in policy
             assert "unsafe" not in policy
+            assert "worker-src 'none'" in policy
             assert headers["cache-control"] == "no-store"
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["referrer-policy"] == "no-referrer"
@@ -227,6 +229,84 @@ async def test_a_page_of_another_origin_cannot_use_the_session(browser: Browser,
             assert [text for _, _, text in result] == ["", "", "", "", ""]
             await other.close()
             group.cancel_scope.cancel()
+
+
+WORKER = b"""
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+self.addEventListener("fetch", (event) => {
+  const stolen = new Response("stolen", { headers: { "content-type": "text/html" } });
+  if (!event.request.url.endsWith("/worker.js")) event.respondWith(stolen);
+});
+"""
+REGISTERING = b"""<!doctype html><script>
+navigator.serviceWorker.register("/worker.js").then(() => navigator.serviceWorker.ready)
+  .then(() => { document.title = "registered"; });
+</script>"""
+
+
+class Earlier(BaseHTTPRequestHandler):
+    """A server of another user at the port of the page, which leaves a service worker in the browser."""
+
+    def do_GET(self) -> None:
+        is_worker = self.path == "/worker.js"
+        body = WORKER if is_worker else REGISTERING
+        self.send_response(200)
+        self.send_header("content-type", "text/javascript" if is_worker else "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_a_service_worker_of_an_earlier_server_at_the_port_gets_no_token(
+    browser: Browser, tmp_path: Path
+) -> None:
+    context = await browser.new_context()
+    page, first = await context.new_page(), await context.new_page()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Earlier) as earlier:
+        port = earlier.server_address[1]
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, earlier.serve_forever)
+            await first.goto(f"http://127.0.0.1:{port}/")
+            await first.wait_for_function("document.title === 'registered'")
+            earlier.shutdown()
+    await page.goto(f"http://127.0.0.1:{port}/open")
+    assert await page.content() == "<html><head></head><body>stolen</body></html>"
+    path = write_config(tmp_path, {"one": counting(tmp_path / "log")})
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "ui": {"port": port}}), "utf-8")
+    async with served(path):
+        async with opening(path) as (file, process):
+            await page.goto(file.as_uri())
+            await page.get_by_role("heading", name="Overview").wait_for()
+            assert await process.wait() == 0
+        assert page.url == f"http://127.0.0.1:{port}/"
+        assert await page.evaluate("navigator.serviceWorker.getRegistrations().then((found) => found.length)") == 0
+        refused = await page.evaluate(
+            "navigator.serviceWorker.register('/assets/page.js').then(() => '', (error) => error.name)"
+        )
+        assert refused
+        assert (await request(f"http://127.0.0.1:{port}", "GET", "/assets/page.js", service_worker="script"))[0] == 404
+    await context.close()
+
+
+async def test_another_window_stays_admitted_when_the_page_is_opened_again(browser: Browser, config: Path) -> None:
+    async with showing(browser, config) as shown:
+        second = await shown.page.context.new_page()
+        async with opening(config) as (file, process):
+            assert (await request(shown.origin, "GET", "/clean?" + "0" * 64))[0] == 404
+            mark = file.read_text("utf-8").partition("/clean?")[2].partition('"')[0]
+            status, headers, _ = await request(shown.origin, "GET", f"/clean?{mark}")
+            assert (status, headers["clear-site-data"]) == (204, '"storage"')
+            await second.goto(file.as_uri())
+            await second.wait_for_url(f"{shown.origin}/")
+            assert await process.wait() == 0
+        assert (await request(shown.origin, "GET", f"/clean?{mark}"))[0] == 404
+        status, _ = await shown.post("/runs/run_none/cancel", {})
+        assert status == 409  # admitted; there is no such run
+        await shown.go("/runs")
 
 
 async def test_a_program_of_a_server_cannot_open_the_page(config: Path) -> None:

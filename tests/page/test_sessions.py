@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codemode_mcp.page.sessions import IDLE_SECONDS, MAX_SESSIONS, MAX_TOKENS, TOKEN_SECONDS, Sessions
+from codemode_mcp.page.sessions import IDLE_SECONDS, MAX_SESSIONS, MAX_TOKENS, TOKEN_SECONDS, Sessions, clean_mark
 
 
 def test_a_token_becomes_a_session_once() -> None:
@@ -17,6 +17,20 @@ def test_a_token_becomes_a_session_once() -> None:
 def test_a_token_expires() -> None:
     sessions = Sessions()
     assert sessions.redeem(sessions.issue(0.0), TOKEN_SECONDS) is None
+
+
+def test_a_mark_shows_that_a_token_was_issued_and_not_used() -> None:
+    sessions = Sessions()
+    token, other = sessions.issue(0.0), sessions.issue(0.0)
+    mark = clean_mark(token)
+    assert sessions.awaits(mark, 1.0)
+    assert not sessions.awaits(mark, TOKEN_SECONDS)
+    assert not sessions.awaits(token, 1.0)
+    assert not sessions.awaits("\ud800", 1.0)
+    assert sessions.redeem(mark, 1.0) is None
+    assert sessions.redeem(token, 1.0) is not None
+    assert not sessions.awaits(mark, 1.0)
+    assert sessions.awaits(clean_mark(other), 1.0)
 
 
 def test_an_unknown_token_or_cookie_is_refused() -> None:
