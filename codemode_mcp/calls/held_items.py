@@ -67,9 +67,9 @@ class HeldItems:
         """
         match entry.operation.id if entry.operation is not None else "":
             case "prompts/list":
-                _require_list(entry, view.prompt_list, PROMPTS, view)
+                self._known_list(entry, "prompt", view)
             case "resources/templates/list":
-                _require_list(entry, view.template_list, TEMPLATES, view)
+                self._known_list(entry, "template", view)
             case "prompts/get" | "prompts/complete":
                 self._check_prompt(entry, arguments["name"], view)
             case "resources/read" | "resources/complete":
@@ -85,8 +85,17 @@ class HeldItems:
         seen = [without_metadata(item) for item in read]
         return {**result, listed.form.key: self._trust.usable(entry.source_name, listed.kind, seen)}
 
+    def _known_list(self, entry: Entry, kind: ListedKind, view: UpstreamView) -> tuple[JsonObject, ...]:
+        """Return the list of a kind. Raise `UpstreamError` if it is not known."""
+        if kind == "prompt":
+            listed = _require_list(entry, view.prompt_list, PROMPTS, view)
+        else:
+            listed = _require_list(entry, view.template_list, TEMPLATES, view)
+        self._trust.note_list(entry.source_name, kind, listed)
+        return listed
+
     def _check_prompt(self, entry: Entry, name: str, view: UpstreamView) -> None:
-        listed = _require_list(entry, view.prompt_list, PROMPTS, view)
+        listed = self._known_list(entry, "prompt", view)
         found = next((each for each in listed if each["name"] == name), None)
         if found is not None:
             (why,) = self._trust.why_held(entry.source_name, "prompt", [found])
@@ -101,7 +110,7 @@ class HeldItems:
     def _check_uri(self, entry: Entry, uri: str, view: UpstreamView, resources: Collection[str]) -> None:
         held: list[str] = []
         templates: list[str] = []
-        listed = view.template_list or ()
+        listed = () if view.template_list is None else self._known_list(entry, "template", view)
         for template, why in zip(listed, self._trust.why_held(entry.source_name, "template", listed), strict=True):
             if why is None:
                 templates.append(template["uriTemplate"])

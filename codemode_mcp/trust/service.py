@@ -24,7 +24,7 @@ import anyio.to_thread
 
 from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.trust import comparison
-from codemode_mcp.trust.comparison import Acceptance, ItemReport, ServerPins, baseline_of, compare
+from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
 from codemode_mcp.trust.held_messages import held_line, texts_line, why_held
 from codemode_mcp.trust.items import Item, listed_item, listed_key, tool_item
 from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable
@@ -207,6 +207,27 @@ class Trust:
                 shown.append(report.usable.definition)
         return shown
 
+    def note_list(self, server: str, kind: ListedKind, definitions: Sequence[JsonObject]) -> None:
+        """Note the whole list of prompts or templates of any process of a server, such as one for a single client.
+
+        If the process whose lists are shown has not listed this kind yet, this list is its baseline.
+        """
+        found = self._servers.get(server)
+        if found is None or found.mode == "follow":
+            return
+        self._see(found)
+        pins = found.pins or ServerPins(server)
+        if kind in pins.baseline:
+            return
+        items = dict(pins.present.items)
+        for definition in definitions:
+            item = self._without_secrets(listed_item(kind, definition), server)
+            items.setdefault(item.key, item)
+        present = Listing(items, pins.present.complete | {kind}, self._clock())
+        found.pins = baseline_of(pins, server, present, found.mode, logged_in=pins.logged_in)
+        found.unwritten = found.problem is None or found.unwritten
+        found.forget_comparison()
+
     def has_accepted(self, server: str, key: Key) -> bool:
         """Return True if an item of a server is accepted, perhaps with another definition than the present one."""
         found = self._servers.get(server)
@@ -221,9 +242,6 @@ class Trust:
             return [None] * len(definitions)
         self._see(server)
         pins = server.pins or ServerPins(name)
-        if kind not in pins.baseline and server.mode != "ask":
-            # Only a process of the server for one client has listed this kind so far.
-            return [None] * len(definitions)
         return [self._report_listed(server, pins, kind, each) for each in definitions]
 
     def _report_listed(self, server: _Server, pins: ServerPins, kind: ListedKind, definition: JsonObject) -> ItemReport:
@@ -388,10 +406,8 @@ class Trust:
         if known is None:
             # A process of the server for one client lists its own tools.
             pins = server.pins or ServerPins(server.name)
-            why = None
-            if "tool" in pins.baseline or server.mode == "ask":
-                report = comparison.compare_item(pins, self._without_secrets(tool_item(tool), server.name), server.mode)
-                why = self._why_held(server, report)
+            report = comparison.compare_item(pins, self._without_secrets(tool_item(tool), server.name), server.mode)
+            why = self._why_held(server, report)
             if len(server.admitted) >= _MAX_ADMITTED:
                 server.admitted.clear()
             known = server.admitted[id(tool)] = tool, why

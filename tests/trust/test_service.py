@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.audit.events import Event
     from codemode_mcp.trust.comparison import Mode
+    from codemode_mcp.trust.service import ListedKind
 
 pytestmark = pytest.mark.anyio
 
@@ -378,6 +379,55 @@ async def test_held_items_are_logged_once(tmp_path: Path, caplog: pytest.LogCapt
         "codemode-mcp trust diff s"
     )
     assert all("\n" not in each for each in texts)
+
+
+PROMPT = {"name": "review", "description": "Reviews."}
+TEMPLATE = {"name": "file", "uriTemplate": "file:///{path}"}
+
+
+@pytest.mark.parametrize(("kind", "first"), [("prompt", PROMPT), ("template", TEMPLATE)])
+async def test_a_list_that_only_a_process_for_one_client_has_made_is_pinned(
+    tmp_path: Path, kind: ListedKind, first: dict[str, Any]
+) -> None:
+    world = World(tmp_path)
+    # The process whose lists are shown does not answer `prompts/list` and `resources/templates/list`.
+    world.lists(LOOK, prompts=True, resources=True)
+    changed = {**first, "arguments" if kind == "prompt" else "mimeType": [{"name": "keys"}]}
+    new = {**first, "name": "other", "uriTemplate": "ssh:///{path}"}
+    world.trust.note_list("s", kind, [first])
+    assert world.trust.usable("s", kind, [first]) == [first]
+    world.trust.note_list("s", kind, [changed, new])
+    assert world.trust.usable("s", kind, [changed, new]) == []
+    reasons = world.trust.why_held("s", kind, [first, changed, new])
+    assert [why and why.partition(".")[0] for why in reasons] == [
+        None,
+        "is held: its server has changed it since it was accepted",
+        "is held: no person has accepted this new item",
+    ]
+    # The other process lists this kind later: it is held to the same baseline.
+    lists = {"prompt_list": (changed,), "prompts": True} if kind == "prompt" else {"template_list": (changed,)}
+    world.lists(LOOK, **lists)
+    statuses = {each.kind: (each.status, each.held) for each in world.trust.reports() if each.kind == kind}
+    assert statuses == {kind: ("changed", True)}
+
+
+async def test_in_mode_ask_a_list_of_a_process_for_one_client_can_be_accepted(tmp_path: Path) -> None:
+    world = World(tmp_path, "ask")
+    world.lists(LOOK, prompts=True)
+    world.trust.note_list("s", "prompt", [PROMPT])
+    assert world.trust.usable("s", "prompt", [PROMPT]) == []
+    (report,) = [each for each in world.trust.reports() if each.kind == "prompt"]
+    assert report.present is not None
+    await world.trust.accept("s", {("prompt", "review"): report.present.digest}, PERSON)
+    assert world.trust.usable("s", "prompt", [PROMPT]) == [PROMPT]
+
+
+async def test_no_tool_is_admitted_before_a_list_was_seen(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.view = UpstreamView("s", "connecting")
+    assert "is held" in (world.trust.admits("s", replace(LOOK)) or "")
+    world.lists(LOOK, era="legacy")
+    assert world.trust.admits("s", world.view.tools[0]) is None
 
 
 async def test_a_tool_of_a_process_for_one_client_is_compared_too(tmp_path: Path) -> None:
