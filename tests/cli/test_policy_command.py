@@ -76,6 +76,16 @@ def test_a_tool_is_turned_off(config: Path) -> None:
     assert "nothing to do" in policy(config, "deny", "github.dropIssue").stderr
 
 
+def test_the_trajectory_has_the_tools_that_were_turned_off(config: Path) -> None:
+    value = json.loads(config.read_text("utf-8"))
+    config.write_text(json.dumps({**value, "audit": {"trajectory": "runs.jsonl"}}), "utf-8")
+    for _ in range(2):
+        assert policy(config, "deny", "github.drop_issue").exit_code == 0
+    (only,) = json.loads(policy(config, "log", "--json").stdout)
+    assert (only["subject"], only["done"]) == ("mcp:github:drop_issue", "switched off")
+    assert only["by"] == "codemode-mcp policy deny"
+
+
 def test_only_a_person_turns_a_tool_on_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy(config, "deny", "github.drop_issue")
     before = config.read_text("utf-8")

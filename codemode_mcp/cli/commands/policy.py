@@ -117,9 +117,13 @@ def log(
 
 
 def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> None:
+    from codemode_mcp.audit.events import Auditor
+    from codemode_mcp.audit.recording import recording
+    from codemode_mcp.audit.redaction import Redactor
     from codemode_mcp.cli.loading import load
     from codemode_mcp.config.edit import switch_tool
     from codemode_mcp.errors import ConfigError
+    from codemode_mcp.policy.approval import AT_TERMINAL
     from codemode_mcp.policy.explanation import explain as explanations
 
     loaded = load(config, "warning", None)
@@ -130,6 +134,13 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
         changed = [each for each in ids if switch_tool(loaded.path, each, on=not denied)]
     except ConfigError as error:
         stop_line(1, error.message)
+    if changed:
+        auditor, redact = Auditor(), Redactor()
+        redact.know(loaded.secretive)
+        with recording(loaded.audit, auditor, redact):
+            for each in changed:
+                by = "codemode-mcp policy deny" if denied else AT_TERMINAL
+                auditor.emit("tool_switched", each, by=by, on=not denied)
     say_line(f"{loaded.path} was changed" if changed else f"nothing to do: {loaded.path} stays as it is")
     if denied:
         return
