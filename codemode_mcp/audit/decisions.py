@@ -32,6 +32,9 @@ _SUBJECTS: Final = {
 }
 """Subjects of decisions, by the kind of their event."""
 
+_PERSONS: Final = {"terminal": "a person at a terminal", "page": "a person at the page"}
+"""Sources of decisions of a person in words, by their names in events about calls."""
+
 _MARKS: Final = ('"kind":"call_asked"', '"why":', *(f'"kind":"{kind}"' for kind in _SUBJECTS))
 """Texts of which the line of a decision, or of a question, has one."""
 
@@ -91,7 +94,7 @@ def _decision(event: Mapping[str, Any], kind: str, about: str, reason: str) -> D
     match kind:
         case "call_decided":
             done = "approved" if event.get("approved") is True else "denied"
-            subject = text(event, "tool") or about
+            subject, by = text(event, "tool") or about, _PERSONS.get(by, by)
         case "call_ended":
             done, by = "refused", "policy"
             subject = text(event, "tool") or about

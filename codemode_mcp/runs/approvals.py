@@ -188,7 +188,7 @@ class Approvals:
         remember = self._remember_of(each.request.tool for each in every)
         question, count = ask_for([each.request for each in every], remember=remember)
         self._asked = every[:count]
-        log.info("a person is asked about %d calls of run %s", count, self._run_id[:8])
+        log.info("a person is asked about %d call%s of run %s", count, "" if count == 1 else "s", self._run_id[:8])
         key = self._key_of(question)
         # Another process may have put the same question. Then the client of this request may have sent the answer.
         answer = self._questions.take_unclaimed(key)

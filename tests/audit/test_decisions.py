@@ -18,8 +18,15 @@ EVENTS: list[tuple[dict[str, Any], tuple[str, str, str, str, str]]] = [
         ("mcp:a:b", "approved", "ann", "asked for by the rule 'x'", "run_1"),
     ),
     (
-        {"kind": "call_decided", "id": "run_1/3", "tool": "mcp:a:b", "approved": False, "by": "bob", "why": "declined"},
-        ("mcp:a:b", "denied", "bob", "declined", "run_1"),
+        {
+            "kind": "call_decided",
+            "id": "run_1/3",
+            "tool": "mcp:a:b",
+            "approved": False,
+            "by": "terminal",
+            "why": "declined",
+        },
+        ("mcp:a:b", "denied", "a person at a terminal", "declined", "run_1"),
     ),
     (
         {"kind": "call_ended", "id": "run_1/4", "tool": "mcp:a:c", "status": "failed", "why": "denied by the rule 'y'"},

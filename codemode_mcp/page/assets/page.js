@@ -11,16 +11,21 @@ const PAUSE = 1000;
 const IMMEDIATE = 3;
 // Time for which the buttons of a changed part do nothing: a person may be about to press what was there before.
 const GUARD = 700;
+// Time after which good news no longer covers the page. A problem stays until the next message.
+const NEWS = 10000;
 
 let last = 0;
 let left = IMMEDIATE;
 let timer = null;
 let updating = false;
 let sent = 0;
+let hiding = null;
 
 function say(text, bad) {
   status.textContent = text;
   status.className = bad ? "shown bad" : "shown";
+  clearTimeout(hiding);
+  if (!bad) hiding = setTimeout(() => { status.textContent = ""; }, NEWS);
 }
 
 function schedule() {
