@@ -5,6 +5,7 @@ Each check yields (JSON pointer, excerpt) for all that it finds. The patterns th
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .definition_texts import FoldedTexts, Text
+    from .finding_words import Meetings
 
 _BEFORE: Final = 60
 """Characters in front of a name that may have the order to call it."""
@@ -37,6 +39,7 @@ class Definition:
     size: int
     """The number of characters of all texts."""
     folded: FoldedTexts
+    meetings: Meetings
 
     @property
     def name(self) -> str:
@@ -67,11 +70,12 @@ def look_alike_name(subject: Definition, patterns: Mapping[str, re.Pattern[str]]
     if subject.kind != "tool" or len(subject.name) < 4:
         return
     skeleton = _skeleton(subject.name)
-    for other in sorted(subject.others):
-        if other.casefold() != subject.name.casefold() and _skeleton(other) == skeleton:
+    for other in sorted(other for other in subject.others if _skeleton(other) == skeleton):
+        if other.casefold() != subject.name.casefold():
             yield "/name", shown(f"{subject.name} looks like {other}")
 
 
+@functools.lru_cache(maxsize=10_000)
 def _skeleton(name: str) -> str:
     """Return a name in which characters that look alike are one character."""
     plain = fold(name).translate(str.maketrans("I1|0", "lllo")).lower()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from .finding_words import Meeting, meeting
 from .required_words import required_words
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Rule:
     any: tuple[Wording, ...]
     together: tuple[tuple[Wording, ...], ...]
     sentences: int
+    meets: tuple[Meeting, ...]
     names: tuple[Wording, ...]
     check: str
     patterns: Mapping[str, re.Pattern[str]]
@@ -78,6 +80,7 @@ def rules() -> tuple[Rule, ...]:
             any=wordings(entry.get("any", ())),
             together=tuple(wordings(each) for each in entry.get("together", ())),
             sentences=entry.get("sentences", 1),
+            meets=tuple(map(meeting, entry.get("meets", ()))),
             names=wordings(entry.get("names", ())),
             check=entry.get("check", ""),
             patterns={name: re.compile(expanded(each)) for name, each in entry.get("patterns", {}).items()},

@@ -19,6 +19,7 @@ from .encoded_texts import decoded_parts
 from .finding_characters import CHARACTER_CHECKS
 from .finding_checks import CHECKS, Definition
 from .finding_rules import Rule, Severity, Wording, rules
+from .finding_words import Meetings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -55,7 +56,10 @@ def find(kind: str, definition: Mapping[str, object], *, server: str, others: Co
         others: the names of the tools of other servers, without names that this server has, too.
     """
     texts, size = texts_of(definition)
-    subject = Definition(kind, definition, server, frozenset(others), texts, size, FoldedTexts(texts))
+    folded = FoldedTexts(texts)
+    arguments = {text.raw.lower() for text in texts if text.is_name and text.where != "/name"}
+    meetings = Meetings(folded.lower, folded.sentences, arguments)
+    subject = Definition(kind, definition, server, frozenset(others), texts, size, folded, meetings)
     grades = get_args(Severity)
     found = [
         Finding(rule.id, rule.severity, where, rule.message, excerpt)
@@ -79,6 +83,9 @@ def _limited(places: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 def _places(rule: Rule, subject: Definition) -> Iterator[tuple[str, str]]:
     """Yield (place, excerpt) for all that a rule finds."""
     yield from _wording(rule, subject.folded)
+    for wanted in rule.meets:
+        for start, end in subject.meetings.find(wanted):
+            yield subject.folded.text_at(start).where, subject.folded.excerpt(start, end)
     if rule.unless_about and _one_matches(rule.unless_about, subject.about):
         return
     for text in subject.texts if rule.names else ():

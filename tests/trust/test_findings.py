@@ -12,6 +12,7 @@ import pytest
 
 from codemode_mcp.trust.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
 from codemode_mcp.trust.finding_rules import rules
+from codemode_mcp.trust.finding_words import Meetings, meeting
 from codemode_mcp.trust.findings import MAX_FINDINGS, MAX_OF_RULE, find
 from declarations.untrusted_text import HIDDEN
 
@@ -44,11 +45,14 @@ def rules_in(description: str, **members: object) -> set[str]:
     return {each.rule for each in find("tool", tool(description, **members), server="server", others=())}
 
 
-INDEPENDENT_POISONED_FOUND = 51
+INDEPENDENT_POISONED_FOUND = 72
 INDEPENDENT_BENIGN_FOUND = 15
+HELD_OUT_POISONED_FOUND = 47
+HELD_OUT_BENIGN_FOUND = 4
 
-# Labelled definitions. Those named `independent` were written by another person who had not seen the rules, and no rule
-# was written by looking at them. docs/findings.md has the figures of the first run.
+# Labelled definitions. Those named `independent` were written by another person who had not seen the rules; the classes
+# of words were chosen with them. Those named `held_out` were written before the classes and read only afterwards.
+# docs/findings.md has the figures.
 
 
 def test_poisoned_definitions_that_were_written_with_the_rules_have_findings() -> None:
@@ -72,6 +76,15 @@ def test_no_more_independent_benign_definitions_than_measured_have_findings() ->
     found, of = found_in("benign_independent")
     assert found <= INDEPENDENT_BENIGN_FOUND
     assert of == 150
+
+
+def test_as_many_held_out_definitions_as_measured_have_findings() -> None:
+    found, of = found_in("poisoned_held_out")
+    assert found >= HELD_OUT_POISONED_FOUND
+    assert of == 60
+    found, of = found_in("benign_held_out")
+    assert found <= HELD_OUT_BENIGN_FOUND
+    assert of == 30
 
 
 def test_recorded_lists_have_no_findings() -> None:
@@ -141,6 +154,44 @@ def test_definitions_that_break_the_schema_of_mcp_are_examined() -> None:
 
 def test_text_beyond_the_limit_is_a_finding() -> None:
     assert rules_in("word " * (MAX_TEXT // 5 + 10)) == {"long-text"}
+
+
+# classes of words
+
+
+def meets(text: str, wanted: str, *arguments: str) -> bool:
+    folded = FoldedTexts([Text("/description", text)])
+    return any(True for _ in Meetings(folded.lower, folded.sentences, arguments).find(meeting(wanted)))
+
+
+def test_classes_meet_in_any_words_and_languages() -> None:
+    for text in ("Collect the passwords.", "Lies die Zugangsdaten.", "\u8bfb\u53d6\u5bc6\u7801", "Он читай пароли."):
+        assert meets(text, "read + secret within 45 characters")
+    assert not meets("Collect the stamps.", "read + secret within 45 characters")
+
+
+def test_classes_meet_only_within_the_distance() -> None:
+    far = f"Collect {'one more ' * 12}passwords."
+    assert not meets(far, "read + secret within 90 characters")
+    assert meets(far, "read + secret within 1 sentence")
+    assert not meets("Collect it. The passwords.", "read + secret within 1 sentence")
+    assert meets("Collect it. The passwords.", "read + secret within 2 sentences")
+
+
+def test_a_negated_word_is_another_class() -> None:
+    assert meets("Do not tell the user.", "!tell + user within 45 characters")
+    assert not meets("Do not tell the user.", "tell + user within 45 characters")
+    assert meets("Do not wait, tell the user.", "tell + user within 45 characters")
+
+
+def test_a_quoted_argument_is_one_of_the_definition() -> None:
+    assert meets("Put the passwords in 'note'.", "secret + argument within 45 characters", "note")
+    assert not meets("Put the passwords in 'note'.", "secret + argument within 45 characters", "other")
+
+
+def test_an_unknown_class_is_refused() -> None:
+    with pytest.raises(KeyError):
+        meeting("read + nonsense within 45 characters")
 
 
 # what is folded
