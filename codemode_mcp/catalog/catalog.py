@@ -120,6 +120,14 @@ class Catalog:
         """Return the entry with an id, if there is one."""
         return self.index.by_id.get(entry_id) or self.toolset.get(entry_id)
 
+    def entry_at(self, path: str) -> Entry | None:
+        """Return the MCP tool or operation at a path such as `MCP.github.createIssue`, if there is one."""
+        prefix, _, rest = path.partition(".")
+        identifier, _, name = rest.partition(".")
+        server = self.index.by_identifier.get(identifier) if prefix == "MCP" else None
+        found = None if server is None else server.member(name)
+        return found if isinstance(found, Entry) else None
+
     def resolve(self, entry_id: str) -> Entry:
         """Return the entry with an id.
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.config.nodes import Node, array_of, one_of
 from codemode_mcp.config.patterns import id_pattern
+from codemode_mcp.exposure.patterns import UI_TOOLS
 from codemode_mcp.settings import EXPOSE_MODES, ExposeSettings
 
 if TYPE_CHECKING:
     from codemode_mcp.config.nodes import Readers
-
-UI_TOOLS = "ui"
-"""The word for tools with an app, among the patterns of `direct`."""
 
 
 def _pattern(node: Node) -> str:

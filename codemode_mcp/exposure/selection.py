@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.settings import ExposeSettings
 
 if TYPE_CHECKING:
     from codemode_mcp.settings import ExposeMode, PolicyContext, ProfileOverride, ToolSettings
+
+
+ALL_TOOLS: Final = ("*",)
+"""The patterns of the mode `direct`, if the configuration has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def exposure_of(
     parts += [each.expose for each in (context, client) if each is not None]
     parts.append(tools.expose)
     mode: ExposeMode = next((each.mode for each in parts if each.mode is not None), "code")
-    direct = next((each.direct for each in parts if each.direct is not None), ("*",) if mode == "direct" else ())
+    direct = next((each.direct for each in parts if each.direct is not None), ALL_TOOLS if mode == "direct" else ())
     prompts = next((each.prompts for each in parts if each.prompts is not None), True)
     resources = next((each.resources for each in parts if each.resources is not None), True)
     return Exposure(mode, prompts, resources, direct)

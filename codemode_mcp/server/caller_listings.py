@@ -1,4 +1,4 @@
-"""The tool lists of all callers in pass-through mode, and their changes.
+"""The lists of the tools that callers get with their own schemas, and the changes of these lists.
 
 Callers with the same rules share a list. Plugins load later than servers, so there is also a list without their tools.
 Changes are found by comparing that list and the registered plugin tools.
@@ -11,12 +11,10 @@ import time
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.passthrough_tools import Listing
+from upstream_clients.jsonrpc import INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -62,21 +60,30 @@ class CallerListings:
 
     Args:
         on_change: called when a list may have changed.
+        announcer: reports changes of an answer that the lists are part of; None to report changes of the lists alone.
+        is_listed: returns False for tools that are left out.
 
     Attributes:
         announcer: reports changes of the lists to clients.
     """
 
-    def __init__(self, tools: Tools, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        on_change: Callable[[], None],
+        announcer: Announcer | None = None,
+        is_listed: Callable[[Entry], bool] = lambda _: True,
+    ) -> None:
         self._tools = tools
         self._on_change = on_change
+        self._is_listed = is_listed
         # The lists without plugin tools that clients have received, each with one of its callers.
         self._listings: dict[Catalog, tuple[Caller, Listing]] = {}
         self._with_plugins: WeakKeyDictionary[Catalog, Listing] = WeakKeyDictionary()
         # True while a list without plugin tools is recorded as sent, although plugins are still loading.
         self._incomplete = False
         self._deadline: float | None = None
-        self.announcer = Announcer(self._fingerprint, tools.change)
+        self.announcer = announcer or Announcer(self.fingerprint, tools.change)
 
     async def listed(self, caller: Caller) -> Listing:
         """Return the list for an answer to `tools/list`."""
@@ -92,7 +99,7 @@ class CallerListings:
         """Return a tool that the caller may see, and the list that has it.
 
         Raises:
-            MCPError: there is no such tool, or it is held. The message has the nearest names, or the reason.
+            JsonRpcError: there is no such tool, or it is held. The message has the nearest names, or the reason.
         """
         await self._tools.dispatcher()
         listing = self._without_plugins(caller)
@@ -104,11 +111,11 @@ class CallerListings:
             listing = await self._with_plugin_tools(caller)
         entry = listing.entries.get(name)
         if entry is None and name in listing.withheld:
-            raise MCPError(types.INVALID_PARAMS, f"{name} {listing.withheld[name]}.")
+            raise JsonRpcError(INVALID_PARAMS, f"{name} {listing.withheld[name]}.")
         if entry is None:
             near = nearest(name, listing.entries)
             hint = f" Nearest: {', '.join(near)}." if near else ""
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
+            raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {json.dumps(name[:100])}.{hint}")
         return listing, entry
 
     async def _wait_for_servers(self) -> None:
@@ -132,20 +139,20 @@ class CallerListings:
     def _without_plugins(self, caller: Caller) -> Listing:
         catalog = self._tools.catalog_of(caller)
         if catalog not in self._listings:
-            before = self._fingerprint()
-            if catalog not in self._listings:  # `_fingerprint` updates the lists, and may have added this one
+            before = self.announcer.describe()
+            if catalog not in self._listings:  # this updates the lists, and may have added this one
                 self._listings[catalog] = caller, self._listing(catalog)
                 if len(self._listings) > 1:
                     # The fingerprint differs only because there is one more list. No list has changed, so clients must
                     # not be notified.
-                    self.announcer.redescribe(before, self._fingerprint())
+                    self.announcer.redescribe(before, self.announcer.describe())
             self._on_change()
         return self._listings[catalog][1]
 
     def _listing(self, catalog: Catalog) -> Listing:
-        return Listing(catalog, self._tools.settings().policy)
+        return Listing(catalog, self._tools.settings().policy, self._is_listed)
 
-    def _fingerprint(self) -> Hashable:
+    def fingerprint(self) -> Hashable:
         """Return the fingerprint of the current lists of all callers to whom a list was sent."""
         current: dict[Catalog, tuple[Caller, Listing]] = {}
         for before, (caller, listing) in self._listings.items():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.exposure.selection import Exposure
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.policy.policy import Policy
     from codemode_mcp.settings import ExposeMode, ToolSettings
 
 
@@ -36,7 +37,15 @@ class ClientExposure:
             path: the mode that the path of the request names.
         """
         settings = self._settings()
+        context = None if caller is None else self._current().context_of(caller)
+        return exposure_of(settings, context, override_of(client_name, settings.clients), path)
+
+    def policy_of(self, caller: Caller) -> Policy:
+        """Return the policy of a caller."""
+        return self._current().of(caller)
+
+    def _current(self) -> Policies:
+        settings = self._settings()
         if self._policies is None or self._policies[0] is not settings:
             self._policies = settings, Policies(settings)
-        context = None if caller is None else self._policies[1].context_of(caller)
-        return exposure_of(settings, context, override_of(client_name, settings.clients), path)
+        return self._policies[1]

@@ -10,7 +10,8 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -19,9 +20,10 @@ from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
+from codemode_mcp.exposure.selection import ALL_TOOLS
 from codemode_mcp.runs.rendering import Rendered, render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
-from codemode_mcp.server import descriptions
+from codemode_mcp.server import descriptions, search_tools
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.connected_clients import ConnectedClient
@@ -35,114 +37,22 @@ from declarations.untrusted_text import escape_line
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from codemode_mcp.audit import Auditor
-    from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.exposure.selection import Exposure
-    from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client as RunClient
     from codemode_mcp.runs.questions import RunNotes
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.server.exchange import Client, Exchange
+    from codemode_mcp.server.exposed_tools import ExposedTools
     from codemode_mcp.server.profiles import Profile
-    from codemode_mcp.settings import ExposeMode, Language, ToolSettings
+    from codemode_mcp.server.services import Runs
+    from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
-    from upstream_clients.tools import RootsFn
 
 log = logging.getLogger("codemode_mcp.server")
-
-
-class Runs(Protocol):
-    """The part of the composition root that the surface needs."""
-
-    @property
-    def auditor(self) -> Auditor: ...
-
-    async def execute(
-        self, source: str, language: Language | None, caller: Caller, client: RunClient, request: str | None = None
-    ) -> Outcome:
-        """Run a program. `request`: the id of the client's request in events."""
-
-    async def observe(
-        self,
-        run_id: str,
-        owner: str | None,
-        *,
-        cancel: bool = False,
-        from_start: bool = False,
-        client: RunClient,
-        answers: Mapping[str, Any] | None = None,
-        caller: Caller,
-    ) -> Outcome: ...
-
-    async def offload(self, owner: str, text: str) -> str | None:
-        """Store a text for an owner; see `rendering.Offload`."""
-
-    async def stored_state(self, run_id: str, owner: str | None) -> RunState | None:
-        """Return the state of a run in the store; see `RunStore.state_of`. Raises `StoreUnavailable`."""
-
-    def late_notes(self, caller: Caller) -> Sequence[str]:
-        """Return notes about calls that failed after their run had ended."""
-
-    async def catalog_counts(self, caller: Caller, client: RunClient) -> tuple[int, Mapping[str, int]]:
-        """Return the number of tools in the caller's catalog, and their numbers by kind of source."""
-
-    async def state_keys(self) -> Sequence[bytes]:
-        """Return the keys with which request state is sealed; see `sdk_server.guard_state`."""
-
-    def servers(self, caller: Caller | None) -> Mapping[str, str]:
-        """Return the names of the servers that a caller may see, by identifier; for None, that all callers may see."""
-
-    def topics(self, caller: Caller) -> Sequence[str]:
-        """Return the topics of the caller's servers, the most distinctive first."""
-
-    def all_topics(self) -> Hashable:
-        """Return a value that differs if the topics of any caller differ. It is compared and never shown."""
-
-    async def ready_to_list(self) -> None:
-        """Wait, for a bounded time, until the content of the tool list is known."""
-
-    def configured(self) -> Sequence[str]:
-        """Return the servers of all callers. They are compared and never shown."""
-
-    def has_nothing(self) -> bool:
-        """Return True if neither a server nor a plugin is configured."""
-
-    def admits_nothing(self, caller: Caller) -> bool:
-        """Return True if policy allows the caller no tools."""
-
-    def namespaces(self) -> Hashable:
-        """Return a value that differs if the namespaces of any caller differ. It is compared and never shown."""
-
-    async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
-        """Return the global name, description and prompt of each loaded namespace that the caller sees."""
-
-    def settings(self) -> ToolSettings:
-        """Return the current settings. They change with the configuration file."""
-
-    def change(self) -> anyio.Event:
-        """Return an event for the next change of the settings, servers, topics or namespaces."""
-
-    async def dispatcher(self) -> Dispatcher:
-        """Return the dispatcher once everything is open."""
-
-    def remembers(self) -> RememberFn | None:
-        """Return the function that keeps approvals for later calls; None if they cannot be kept."""
-
-    def offer_roots(self, client: str | None, list_roots: RootsFn | None) -> None:
-        """Note a connected client by its `Caller.client`, and how to ask it for its roots; None if it has none."""
-
-    def roots_changed(self, client: str | None) -> None:
-        """Note that a client has other roots than before."""
-
-    def touch(self) -> None:
-        """Begin the work that is delayed until the first request of a client."""
-
-    def record_client(self, name: str | None, version: str | None, protocol: str | None) -> None:
-        """Count a request of a client."""
 
 
 class Surface:
@@ -153,7 +63,6 @@ class Surface:
         lasting: one client is connected for as long as the server runs.
 
     Attributes:
-        on_change: called when `instructions` may have changed.
         notes_of: returns the notes about the run of a request, for a client with a relay.
         client: the client of the latest request; None before the first one.
     """
@@ -168,7 +77,6 @@ class Surface:
         self.version = __version__
         self.state_keys = runs.state_keys
         self.state_seconds = runs.settings().code_mode.snapshot_ttl_seconds
-        self.on_change: Callable[[], None] | None = None
         self.notes_of: Callable[[RequestId], RunNotes] | None = None
         self.client: ConnectedClient | None = None
         self._interrupted: dict[RequestId, Interrupted] = {}
@@ -209,22 +117,40 @@ class Surface:
         self._record_client(exchange)
         caller = exchange.caller
         await self._runs.ready_to_list()
+        exposure = self._exposure(exchange)
+        exposed: list[dict[str, Any]] = []
+        if exposure.mode == "auto" or exposure.direct:
+            exposure = await self._exposed.decided(caller, exposure)
+            exposed = await self._exposed.listed(exchange, exposure.direct)
         namespaces = await self._runs.namespace_texts(caller)
         self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
         if self._runs.has_nothing() or self._runs.admits_nothing(caller):
             return []
-        tools = tool_list(
-            self._runs.servers(caller),
-            self._runs.settings(),
-            namespaces,
-            self._runs.topics(caller),
-            self._profile(exchange),
-            caller,
-        )
-        if tuple(tool["name"] for tool in tools) != VISIBLE_TOOLS:
-            raise RuntimeError("the tool list is not exec and wait")  # fails closed: no other tool is ever shown
+        reads_only = self._exposures.policy_of(caller).rules.read_only
+        if exposure.mode == "search":
+            own = search_tools.search_tool_list(list(self._runs.servers(caller).values()), read_only=reads_only)
+        else:
+            own = tool_list(
+                self._runs.servers(caller),
+                self._runs.settings(),
+                namespaces,
+                self._runs.topics(caller),
+                self._profile(exchange),
+                caller,
+            )
+        names = search_tools.NAMES if exposure.mode == "search" else VISIBLE_TOOLS
+        if tuple(tool["name"] for tool in own) != names:
+            raise RuntimeError(f"the tool list does not begin with {names}")  # fails closed: no other tool is shown
+        tools = [*own, *exposed]
         debugging.log_listing(tools)
         return tools
+
+    @cached_property
+    def _exposed(self) -> ExposedTools:
+        """The tools of clients that see more than `exec` and `wait`. Most clients need none of the imports."""
+        from codemode_mcp.server.exposed_tools import ExposedTools
+
+        return ExposedTools(self._runs, self._direct, self.announcer)
 
     def _record_client(self, exchange: Exchange) -> None:
         session = exchange.session
@@ -251,6 +177,12 @@ class Surface:
         self._offer_roots(exchange)
         self._runs.touch()
         self._record_client(exchange)
+        name, exposure = exchange.params["name"], self._exposure(exchange)
+        if name not in VISIBLE_TOOLS and not self._runs.admits_nothing(exchange.caller):
+            if name in search_tools.NAMES and exposure.mode in ("search", "auto"):
+                return await self._exposed.call_searching(exchange, name)
+            if exposure.direct or exposure.mode == "auto":
+                return await self._exposed.call_listed(exchange, exposure.direct or ALL_TOOLS, name)
         continued = Continued.of(exchange.params)
         request, began = request_id(), time.monotonic()
         fields: dict[str, Any] = {"status": "cancelled"}
@@ -377,6 +309,8 @@ class Surface:
             return await self._runs.observe(
                 continued.run_id, owner, client=client, answers=continued.answers, caller=caller
             )
+        if self._exposure(exchange).mode == "search":
+            raise ProgramError("invalid_input", f"there is no tool {name[:100]!r}; this server has search and call")
         match name:
             case "exec":
                 program = exec_arguments(arguments)
@@ -395,15 +329,17 @@ class Surface:
         """Return everything on which the two tools and the instructions depend, for the user or for all callers."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
         topics = self._runs.all_topics() if self._user is None else self._runs.topics(self._user)
-        if self.on_change is not None:
-            self.on_change()
         offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics)
-        return offered, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients
+        exposed = self._exposed.fingerprint() if "_exposed" in self.__dict__ else ()
+        return offered, exposed, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, tools.expose
 
     def instructions(self, client: Client | None = None, path: ExposeMode | None = None) -> str:
         """Return the instructions for a client that connects; without `client`, for any client."""
         if self._runs.has_nothing():
             return descriptions.NOTHING_CONFIGURED
+        name = None if client is None else client.client_name
+        if self._exposures.of(self._user, name, path).mode == "search":
+            return search_tools.search_instructions(list(self._runs.servers(self._user).values()))
         return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)
 
 

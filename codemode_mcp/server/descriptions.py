@@ -206,7 +206,7 @@ def passthrough_instructions(servers: Sequence[str]) -> str:
     if not servers:
         return _PASSTHROUGH.format(servers="")
     room = INSTRUCTIONS_BYTES - size(_PASSTHROUGH.format(servers=" Servers: ."))
-    return _PASSTHROUGH.format(servers=f" Servers: {_names_that_fit(servers, room, more='')}.")
+    return _PASSTHROUGH.format(servers=f" Servers: {names_that_fit(servers, room, more='')}.")
 
 
 def _languages(languages: Sequence[Language]) -> str:
@@ -232,7 +232,7 @@ def _server_words(servers: Mapping[str, str], room: int) -> str:
     if size(rule) > room // 4:
         rule = ""
     names = [_with_identifier(identifier, plain, camel[identifier]) for identifier, plain in words.items()]
-    return _names_that_fit(names, room - size(rule), _HOW_TO_LIST) + rule
+    return names_that_fit(names, room - size(rule), _HOW_TO_LIST) + rule
 
 
 def _with_identifier(identifier: str, plain: str, guessed: str) -> str:
@@ -247,7 +247,7 @@ def _camel(plain: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 
 
-def _names_that_fit(names: Sequence[str], room: int, more: str) -> str:
+def names_that_fit(names: Sequence[str], room: int, more: str) -> str:
     """Return `a, b, c`, or as many names as fit with the number of the other names."""
     whole = ", ".join(names)
     if size(whole) <= room:

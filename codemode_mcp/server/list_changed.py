@@ -40,7 +40,7 @@ class Announcer:
     """
 
     def __init__(self, describe: Callable[[], Hashable], next_change: Callable[[], anyio.Event]) -> None:
-        self._describe = describe
+        self.describe = describe
         self._next_change = next_change
         self._sent: set[Hashable] = set()
         """Descriptions of the lists that were sent since the last announcement, and of the announced list."""
@@ -53,7 +53,7 @@ class Announcer:
 
     def listed(self) -> None:
         """Record that a client gets the current list. Nothing is announced before the first call."""
-        self._sent.add(self._describe())
+        self._sent.add(self.describe())
 
     def redescribe(self, before: Hashable, now: Hashable) -> None:
         """Replace the description of a list that has not changed. From now on, `describe` returns `now` for it."""
@@ -72,7 +72,7 @@ class Announcer:
         """Announce changes until cancelled."""
         while True:
             change = self._next_change()  # taken before the list is described, so that no change is missed
-            now = self._describe()
+            now = self.describe()
             if self._sent - {now}:
                 self._sent = {now}
                 await self._announce()

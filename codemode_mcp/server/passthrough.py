@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.audit import debugging
 from codemode_mcp.audit.events import Auditor
@@ -24,6 +25,7 @@ from codemode_mcp.server.direct_results import tool_result
 from codemode_mcp.server.protocol_fit import TOOL
 from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
 from declarations.untrusted_text import escape_line
+from upstream_clients.jsonrpc import JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -139,7 +141,10 @@ class Passthrough:
         exchange = SdkExchange(context, self._caller_of(context))
 
         async def find() -> Target:
-            listing, entry = await self._listings.find(params.name, exchange.caller)
+            try:
+                listing, entry = await self._listings.find(params.name, exchange.caller)
+            except JsonRpcError as error:
+                raise MCPError(error.code, error.message) from None
             return Target(entry, listing.catalog, json_text(params.arguments or {}))
 
         answer = await self._calls.answer(exchange, find)

@@ -17,7 +17,7 @@ from codemode_mcp.server.protocol_fit import fit_tool
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import PolicyRules
@@ -91,8 +91,11 @@ class Listing:
         fingerprint: equal for equal `tools`.
     """
 
-    def __init__(self, catalog: Catalog, rules: PolicyRules) -> None:
-        self.entries = _entries_by_name(catalog)
+    def __init__(
+        self, catalog: Catalog, rules: PolicyRules, is_listed: Callable[[Entry], bool] = lambda _: True
+    ) -> None:
+        """`is_listed`: returns False for tools that are left out."""
+        self.entries = {name: entry for name, entry in _entries_by_name(catalog).items() if is_listed(entry)}
         self.withheld = {
             exposed_name(server.name, tool): why for server in catalog.servers for tool, why in server.withheld.items()
         }

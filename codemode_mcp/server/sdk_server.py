@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.server.exchange import METHODS
+from codemode_mcp.server.path_mode import path_mode_of
 from upstream_clients.errors import QuestionRefused
 from upstream_clients.jsonrpc import JsonRpcError
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.list_changed import Announcer
-    from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
@@ -163,16 +163,6 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
     server.middleware.append(describe)
     guard_state(server, surface.state_seconds, surface.state_keys)
     return server
-
-
-PATH_MODE: Final = "codemode_mcp.path_mode"
-"""Key of the mode in an ASGI scope, if the path of the request names one."""
-
-
-def path_mode_of(context: ServerRequestContext[Any]) -> ExposeMode | None:
-    """Return the mode that the path of a request names; None over stdio and on the main path."""
-    mode: ExposeMode | None = None if context.request is None else context.request.scope.get(PATH_MODE)
-    return mode
 
 
 class _Greeting:

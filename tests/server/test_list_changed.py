@@ -124,9 +124,9 @@ async def test_a_list_that_is_described_in_another_way_is_no_change() -> None:
     shop, ear = Shop(), Ear()
     async with Client(shop.server, mode="legacy", message_handler=ear) as client:
         await client.list_tools()
-        before = shop.announcer._describe()
+        before = shop.announcer.describe()
         shop.names.append("two")  # a list of another client
-        shop.announcer.redescribe(before, shop.announcer._describe())
+        shop.announcer.redescribe(before, shop.announcer.describe())
         for _ in range(2):  # the second list follows an announcement that the first one caused
             shop.looked = anyio.Event()
             shop.put(*shop.names)

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -40,6 +40,7 @@ from codemode_mcp.server.http.responses import (
     too_many_requests,
 )
 from codemode_mcp.server.http.sessions import SHARE
+from codemode_mcp.server.path_mode import PATH_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,11 +50,16 @@ if TYPE_CHECKING:
 
     from codemode_mcp.server.http.auth import Principal, Verifier
     from codemode_mcp.server.http.guards import HostRules
-    from codemode_mcp.settings import HttpSettings
+    from codemode_mcp.settings import ExposeMode, HttpSettings
 
 log = logging.getLogger("codemode_mcp.http")
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
+
+PATH_MODES: Final[tuple[ExposeMode, ...]] = ("code", "search", "direct")
+"""The modes that have a path of their own, below the path of the endpoint."""
+
+_MODE_PATHS: Final = tuple(f"/{mode}" for mode in PATH_MODES)
 
 _CALLER = "codemode_mcp.caller"
 """Key of the caller of a request in an ASGI scope."""
@@ -113,6 +119,10 @@ class Front:
             # Clients see the path of the configured URL. A proxy may pass on that path, or ours.
             self._metadata_paths.add(urlsplit(self.protected[1]).path)
         self._sdk = AuthContextMiddleware(self._handle)
+        base = self.path.rstrip("/")
+        self._modes: dict[str, ExposeMode | None] = {f"{base}/{mode}": mode for mode in PATH_MODES} | {self.path: None}
+        if self.protected is not None:
+            self._metadata_paths |= {each + path for each in [*self._metadata_paths] for path in _MODE_PATHS}
 
     async def drained(self) -> None:
         """Wait until every request is answered."""
@@ -147,7 +157,7 @@ class Front:
             raise Refusal(431, "the headers are too large", {"connection": "close"})
         self._check_host(headers)
         is_metadata = self.protected is not None and path in self._metadata_paths
-        if path != self.path and not is_metadata:
+        if path not in self._modes and not is_metadata:
             raise Refusal(404, f"there is no such path; the MCP endpoint is {self.path}{self._token_advice()}")
         if method == "OPTIONS" and answer.cors_origin:
             await answer.preflight()
@@ -173,6 +183,7 @@ class Front:
         if self.draining and _begins_work(method, body):
             raise self._unavailable()
         self._set_caller(scope, principal)
+        scope[PATH_MODE] = self._modes[path]
         await self._turns.wait(share)
         # Draining does not wait for a stream of notifications, which ends only with its connection.
         is_waited_for = method != "GET" and header(headers, b"mcp-method") != "subscriptions/listen"

@@ -1,0 +1,40 @@
+"""The choice that the mode `auto` stands for: by the number and the size of a caller's tools. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from codemode_mcp.catalog.entries import Entry
+
+Mode = Literal["code", "direct"]
+
+DIRECT_BYTES: Final = 4_000
+"""Most bytes of tools in a prompt with which clients get the tools themselves."""
+
+DIRECT_TOOLS: Final = 20
+"""Most tools that clients get themselves. With more, models choose the wrong one more often."""
+
+MARGIN: Final = 0.25
+"""Share by which a limit must be passed before the choice for a caller changes, so that it does not flip."""
+
+
+def choose_mode(tools: int, size: int, before: Mode | None) -> Mode:
+    """Return the mode for tools of this number and size.
+
+    Args:
+        size: bytes of the tools in a prompt; see `descriptions.prompt_bytes`.
+        before: the choice for the same caller before; None for the first one.
+    """
+    room = {"direct": 1 + MARGIN, "code": 1 - MARGIN, None: 1.0}[before]
+    return "direct" if tools <= DIRECT_TOOLS * room and size <= DIRECT_BYTES * room else "code"
+
+
+def listed_tools(entries: Iterable[Entry]) -> list[dict[str, object]]:
+    """Return tools with the fields that clients pass to a model."""
+    return [
+        {"name": entry.tool.name, "description": entry.tool.description, "inputSchema": entry.tool.input_schema}
+        for entry in entries
+    ]
