@@ -147,8 +147,10 @@ def main() -> int:
         setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
         servers = [partial(install_servers, SERVERS / name, pins) for name, pins in SERVER_PINS.items()]
         pytest = (tool("python"), "-m", "pytest")
-        # Collecting compiles all tests. Otherwise each process that runs tests would, at the same time.
-        compiling = partial(run, "compilation of the tests", *pytest, "--collect-only", "-qqq")
+        # Collecting compiles all tests. Otherwise each process that runs tests would, at the same time. What is wrong
+        # is reported when they run.
+        collect = (*pytest, "--collect-only", "-o", "addopts=", "-p", "no:terminal")
+        compiling = partial(run, "compilation of the tests", *collect, optional=True)
         all_tests: list[Callable[[], None]] = [] if sys.argv[1:] else [install_semantic, compiling]
         with_python = partial(together, check_sources, *servers, *all_tests, install_url_data, setup)
         python = partial(one_by_one, install_python, with_python)
