@@ -83,29 +83,44 @@ def reads_everything_in_text(result: types.CallToolResult) -> None:
     assert result.content[1].text == "seen\n1"
 
 
-@ERAS
-@pytest.mark.parametrize("name", ["claude-code", "codex-mcp-client", "Claude-Code"])
-async def test_a_client_that_shows_structured_content_gets_text_and_pictures_alone(
-    tmp_path: Path, mode: str, name: str
-) -> None:
-    async with serve(write(tmp_path), mode=mode, client_info=named(name)) as session:
-        reads_text_alone(await listed(session.client), await called(session.client))
-        failed = await called(session.client, "throw new Error('x')")
-        assert (failed.is_error, failed.structured_content) == (True, None)
-        waiting = await called(session.client, "await yield_control('rate limit'); return 2")
-        assert waiting.structured_content is None
-        text = waiting.content[0].text
-        run_id = text.partition('"runId": "')[2].partition('"')[0]
-        assert "it yielded control (rate limit)" in text
-        resumed = await session.client.call_tool("wait", {"runId": run_id})
-        assert resumed.content[0].text == "2"
+@pytest.fixture(scope="module")
+async def served(folder: Path) -> AsyncIterator[Served]:
+    """Yield a server that tests share. Over stdio, each client would need a process."""
+    async with serve_http(write(folder)) as served:
+        yield served
 
 
 @ERAS
-async def test_a_client_that_repeats_failures_gets_their_text_alone(tmp_path: Path, mode: str) -> None:
-    async with serve(write(tmp_path), mode=mode, client_info=named("gemini-cli-mcp-client")) as session:
-        gets_both_forms(await listed(session.client), await called(session.client))
-        failed = await called(session.client, "throw new Error('the disk is full')")
+async def test_a_client_that_shows_structured_content_gets_text_and_pictures_alone(tmp_path: Path, mode: str) -> None:
+    async with serve(write(tmp_path), mode=mode, client_info=named("claude-code")) as session:
+        await gets_text_and_pictures_alone(session.client)
+
+
+@ERAS
+@pytest.mark.parametrize("name", ["codex-mcp-client", "Claude-Code"])
+async def test_other_clients_that_show_it_get_text_and_pictures_alone(served: Served, mode: str, name: str) -> None:
+    async with over_http(served, mode, name) as client:
+        await gets_text_and_pictures_alone(client)
+
+
+async def gets_text_and_pictures_alone(client: Client) -> None:
+    reads_text_alone(await listed(client), await called(client))
+    failed = await called(client, "throw new Error('x')")
+    assert (failed.is_error, failed.structured_content) == (True, None)
+    waiting = await called(client, "await yield_control('rate limit'); return 2")
+    assert waiting.structured_content is None
+    text = waiting.content[0].text
+    run_id = text.partition('"runId": "')[2].partition('"')[0]
+    assert "it yielded control (rate limit)" in text
+    resumed = await client.call_tool("wait", {"runId": run_id})
+    assert resumed.content[0].text == "2"
+
+
+@ERAS
+async def test_a_client_that_repeats_failures_gets_their_text_alone(served: Served, mode: str) -> None:
+    async with over_http(served, mode, "gemini-cli-mcp-client") as client:
+        gets_both_forms(await listed(client), await called(client))
+        failed = await called(client, "throw new Error('the disk is full')")
         assert (failed.is_error, failed.structured_content) == (True, None)
         assert "codemode-mcp/telemetry" not in (failed.meta or {})
         assert "the disk is full" in failed.content[0].text
@@ -113,44 +128,53 @@ async def test_a_client_that_repeats_failures_gets_their_text_alone(tmp_path: Pa
 
 @ERAS
 async def test_an_argument_that_the_client_adds_to_every_tool_is_ignored_without_a_note(
-    tmp_path: Path, mode: str
+    served: Served, mode: str
 ) -> None:
-    async with serve(write(tmp_path), mode=mode, client_info=named("gemini-cli-mcp-client")) as session:
+    async with over_http(served, mode, "gemini-cli-mcp-client") as client:
         added = {"wait_for_previous": True}
-        result = await session.client.call_tool("exec", {"code": "await yield_control(); return 1", **added})
+        result = await client.call_tool("exec", {"code": "await yield_control(); return 1", **added})
         waiting = result.structured_content
         assert "notes" not in waiting
-        resumed = await session.client.call_tool("wait", {"runId": waiting["runId"], **added})
+        resumed = await client.call_tool("wait", {"runId": waiting["runId"], **added})
         assert resumed.structured_content == {"status": "completed", "value": 1}
-        other = await session.client.call_tool("exec", {"code": "return 1", **added, "x": 1})
+        other = await client.call_tool("exec", {"code": "return 1", **added, "x": 1})
         assert other.structured_content["notes"] == ["Ignored unknown arguments: 'x'; exec takes code, language"]
-        misspelt = await session.client.call_tool("exec", {**added, "coed": "return 1"})
+        misspelt = await client.call_tool("exec", {**added, "coed": "return 1"})
         assert "unknown argument 'coed'; did you mean 'code'?" in misspelt.content[0].text
 
 
+@pytest.fixture(scope="module")
+async def configured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Yield a server whose configuration has profiles of clients."""
+    clients = {
+        "claude-*": {"showsStructured": False},
+        "my-*": {"showsStructured": True, "maxOutputBytes": 1024},
+        "mine": {"addsArguments": ["code", "runId"]},
+    }
+    async with serve_http(write(tmp_path_factory.mktemp("configured"), clients=clients)) as served:
+        yield served
+
+
 @ERAS
-async def test_arguments_that_exec_and_wait_need_cannot_be_configured_away(tmp_path: Path, mode: str) -> None:
-    clients = {"mine": {"addsArguments": ["code", "runId"]}}
-    async with serve(write(tmp_path, clients=clients), mode=mode, client_info=named("mine")) as session:
-        result = await session.client.call_tool("exec", {"code": "return 1"})
+async def test_arguments_that_exec_and_wait_need_cannot_be_configured_away(configured: Served, mode: str) -> None:
+    async with over_http(configured, mode, "mine") as client:
+        result = await client.call_tool("exec", {"code": "return 1"})
         assert result.structured_content == {"status": "completed", "value": 1}
 
 
 @ERAS
-async def test_an_unknown_client_gets_both_forms(tmp_path: Path, mode: str) -> None:
-    async with serve(write(tmp_path), mode=mode, client_info=named("mcp")) as session:
-        gets_both_forms(await listed(session.client), await called(session.client))
+async def test_an_unknown_client_gets_both_forms(served: Served, mode: str) -> None:
+    async with over_http(served, mode, "mcp") as client:
+        gets_both_forms(await listed(client), await called(client))
 
 
 @ERAS
-async def test_the_configuration_overrides_profiles(tmp_path: Path, mode: str) -> None:
-    clients = {"claude-*": {"showsStructured": False}, "my-*": {"showsStructured": True, "maxOutputBytes": 1024}}
-    config = write(tmp_path, clients=clients)
-    async with serve(config, mode=mode, client_info=named("claude-code")) as session:
-        gets_both_forms(await listed(session.client), await called(session.client))
-    async with serve(config, mode=mode, client_info=named("my-agent")) as session:
-        reads_text_alone(await listed(session.client), await called(session.client))
-        long = await called(session.client, "return 'x'.repeat(5000)")
+async def test_the_configuration_overrides_profiles(configured: Served, mode: str) -> None:
+    async with over_http(configured, mode, "claude-code") as client:
+        gets_both_forms(await listed(client), await called(client))
+    async with over_http(configured, mode, "my-agent") as client:
+        reads_text_alone(await listed(client), await called(client))
+        long = await called(client, "return 'x'.repeat(5000)")
         assert '"truncated":true' in long.content[0].text
 
 
