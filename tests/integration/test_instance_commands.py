@@ -104,8 +104,16 @@ async def test_an_instance_that_does_not_answer_is_named_and_can_be_killed(tmp_p
     config = write_config(tmp_path, {})
     async with instance(config) as process:
         os.kill(process.pid, signal.SIGSTOP)
-        for verb in ("status", "stop"):
-            done = await command("instance", verb, "--config", str(config))
+        answers = []
+
+        async def ask(verb: str) -> None:
+            answers.append(await command("instance", verb, "--config", str(config)))
+
+        async with anyio.create_task_group() as group:
+            for verb in ("status", "stop"):
+                group.start_soon(ask, verb)
+        assert len(answers) == 2
+        for done in answers:
             assert done.returncode == 1
             text = " ".join(done.stderr.split())
             assert f"process {process.pid} has not answered within 5 s" in text
