@@ -13,7 +13,8 @@ General layout, from top to bottom:
   the dispatcher, by `direct` and `streamable`; `large_results` frees their memory.
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
 - Calls that are answered with tasks: `tasks` follows a task to its end, `task_call` is the task of one call.
-- Lists and resources: `list_state` (the age of a list), `cache_hints`, `read_cache` (answers that are used again).
+- Lists and resources: `list_state` (the age of a list), `cache_hints`, `resource_state` (resources as callers see
+  them), `read_cache` (answers that are used again), `resource_subscriptions` and `resource_updates`.
 - Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
   `sdk_streams`. `server_log` has the latest lines of a server. `handshake` starts a server on trial.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.

@@ -58,6 +58,7 @@ from upstream_clients.live_connection import LiveConnection
 from upstream_clients.liveness import LivenessMonitor
 from upstream_clients.negotiate import negotiate
 from upstream_clients.question_routing import ConnectionQuestions
+from upstream_clients.resource_updates import keep_subscribed
 from upstream_clients.stderr import StderrTail
 from upstream_clients.token_store import LoginStore
 from upstream_clients.tools import UpstreamView
@@ -294,7 +295,7 @@ class Connection:
                         questions=ConnectionQuestions(roots=self._roots),
                         on_list_changed=changes.schedule_relist,
                         on_log_message=self._upstream.log.add_message,
-                        on_updated=self._upstream.reads.drop,
+                        on_updated=self._upstream.report_update,
                         direct=opened.direct,
                     )
                     opened.set_cancel_sender(dispatcher.tell_cancelled)
@@ -392,6 +393,9 @@ class Connection:
             self._upstream.report_ready(link, view, listing.hint)
             serving.start_soon(changes.relist, link)
             serving.start_soon(changes.relist_stale, link)
+            serving.start_soon(
+                partial(keep_subscribed, self._upstream.subscriptions, link, sleep=self._sleep, clock=self._clock)
+            )
             serving.start_soon(self._save_listing)
             for name in ITEM_LISTS:
                 if self._upstream.lists[name].supported:
@@ -434,14 +438,17 @@ class Connection:
         self._over.set()
 
     async def _close_when_idle(self) -> None:
-        """End the connection after `spec.idle_after` seconds without calls. An open stream of changes is not a call."""
+        """End the connection after `spec.idle_after` seconds without calls and subscriptions.
+
+        An open stream of changes of lists is not a call.
+        """
         limit = self._spec.idle_after
         if limit == math.inf:
             return
         while True:
             calls = self._upstream.calls
             left = calls.last_used + limit - calls.clock()
-            if calls:
+            if calls or self._upstream.subscriptions:
                 left = limit
             elif left <= 0:
                 # Nothing is awaited between the check and the change of state, so no call can come in between.

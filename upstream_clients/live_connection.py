@@ -181,7 +181,7 @@ class LiveConnection:
             params = self._with_envelope(method, params, None)
         await self._dispatcher.request_aside(method, params, headers)
 
-    async def listen(self, subscription: Subscription, wanted: Mapping[str, bool]) -> None:
+    async def listen(self, subscription: Subscription, wanted: Mapping[str, Any]) -> None:
         """Subscribe to announcements of a modern server. Return when the server ends the stream.
 
         Args:

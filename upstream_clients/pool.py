@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         RootsFn,
         SentCall,
         ToolOutcome,
+        UpdateFn,
         UpstreamView,
     )
 
@@ -321,6 +322,9 @@ class _PoolSource:
             if process is None and main.view().resource_list is not None:
                 return await main.list_resources()
         return await (await self._upstream()).list_resources()
+
+    async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
+        return await (await self._upstream()).subscribe(uri, on_update)
 
     async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
         while True:

@@ -18,6 +18,9 @@ BeginFn = Callable[[], Awaitable[None]]
 """A function that is awaited right before a call is sent for the first time. There is a connection then, and it is the
 call's turn. If the function raises, the call is not sent."""
 
+UpdateFn = Callable[[str], None]
+"""A function that takes the URI of a resource that was updated. It runs in the event loop, and must not block."""
+
 Operation = Literal["tool", "resource", "prompt"]
 
 
@@ -359,5 +362,21 @@ class ItemSource(DirectSource, Protocol):
         Raises:
             errors.UpstreamUnavailable: no list is known, and the server is down.
             errors.UpstreamCallError: no list is known, and the server did not answer with one.
+        """
+        ...
+
+    async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
+        """Have updates of a resource reported, until the returned function is called.
+
+        The server is started, and not closed as long as there is a subscription. After a lost connection, the
+        subscription continues with the next one, and one update is reported, since some may have been missed. It ends
+        without notice when the server is removed from the configuration, or gets another definition.
+
+        Args:
+            on_update: gets the URI that the server has named: the resource or a part of it.
+
+        Raises:
+            errors.UpstreamUnavailable: the server is down.
+            errors.UpstreamCallError: the server refuses, or has too many subscriptions.
         """
         ...

@@ -11,7 +11,6 @@ This module knows no transport.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from contextlib import asynccontextmanager
@@ -20,17 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, cast
 
 import anyio
 
-from upstream_clients.call import CallsInFlight, DirectCall, TaskCall
+from upstream_clients.call import DirectCall, TaskCall
 from upstream_clients.direct import Answer
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.input_required import send_until_result
 from upstream_clients.questions import CallQuestions, UrlElicitationRequired
-from upstream_clients.read_cache import ReadCache
-from upstream_clients.reported_state import ReportedState
+from upstream_clients.resource_state import ResourceState
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
-from upstream_clients.token_store import LoginStore
-from upstream_clients.tools import Admission, ResourceListing, SentCall, ToolOutcome, Unfinished
+from upstream_clients.tools import Admission, SentCall, ToolOutcome, Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.task_call import TaskOfCall
-    from upstream_clients.token_store import Stamp
     from upstream_clients.tools import (
         CallEnd,
         CallOptions,
@@ -91,7 +87,7 @@ class Clients(Protocol):
         ...
 
 
-class Upstream(ReportedState):
+class Upstream(ResourceState):
     """An upstream as a `tools.DirectSource`."""
 
     def __init__(
@@ -113,11 +109,8 @@ class Upstream(ReportedState):
             log: the lines of all processes of the server; None for an own one.
         """
         super().__init__(spec, on_change, log, clock)
-        self.calls = CallsInFlight(clock)
-        self.reads = ReadCache()
         self._limiter = limiter or FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
-        self._logins = LoginStore(spec) if spec.may_log_in else None
 
     async def call_tool(
         self, tool: str, arguments: JsonObject, *, user: CallUser | None = None, **options: Unpack[CallOptions]
@@ -251,8 +244,9 @@ class Upstream(ReportedState):
         if admit_view is not None:
             admission = _SendAdmission(lambda: admit_view(self._view), _list_about(method, params))
         result = None
-        if method == "resources/read" and self.reads:
-            result = await self._read_again(params, user, admission, options.get("on_cached"))
+        if method == "resources/read" and self.reads and self._serves(user):
+            decide = None if admission is None else admission.decide
+            result = await self.read_again(params, decide, options.get("on_cached"))
         if result is None:
             result = await self._send(method, params, cast("CallOptions", options), user, admission)
         if is_task(result):
@@ -261,71 +255,6 @@ class Upstream(ReportedState):
         if admit_view is not None:
             self._compare_list(method, result)
         return without_client_fields(result)
-
-    async def _read_again(
-        self,
-        params: JsonObject,
-        user: CallUser | None,
-        admission: _SendAdmission | None,
-        on_cached: Callable[[], None] | None,
-    ) -> JsonObject | None:
-        """Return an earlier answer to `resources/read` that is still valid, and may be used; None without one."""
-        link = self._link
-        serves = user is None or self._clients is None or self._clients.serves(user.client)
-        if link is None or not link.alive or not serves or self._find_read(params) is None:
-            return None
-        if admission is not None and admission.by_list is not None:
-            await self._wait_listed(admission.by_list, link, is_required=False)
-        text = self._find_read(params)  # an update may have come during the wait
-        if text is None:
-            return None
-        if admission is not None:
-            admission.decide()
-        if on_cached is not None:
-            on_cached()
-        found: JsonObject = json.loads(text)
-        return found
-
-    def _find_read(self, params: JsonObject) -> bytes | None:
-        return self.reads.find(params, self.clock(), self._login())
-
-    def _login(self) -> Stamp:
-        """Return the stamp of the present login; None for a server without logins."""
-        return None if self._logins is None else self._logins.stamp()
-
-    async def list_resources(self) -> ResourceListing:
-        """Return the resources of the server. See `tools.ItemSource`.
-
-        Raises:
-            UpstreamUnavailable: no list is known, and the server is down or did not start in time.
-            UpstreamCallError: no list is known, and the server did not answer with one.
-        """
-        state, subject = self.lists["resources"], "resources/list"
-        state.is_used = True
-        if self._view.state != "ready" and self._view.resource_list is not None:
-            return self._resource_listing(self._view.resource_list)
-        call = TaskCall(self.calls.clock(), self._limit(None))
-        self.calls.add(call)
-        try:
-            call.scope.deadline = math.inf if call.limit is None else anyio.current_time() + call.limit
-            with call.scope:
-                link = await self._connected()
-                if state.is_current and (not state.is_listed or state.is_stale(self.clock())):
-                    state.announce()
-                await self._wait_listed("resources", link, is_required=True)
-                if self._view.resource_list is None:
-                    failed = (each for each in self._view.problems if each.startswith(subject))
-                    why = next(failed, f"{subject} failed")
-                    raise UpstreamCallError(self.name, f"server {self.name!r}: {why}", dispatched=True)
-                return self._resource_listing(self._view.resource_list)
-        finally:
-            self.calls.discard(call)
-        raise self._why_ended(call, CallQuestions(self.name, subject, None, call.scope))
-
-    def _resource_listing(self, items: tuple[JsonObject, ...]) -> ResourceListing:
-        state = self.lists["resources"]
-        fresh_ms = state.fresh_ms(self.clock()) if self._view.state == "ready" else 0
-        return ResourceListing(items, fresh_ms, state.hint.is_private)
 
     def _admission(self, tool: str, options: DirectCallOptions) -> _SendAdmission | None:
         admit = options.get("admit")
@@ -363,7 +292,7 @@ class Upstream(ReportedState):
                 return answer
             async with self.admitted(call, questions) as link:
                 # The process may have been bound to other clients during the wait.
-                if not (call.sent or user is None or self._clients is None or self._clients.serves(user.client)):
+                if not (call.sent or self._serves(user)):
                     raise Misdirected
                 if begin is not None:  # only before the first round of a call with questions
                     once, begin = begin, None
@@ -380,12 +309,10 @@ class Upstream(ReportedState):
                 if on_sent is not None:
                     on_sent()
                 call.sent = True
-                if method != "resources/read" or not link.modern:
-                    return await link.send(method, params, on_progress, questions)
-                reading = self.reads.begin(params, self._login())
+                store = self.reading(params) if method == "resources/read" and link.modern else None
                 result = await link.send(method, params, on_progress, questions)
-                if not is_unfinished(result):
-                    self.reads.end(reading, result, self.clock(), self._login())
+                if store is not None and not is_unfinished(result):
+                    store(result)
                 return result
 
         self.calls.add(call)
@@ -448,6 +375,10 @@ class Upstream(ReportedState):
         link = self._link
         if link is not None and link.alive:
             await link.cancel_task(params)
+
+    def _serves(self, user: CallUser | None) -> bool:
+        """Return True if a call of this user may be sent to the process."""
+        return user is None or self._clients is None or self._clients.serves(user.client)
 
     def _observe_roots(self, questions: CallQuestions, client: str) -> None:
         """Have questions for the roots of the client noted."""

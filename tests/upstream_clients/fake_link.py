@@ -20,6 +20,8 @@ class FakeLink:
     """A connection that gives calls their turn when `turn_has_come` is set."""
 
     alive = True
+    modern = False
+    has_task_calls = False
 
     def __init__(self) -> None:
         self.turn_has_come = anyio.Event()

@@ -35,6 +35,7 @@ items = {"prompts/list": ["greet"], "resources/templates/list": ["note:///{name}
 resources = [{"uri": "a://b", "name": "b"}]
 hints = {"ttlMs": 60_000, "cacheScope": "public"} if "hints" in flags else {}
 waiting = []
+subscribed = []
 cancelled = []
 listings = []
 
@@ -117,6 +118,10 @@ def call(request_id, name, arguments) -> None:
         case "grow_templates":
             items["resources/templates/list"].append(f"grown:///{len(items['resources/templates/list'])}/{{x}}")
             send(method="notifications/resources/list_changed")
+        case "touch" if arguments["uri"] in subscribed or "always" in arguments:
+            send(method="notifications/resources/updated", params={"uri": arguments["uri"]})
+        case "subscribed":
+            result["content"][0]["text"] = json.dumps(subscribed)
         case "grow_resources":
             resources.append({"uri": f"grown://{len(resources)}", "name": "grown"})
             if "announced" in flags:
@@ -169,6 +174,14 @@ def answer(message) -> None:
             send(id=request_id, result={"messages": [], "description": params["name"]})
         case "resources/read" if "items" in flags:
             send(id=request_id, result={"contents": [{"uri": params["uri"], "text": "read"}], **hints})
+        case "resources/subscribe" if "refuses" in flags:
+            send(id=request_id, error={"code": -32002, "message": "no such resource"})
+        case "resources/subscribe":
+            subscribed.append(params["uri"])
+            send(id=request_id, result={})
+        case "resources/unsubscribe":
+            subscribed.remove(params["uri"])
+            send(id=request_id, result={})
         case "resources/list":
             listings.append("resources/list")
             if "resources_fail" in flags:

@@ -11,7 +11,7 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp_types import (
     CallToolResult,
     ElicitRequest,
@@ -50,6 +50,21 @@ templates = [ResourceTemplate(name="note", uri_template="note:///{name}")]
 # By the `key` that calls of one test have in common.
 hanging, cancelled = defaultdict(anyio.Event), defaultdict(anyio.Event)
 bus = InMemorySubscriptionBus()
+streams = []
+
+
+class Listener(ListenHandler):
+    """A handler of streams that notes which updates are requested."""
+
+    async def __call__(self, ctx, params):
+        uris = params.notifications.resource_subscriptions or []
+        if "--no-updates" in sys.argv:
+            params.notifications.resource_subscriptions = None
+        streams.append(uris)
+        try:
+            return await super().__call__(ctx, params)
+        finally:
+            streams.remove(uris)
 
 
 async def list_tools(ctx, params):
@@ -98,6 +113,10 @@ async def call_tool(ctx, params):
             await bus.publish(ToolsListChanged())
             if arguments.get("legacy"):
                 await ctx.session.send_tool_list_changed()
+        case "touch":
+            await bus.publish(ResourceUpdated(uri=arguments["uri"]))
+        case "subscribed":
+            answer = json.dumps([uri for uris in streams for uri in uris])
         case "grow_silently":
             tools.append(Tool(name=f"grown_{len(tools)}", input_schema=ANY))
         case "grow_resources_silently":
@@ -147,5 +166,5 @@ def make_server() -> Server:
         on_list_resources=list_resources,
         on_read_resource=read_resource,
         on_list_resource_templates=list_templates,
-        on_subscriptions_listen=ListenHandler(bus),
+        on_subscriptions_listen=Listener(bus),
     )

@@ -1,0 +1,163 @@
+"""The resources of one upstream: their list, answers that are used again, and subscriptions to updates."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from upstream_clients.call import CallsInFlight, TaskCall
+from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
+from upstream_clients.read_cache import ReadCache
+from upstream_clients.reported_state import ReportedState
+from upstream_clients.resource_subscriptions import ResourceSubscriptions
+from upstream_clients.token_store import LoginStore
+from upstream_clients.tools import ResourceListing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from upstream_clients.read_cache import Reading
+    from upstream_clients.server_log import ServerLog
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.token_store import Stamp
+    from upstream_clients.tools import JsonObject, UpdateFn
+
+
+class ResourceState(ReportedState):
+    """A `ReportedState` with the resources of its server.
+
+    Attributes:
+        calls: the calls that wait or are in flight.
+        reads: the answers of the current connection that may be used again.
+        subscriptions: the resources whose updates are reported, also in later connections.
+    """
+
+    def __init__(
+        self,
+        spec: UpstreamSpec,
+        on_change: Callable[[], None] | None = None,
+        log: ServerLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(spec, on_change, log, clock)
+        self.calls = CallsInFlight(clock)
+        self.reads = ReadCache()
+        self.subscriptions = ResourceSubscriptions(spec.name, self._wake)
+        self._logins = LoginStore(spec) if spec.may_log_in else None
+
+    # The list.
+
+    async def list_resources(self) -> ResourceListing:
+        """Return the resources of the server. See `tools.ItemSource`."""
+        state, view = self.lists["resources"], self._view
+        state.is_used = True
+        if view.state != "ready" and view.resource_list is not None:
+            return self._resource_listing(view.resource_list)
+        with self._waiting("resources/list"):
+            link = await self._connected()
+            if state.is_current and (not state.is_listed or state.is_stale(self.clock())):
+                state.announce()
+            await self._wait_listed("resources", link, is_required=True)
+        listed = self._view.resource_list
+        if listed is None:
+            failed = (each for each in self._view.problems if each.startswith("resources/list"))
+            why = next(failed, "resources/list failed")
+            raise UpstreamCallError(self.name, f"server {self.name!r}: {why}", dispatched=True)
+        return self._resource_listing(listed)
+
+    def _resource_listing(self, items: tuple[JsonObject, ...]) -> ResourceListing:
+        state = self.lists["resources"]
+        fresh_ms = state.fresh_ms(self.clock()) if self._view.state == "ready" else 0
+        return ResourceListing(items, fresh_ms, state.hint.is_private)
+
+    @contextmanager
+    def _waiting(self, subject: str) -> Iterator[None]:
+        """Count as a call for the duration of the context, within the default timeout.
+
+        Raises:
+            UpstreamUnavailable: the time is over, or the call was ended early.
+        """
+        call = TaskCall(self.calls.clock(), self.spec.timeout)
+        call.scope.deadline = math.inf if call.limit is None else anyio.current_time() + call.limit
+        self.calls.add(call)
+        try:
+            with call.scope:
+                yield
+        finally:
+            self.calls.discard(call)
+        if call.scope.cancelled_caught:
+            why = call.rejected or f"server {self.name!r} did not answer {subject} within {call.limit or 0:g} s"
+            raise UpstreamUnavailable(self.name, why)
+
+    # Reading.
+
+    async def read_again(
+        self, params: JsonObject, decide: Callable[[], None] | None, on_cached: Callable[[], None] | None
+    ) -> JsonObject | None:
+        """Return an earlier answer to `resources/read` that is still fresh; None without one.
+
+        Args:
+            decide: called right before, when the resource templates are listed. If it raises, there is no answer.
+            on_cached: see `tools.RequestOptions`.
+        """
+        link = self._link
+        if link is None or not link.alive or self._find_read(params) is None:
+            return None
+        if decide is not None:
+            await self._wait_listed("templates", link, is_required=False)
+        text = self._find_read(params)  # an update may have come during the wait
+        if text is None:
+            return None
+        for each in (decide, on_cached):
+            if each is not None:
+                each()
+        found: JsonObject = json.loads(text)
+        return found
+
+    def reading(self, params: JsonObject) -> Callable[[JsonObject], None]:
+        """Note that a modern server is asked for a resource. Return a function that takes the result."""
+        return partial(self._store_read, self.reads.begin(params, self._login()))
+
+    def _store_read(self, reading: Reading, result: JsonObject) -> None:
+        self.reads.end(reading, result, self.clock(), self._login())
+
+    def _find_read(self, params: JsonObject) -> bytes | None:
+        return self.reads.find(params, self.clock(), self._login())
+
+    def _login(self) -> Stamp:
+        """Return the stamp of the present login; None for a server without logins."""
+        return None if self._logins is None else self._logins.stamp()
+
+    # Updates.
+
+    async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
+        """Have updates of a resource reported. See `tools.ItemSource`."""
+        resource, remove = self.subscriptions.add(uri, on_update)
+        try:
+            with self._waiting("resources/subscribe"):
+                while not resource.answered:
+                    link = await self._connected()
+                    if not link.modern and not self._view.resource_subscriptions:
+                        raise self._refused("it does not report updates of resources")
+                    if not resource.answered:
+                        await self._changed.wait()
+            if resource.refusal is not None:
+                raise self._refused(resource.refusal)
+        except BaseException:
+            remove()
+            raise
+        return remove
+
+    def _refused(self, why: str) -> UpstreamCallError:
+        return UpstreamCallError(self.name, f"server {self.name!r} refused the subscription: {why}", dispatched=True)
+
+    def report_update(self, uri: str) -> None:
+        """Note that the server has reported an update of a resource."""
+        self.reads.drop(uri)
+        self.subscriptions.report_update(uri)
