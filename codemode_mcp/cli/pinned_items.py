@@ -96,7 +96,7 @@ class PinnedItems:
         statuses = {"text_changed", "changed", "new"} | ({"removed"} if verb == "accept" else set())
         if self.named is not None:
             statuses.add("rejected" if verb == "accept" else "accepted")
-        return [report for report in self.reports_of(server) if report.status in statuses]
+        return [report for report in self.reports_of(server) if report.status in statuses and report.is_comparable]
 
 
 def find_items(config: str | None, item: str | None) -> PinnedItems:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from codemode_mcp.control.display import columns, cut, plain
 from codemode_mcp.trust.references import reference
-from codemode_mcp.trust.state_words import STATES
+from codemode_mcp.trust.state_words import state_of
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
 from declarations.untrusted_text import json_escape
 
@@ -91,16 +91,18 @@ def item_row(server: PinnedServer, report: ItemReport) -> tuple[str, ...]:
     """Return the row of `ITEM_HEAD` about an item."""
     counts: Counter[str] = Counter(finding.severity for finding in server.findings(report))
     findings = ", ".join(f"{counts[severity]} {severity}" for severity in _SEVERITIES if counts[severity])
-    return name_of(report), findings, STATES[report.status, report.held]
+    return name_of(report), findings, state_of(report)
 
 
 def report_lines(server: PinnedServer, report: ItemReport) -> Iterator[Text]:
     """Yield the lines about one item: its state, each difference, and the findings in what is new."""
-    yield Text(f"{name_of(report)}: {STATES[report.status, report.held]}", "bold")
+    yield Text(f"{name_of(report)}: {state_of(report)}", "bold")
     acceptance = server.pins.accepted.get((report.kind, report.name))
     if acceptance is not None:
         by = f"by {plain(acceptance.by)}" if acceptance.by else "as the first listing of the server"
         yield Text(f"  accepted {by}, {_date(acceptance.at)}")
+    if not report.is_comparable:
+        return
     items = {"accepted": report.accepted, "present": report.present}
     unknown = [which for which, item in items.items() if item is not None and item.definition is None]
     if unknown:

@@ -105,6 +105,11 @@ class ItemReport:
     present: Item | None
 
     @property
+    def is_comparable(self) -> bool:
+        """True if the present definition, if there is one, has a digest. Other ones cannot be accepted."""
+        return self.present is None or self.present.is_comparable
+
+    @property
     def usable(self) -> Item | None:
         """The definition that programs use; None if they cannot use the item."""
         if self.held or self.present is None:
@@ -193,7 +198,7 @@ def reject(pins: ServerPins, choices: Mapping[Key, str], by: str) -> ServerPins:
 def _chosen(pins: ServerPins, key: Key, digest: str) -> Item:
     acceptance = pins.accepted.get(key)
     item = pins.present.items.get(key) or (None if acceptance is None else acceptance.item)
-    if item is None or not digest or item.digest != digest:
+    if item is None or not item.is_comparable or item.digest != digest:
         raise Stale(pins.server, key)
     return item
 

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.trust.references import reference
+from codemode_mcp.trust.state_words import NOT_COMPARABLE
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) ->
             "is held: it is not as the user's lock file has it. Ask the user to compare them with: codemode-mcp trust "
             "check"
         )
+    if not report.is_comparable:
+        return f"is held: {NOT_COMPARABLE}"
     if report.status == "rejected":
         return "is held: the user has rejected it. Do not try again unless the user asks for it"
     return (

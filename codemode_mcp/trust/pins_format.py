@@ -15,14 +15,17 @@ FORMAT: Final = 1
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
+_DigestIfAny = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
+"""Empty for a definition that is nested too deeply to be compared."""
+
 
 class _StoredItem(Form, omit_defaults=True):
     """An item. `definition` is not set if the definition is not stored, or if it is that of the accepted item."""
 
     kind: Kind
     name: str
-    digest: _Digest
-    shape: _Digest
+    digest: _DigestIfAny
+    shape: _DigestIfAny
     definition: dict[str, Any] | None = None
     by: str = ""
     at: float = 0.0
@@ -59,9 +62,8 @@ def encode(pins: ServerPins, limit: int) -> bytes:
         accepted = [_stored(each.item, with_definitions, by=each.by, at=each.at) for each in pins.accepted.values()]
         digests = {key: each.item.digest for key, each in pins.accepted.items()}
         present = [
-            _stored(item, with_definitions and digests.get(key) != item.digest)
+            _stored(item, with_definitions and item.is_comparable and digests.get(key) != item.digest)
             for key, item in pins.present.items.items()
-            if item.is_comparable
         ]
         stored = _StoredPins(
             server=pins.server,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.trust.items import MAX_DEPTH
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from codemode_mcp.trust.comparison import Status
+    from codemode_mcp.trust.comparison import ItemReport, Status
 
 STATES: Final[Mapping[tuple[Status, bool], str]] = {
     ("accepted", False): "accepted",
@@ -22,3 +24,16 @@ STATES: Final[Mapping[tuple[Status, bool], str]] = {
     ("rejected", False): "its new texts were rejected; programs see the accepted ones",
 }
 """The state of an item, by its status and whether it is held."""
+
+NOT_COMPARABLE: Final = (
+    f"its definition is nested deeper than {MAX_DEPTH} levels, or has a number of thousands of digits, so it cannot be "
+    "compared or accepted; its server must change it"
+)
+"""The reason why an item without a digest is held."""
+
+
+def state_of(report: ItemReport) -> str:
+    """Return the state of an item in words."""
+    if report.held and not report.is_comparable:
+        return f"held: {NOT_COMPARABLE}"
+    return STATES[report.status, report.held]

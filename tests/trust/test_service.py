@@ -11,6 +11,8 @@ import anyio
 import pytest
 
 from codemode_mcp.audit.events import Auditor
+from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
+from codemode_mcp.cli.trust_views import item_row, items_json, report_lines
 from codemode_mcp.trust import service
 from codemode_mcp.trust.comparison import Stale, accept
 from codemode_mcp.trust.lock_file import LockFile
@@ -379,6 +381,47 @@ async def test_held_items_are_logged_once(tmp_path: Path, caplog: pytest.LogCapt
         "codemode-mcp trust diff s"
     )
     assert all("\n" not in each for each in texts)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize("depth", [201, 20_000])
+async def test_a_definition_that_is_nested_too_deeply_is_held_with_the_reason(tmp_path: Path, depth: int) -> None:
+    deep = replace(LOOK, input_schema={"type": "object", "properties": {"keys": nested(depth)}})
+    other = replace(deep, name="other")
+    world = World(tmp_path, env={"KEY": "sk-0123456789"})
+    world.lists(LOOK)
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.trust.run, lambda: world.change)
+        shown = world.lists(deep, other)
+        reason = "is held: its definition is nested deeper than 200 levels, or has a number of thousands of digits"
+        assert [why.partition(", so")[0] for why in shown.withheld.values()] == [reason, reason]
+        assert world.trust.admits("s", deep) == shown.withheld["look"]
+        await world.until_stored()
+        group.cancel_scope.cancel()
+    with pytest.raises(Stale):
+        await world.trust.accept("s", {("tool", "look"): ""}, PERSON)
+    assert world.folder is not None
+    pins = world.folder.load("s")
+    assert pins is not None
+    server = PinnedServer("s", "pin", pins, world.folder)
+    found = PinnedItems([server], None, [], None)
+    assert [(each.name, each.status) for each in server.differing] == [("look", "changed"), ("other", "new")]
+    assert found.choosable(server, "accept") == found.choosable(server, "reject") == []
+    for report in (*server.differing, *world.trust.reports("s")):
+        if report.name in ("look", "other"):
+            line, *_ = map(str, report_lines(server, report))
+            assert "held: its definition is nested deeper than 200 levels" in line
+            assert item_row(server, report)[2] in line
+    items_json(found, whole=True)
+    # The server changes it: the accepted tool is usable again.
+    world.lists(LOOK)
+    assert world.trust.admits("s", world.view.tools[0]) is None
 
 
 PROMPT = {"name": "review", "description": "Reviews."}

@@ -20,7 +20,7 @@ from codemode_mcp.trust.items import Kind
 from codemode_mcp.trust.new_findings import new_findings
 from codemode_mcp.trust.pins_file import PinsUnavailable
 from codemode_mcp.trust.references import reference
-from codemode_mcp.trust.state_words import STATES
+from codemode_mcp.trust.state_words import state_of
 from codemode_mcp.trust.text_diff import compare_definitions, shortened
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
     accepted, present = report.accepted, report.present
     shown = accepted if present is None else present
     assert shown is not None  # an item is accepted or present
-    unknown = any(each is not None and each.definition is None for each in (accepted, present))
+    unknown = not report.is_comparable or any(
+        each is not None and each.definition is None for each in (accepted, present)
+    )
     differences = (
         ()
         if unknown
@@ -158,13 +160,14 @@ def _item(report: ItemReport, others: Collection[str]) -> dict[str, Any]:
     return {
         "reference": reference(report.server, report.kind, report.name),
         "status": report.status,
-        "state": STATES[report.status, report.held],
+        "state": state_of(report),
         "shown": item,
         "one": json.dumps([item]),
         "can_accept": not unknown and not more,
         "acceptable": not unknown and not more and report.status != "rejected",
-        "unknown": unknown,
+        "unknown": unknown and report.is_comparable,
+        "can_reject": report.is_comparable and report.status in ("text_changed", "changed", "new"),
         "differences": [(each.where or "/", shortened(each.parts)) for each in differences[:MAX_VALUES]],
         "more": more,
-        "findings": new_findings(report, others),
+        "findings": new_findings(report, others) if report.is_comparable else (),
     }
