@@ -145,22 +145,53 @@ def _spellings(report: ItemReport) -> set[str]:
     return {name, plain(name), escaped, f"{report.server}.{report.kind}s/{report.name}"}
 
 
-def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport]) -> None:
-    """Store a person's decision about exactly these definitions. End the command if one of them has changed."""
+def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport], config: Path | None) -> None:
+    """Store a person's decision about exactly these definitions. End the command if one of them has changed.
+
+    Args:
+        config: the path of the configuration file. If no process serves it, the decision is recorded here.
+    """
     choices = {}
     for report in reports:
         shown = report.accepted if report.present is None else report.present
         assert shown is not None  # an item is accepted or present
         choices[report.kind, report.name] = shown.digest
 
+    before = ServerPins(server.name)
+
     def change(pins: ServerPins | None) -> ServerPins:
-        pins = pins or ServerPins(server.name)
+        nonlocal before
+        before = pins = pins or before
         return accept(pins, choices, PERSON, time.time()) if verb == "accept" else reject(pins, choices, PERSON)
 
     try:
-        server.folder.update(server.name, change)
+        after = server.folder.update(server.name, change)
     except (Stale, PinsUnavailable) as error:
         stop_line(1, f"nothing of {server.name} was {verb}ed: {error}")
+    if config is not None:
+        _record(config, before, after)
+
+
+def _record(config: Path, before: ServerPins, after: ServerPins) -> None:
+    """Write decisions to the trajectory, as a serving process does that sees the changed file."""
+    from codemode_mcp.audit import Auditor, Redactor
+    from codemode_mcp.audit.recording import recording
+    from codemode_mcp.cli.serving_processes import ask_processes
+    from codemode_mcp.config.load import load_audit
+    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.errors import ConfigError
+    from codemode_mcp.trust.service import record_decisions
+
+    try:
+        settings = load_audit(config)
+    except ConfigError as error:
+        say_line(f"this decision is not in the trajectory: {error}")
+        return
+    if settings.trajectory is None or ask_processes(Request("list"), str(config)).answers:
+        return
+    auditor = Auditor()
+    with recording(settings, auditor, Redactor()):
+        record_decisions(auditor, before, after)
 
 
 def not_listed(server: PinnedServer) -> str:

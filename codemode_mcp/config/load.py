@@ -234,6 +234,21 @@ def load_store(path: Path | None, *, environ: Mapping[str, str], admit: Admit | 
     return store.settings
 
 
+def load_audit(path: Path, *, admit: Admit | None = None) -> AuditSettings:
+    """Load only the section `audit`. No variable is expanded, and no program is run. Raises as `load_store`.
+
+    Args:
+        admit: see `load_config`.
+    """
+    path = Path(os.path.abspath(path))
+    value = _read(path, admit)
+    report = Report()
+    section = value.get("audit") if isinstance(value, dict) else None
+    settings = _audit(Node(section, "audit", report), Expander({}, path.parent))
+    report.raise_problems()
+    return settings
+
+
 def _log(node: Node, expander: Expander) -> LogSettings:
     levels = one_of("debug", "info", "warning", "error")
     return LogSettings(**node.settings({"level": levels, "file": expander.unexpanded_path}))

@@ -365,7 +365,7 @@ class Trust:
         before, server.pins, server.stamp = server.pins, pins, stamp
         if _decisions(before) == _decisions(pins):
             return
-        _record_decisions(self._auditor, before or ServerPins(server.name), pins or ServerPins(server.name))
+        record_decisions(self._auditor, before or ServerPins(server.name), pins or ServerPins(server.name))
         server.forget_comparison()
         self._on_change()
 
@@ -449,7 +449,7 @@ class Trust:
             log.warning("%s", texts_line(server.name, texts))
 
 
-def _record_decisions(auditor: Auditor, before: ServerPins, after: ServerPins) -> None:
+def record_decisions(auditor: Auditor, before: ServerPins, after: ServerPins) -> None:
     """Record what people have decided between two versions of pins."""
     for key, each in after.accepted.items():
         if each.by and before.accepted.get(key) != each:

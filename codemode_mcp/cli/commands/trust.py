@@ -156,5 +156,5 @@ def _decide(item: str | None, config: str | None, verb: Verb) -> None:
     confirm(verb, f"{trust_views.listed(names)} as shown above")
     for server, reports in chosen.values():
         if reports:
-            decide(server, verb, reports)
+            decide(server, verb, reports, found.config)
     say_line(f"{verb}ed: {trust_views.listed(names)}")
