@@ -51,7 +51,7 @@ HELD_OUT_POISONED_FOUND = 47
 HELD_OUT_BENIGN_FOUND = 4
 
 # Labelled definitions. Those named `independent` were written by another person who had not seen the rules; the classes
-# of words were chosen with them. Those named `held_out` were written before the classes and read only afterwards.
+# of words were chosen with them. Those named `held_out` were written before the classes, by the same person.
 # docs/findings.md has the figures.
 
 
