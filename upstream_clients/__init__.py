@@ -16,7 +16,8 @@ General layout, from top to bottom:
 - Lists and resources: `list_state` (the age of a list), `cache_hints`, `resource_state` (resources as callers see
   them), `read_cache` (answers that are used again), `resource_subscriptions` and `resource_updates`.
 - Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
-  `sdk_streams`. `server_log` has the latest lines of a server. `handshake` starts a server on trial.
+  `sdk_streams`. `handshake` starts a server on trial.
+- Lines and log messages of a server: `server_log` has the latest ones, `log_listeners` passes messages on.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
   `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.
 - Untrusted input: `tool_list_repair`, `item_list_repair`, `item_members`, `results`, `schemas`, `schema_expansion`,

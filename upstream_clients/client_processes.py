@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from upstream_clients.fair_limiter import FairLimiter
+from upstream_clients.log_listeners import LogListeners
 from upstream_clients.server_log import ServerLog
 from upstream_clients.upstream import Upstream
 
@@ -68,7 +69,14 @@ class RunningServer:
     """
 
     def __init__(self, server: SharedServer, on_change: Callable[[], None] | None, key: Key | None = None) -> None:
-        self.upstream = Upstream(server.spec, on_change, limiter=server.limiter, clients=self, log=server.log)
+        self.upstream = Upstream(
+            server.spec,
+            on_change,
+            limiter=server.limiter,
+            clients=self,
+            log=server.log,
+            log_listeners=server.log_listeners,
+        )
         self.key = key
         self.claimed: str | None = None
         self.scope = anyio.CancelScope()
@@ -124,6 +132,9 @@ class RunningServer:
     def note_roots(self, client: str, answer: JsonObject | None) -> None:
         self._server.note_roots(self, client, answer)
 
+    def hears(self, client: str | None) -> bool:
+        return self._server.hears(self, client)
+
     async def list_roots(self) -> JsonObject:
         """Answer the server when it asks for roots outside any call."""
         return await self._server.list_roots(self)
@@ -139,6 +150,7 @@ class SharedServer:
         limiter: the limit of calls in flight at all processes together.
         number: identifies the server among all servers of this process.
         log: the latest lines of all processes.
+        log_listeners: the listeners to the log messages of all processes.
     """
 
     def __init__(self, spec: UpstreamSpec, clients: ClientRoots, start: Callable[[RunningServer], None]) -> None:
@@ -146,6 +158,7 @@ class SharedServer:
         self.spec = spec
         self.number = next(_NUMBERS)
         self.log = ServerLog(spec.redact)
+        self.log_listeners = LogListeners(spec.redact)
         self.uses: list[ServerUse] = []
         self.limiter = FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
@@ -208,6 +221,14 @@ class SharedServer:
         if process.key is None:
             return process.claimed in (None, client)
         return self._clients.uris(client) == process.key
+
+    def hears(self, process: RunningServer, client: str | None) -> bool:
+        """Return True if a client gets the log messages of a process."""
+        if client is None or process.key is None:
+            return True
+        if isinstance(process.key, str):
+            return process.key == client
+        return client in self._clients and self._clients.last_uris(client) == process.key
 
     def restart(self, why: str) -> None:
         """End all processes with their calls, and start them again."""
@@ -328,6 +349,9 @@ class ServerUse:
         self.spec = spec
         self.over: str | None = None
         self._on_change = on_change
+        self._observations: dict[int, Callable[[], None]] = {}
+        """Functions that end the subscriptions and listeners of the pool."""
+        self._numbers = count()
         server.uses.append(self)
         if spec is not server.spec:
             server.spec.followers.append(spec)
@@ -345,9 +369,25 @@ class ServerUse:
             except Exception:
                 logger.exception("the observer of server %r failed", self.spec.name)
 
+    def until_end(self, remove: Callable[[], None]) -> Callable[[], None]:
+        """Have a subscription or a listener removed at the end of the use. Return a function that removes it before."""
+        number = next(self._numbers)
+        self._observations[number] = remove
+
+        def end() -> None:
+            if self._observations.pop(number, None) is not None:
+                remove()
+
+        if self.over is not None:
+            end()
+        return end
+
     def end(self, why: str | None) -> None:
         """End this use, and its calls if the server has other uses."""
         self.over = why or f"server {self.spec.name!r} is closed"
+        observations, self._observations = self._observations, {}
+        for remove in observations.values():
+            remove()
         server = self.server
         server.uses.remove(self)
         server.spec.followers[:] = [spec for spec in server.spec.followers if spec is not self.spec]

@@ -56,6 +56,7 @@ from upstream_clients.list_state import ITEM_LISTS
 from upstream_clients.listing import Listing
 from upstream_clients.live_connection import LiveConnection
 from upstream_clients.liveness import LivenessMonitor
+from upstream_clients.log_listeners import keep_log_level
 from upstream_clients.negotiate import negotiate
 from upstream_clients.question_routing import ConnectionQuestions
 from upstream_clients.resource_updates import keep_subscribed
@@ -294,7 +295,7 @@ class Connection:
                         over=self._over,
                         questions=ConnectionQuestions(roots=self._roots),
                         on_list_changed=changes.schedule_relist,
-                        on_log_message=self._upstream.log.add_message,
+                        on_log_message=self._upstream.report_log_message,
                         on_updated=self._upstream.report_update,
                         direct=opened.direct,
                     )
@@ -311,6 +312,7 @@ class Connection:
                                 watch=watch,
                                 over=self._over,
                                 on_stale=changes.schedule_relist,
+                                log_level=self._upstream.log_level,
                             )
                             await self._serve(dispatcher, agreement, link, changes)
                     finally:
@@ -393,6 +395,8 @@ class Connection:
             self._upstream.report_ready(link, view, listing.hint)
             serving.start_soon(changes.relist, link)
             serving.start_soon(changes.relist_stale, link)
+            if capabilities.logging is not None:
+                serving.start_soon(keep_log_level, self._upstream.log_listeners, link, self._upstream.hears)
             serving.start_soon(
                 partial(keep_subscribed, self._upstream.subscriptions, link, sleep=self._sleep, clock=self._clock)
             )

@@ -94,7 +94,8 @@ class Dispatcher:
     Args:
         over: set when the connection has ended.
         on_list_changed: called when the server announces that a list has changed, before any later message is handled.
-        on_log_message: takes the params of log messages of the server.
+        on_log_message: takes the params of log messages of the server, and the owner of the call that they are about;
+            None if the call is not known.
         on_updated: takes the URI of a resource that the server reports as updated.
         direct: requests that are sent past the dispatcher. Only unusual answers to them reach the dispatcher.
     """
@@ -106,7 +107,7 @@ class Dispatcher:
         over: anyio.Event,
         questions: ConnectionQuestions,
         on_list_changed: Callable[[ListName], None],
-        on_log_message: Callable[[Mapping[str, Any]], None] | None = None,
+        on_log_message: Callable[[Mapping[str, Any], str | None], None] | None = None,
         on_updated: Callable[[str], None] | None = None,
         direct: RequestsInFlight | None = None,
     ) -> None:
@@ -336,7 +337,7 @@ class Dispatcher:
             return
         match method:
             case "notifications/message" if self._on_log_message is not None:
-                self._on_log_message(params)
+                self._on_log_message(params, self._owner())
             case "notifications/resources/updated" if self._on_updated is not None:
                 if isinstance(uri := params.get("uri"), str):
                     self._on_updated(uri)
@@ -358,6 +359,12 @@ class Dispatcher:
                 if subscription is not None and isinstance(honored, dict) and subscription.honored is None:
                     subscription.honored = honored
                     subscription.acknowledged.set()
+
+    def _owner(self) -> str | None:
+        """Return the owner of the call whose response has the current message; None if it is not known."""
+        context = self._transport.last_context
+        call = None if context is None else context.get(CURRENT)
+        return None if call is None or call.asking is None else call.asking.owner
 
     def _take_progress(self, params: Mapping[str, Any]) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))

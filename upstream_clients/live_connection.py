@@ -15,6 +15,7 @@ from upstream_clients.jsonrpc import (
     CLIENT_INFO,
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
+    LOG_LEVEL,
     PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
     JsonRpcError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from upstream_clients.negotiate import Agreement
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.subscription import Subscription
-    from upstream_clients.tools import JsonObject, ProgressFn
+    from upstream_clients.tools import JsonObject, LogLevel, ProgressFn
 
 _FIRST_ID = 1 << 20
 """First id of calls to legacy servers. Such a call needs its id in advance: `question_routing` remembers the id if the
@@ -55,6 +56,7 @@ class LiveConnection:
         watch: the watch of the HTTP client.
         over: set when the connection can no longer be used. This class also sets it.
         on_stale: called when a tool has changed since it was listed.
+        log_level: returns the level of log messages that is wanted for the calls of an owner.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class LiveConnection:
         watch: HttpWatch,
         over: anyio.Event,
         on_stale: Callable[[], None],
+        log_level: Callable[[str | None], LogLevel | None] = lambda _: None,
     ) -> None:
         self.protocol_version = agreement.protocol_version
         self.modern = agreement.modern
@@ -76,6 +79,7 @@ class LiveConnection:
         self._watch = watch
         self._over = over
         self._on_stale = on_stale
+        self._log_level = log_level
         self._envelope = {PROTOCOL_VERSION: self.protocol_version, CLIENT_INFO: client_info}
         self._param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self._in_flight = 0
@@ -171,6 +175,9 @@ class LiveConnection:
         """Return params with the `_meta` that a modern server requires in each request."""
         askable = call is not None and call.asking is not None
         envelope = {**self._envelope, CLIENT_CAPABILITIES: request_capabilities(method, askable=askable)}
+        level = self._log_level(None if call is None or call.asking is None else call.asking.owner)
+        if level is not None:
+            envelope[LOG_LEVEL] = level
         return {**params, "_meta": {**params.get("_meta", {}), **envelope}}
 
     async def cancel_task(self, params: Mapping[str, Any]) -> None:

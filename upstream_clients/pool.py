@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         DirectCallOptions,
         ItemSource,
         JsonObject,
+        LogFn,
+        LogLevel,
         RequestOptions,
         ResourceListing,
         RootsFn,
@@ -324,7 +326,10 @@ class _PoolSource:
         return await (await self._upstream()).list_resources()
 
     async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
-        return await (await self._upstream()).subscribe(uri, on_update)
+        return self.use.until_end(await (await self._upstream()).subscribe(uri, on_update))
+
+    def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
+        return self.use.until_end(self.use.server.log_listeners.add(listener, level, owner, self._user.client))
 
     async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
         while True:

@@ -11,17 +11,23 @@ import anyio
 import anyio.lowlevel
 
 from upstream_clients.errors import QuestionRefused, UpstreamCallError, UpstreamClientError, UpstreamUnavailable
+from upstream_clients.log_listeners import LogListeners
+from upstream_clients.resource_subscriptions import ResourceSubscriptions
 from upstream_clients.results import read_outcome
 from upstream_clients.schemas import compile_check
 from upstream_clients.tools import (
     CallOptions,
     JsonObject,
+    LogFn,
+    LogLevel,
     Question,
     QuestionMethod,
     RequestOptions,
+    ResourceListing,
     SentFn,
     Tool,
     ToolOutcome,
+    UpdateFn,
     UpstreamView,
 )
 
@@ -35,7 +41,11 @@ def text_result(text: str, **more: Any) -> dict[str, Any]:
 
 
 class ScriptedSource:
-    """A source with a fixed answer for each tool and each method of `request`. `calls` lists the requests so far."""
+    """A source with a fixed answer for each tool and each method of `request`. `calls` lists the requests so far.
+
+    It satisfies `tools.ItemSource`, except for direct calls. The resources are those of the view. `report_update` and
+    `report_log` call the listeners, and `subscribed` has the resources with listeners.
+    """
 
     def __init__(
         self, name: str, answers: Mapping[str, Answer], *, tools: Sequence[Tool] | None = None, **view: Any
@@ -47,6 +57,8 @@ class ScriptedSource:
             tools = [Tool(answer) for answer in answers if "/" not in answer]
         self._view = UpstreamView(**{"name": name, "state": "ready", "era": "modern", "tools": tuple(tools), **view})
         self.calls: list[tuple[str, JsonObject]] = []
+        self.subscriptions = ResourceSubscriptions(name, lambda: None)
+        self.log_listeners = LogListeners(str)
 
     @property
     def name(self) -> str:
@@ -72,6 +84,38 @@ class ScriptedSource:
         self._record(method, params, options.get("on_sent"))
         await anyio.lowlevel.checkpoint()
         return self._answer(method, params)
+
+    async def list_resources(self) -> ResourceListing:
+        await anyio.lowlevel.checkpoint()
+        self._record("resources/list", {}, None)
+        return ResourceListing(self._view.resource_list or ())
+
+    def change(self, **view: Any) -> None:
+        """Change fields of the view."""
+        self._view = replace(self._view, **view)
+
+    async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
+        await anyio.lowlevel.checkpoint()
+        if not self._view.resource_subscriptions:
+            raise UpstreamCallError(self._name, "it does not report updates of resources", dispatched=True)
+        _, remove = self.subscriptions.add(uri, on_update)
+        self.subscriptions.report_accepted([uri])
+        return remove
+
+    @property
+    def subscribed(self) -> list[str]:
+        return sorted(self.subscriptions.uris())
+
+    def report_update(self, uri: str) -> None:
+        """Report an update of a resource."""
+        self.subscriptions.report_update(uri)
+
+    def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
+        return self.log_listeners.add(listener, level, owner, None)
+
+    def report_log(self, level: LogLevel, data: Any, owner: str | None = None) -> None:
+        """Report a log message, perhaps about a call of an owner."""
+        self.log_listeners.report({"level": level, "data": data}, owner, lambda _: True)
 
     def _listed(self, tool: str) -> Tool | None:
         return next((each for each in self._view.tools if each.name == tool), None)

@@ -21,6 +21,13 @@ call's turn. If the function raises, the call is not sent."""
 UpdateFn = Callable[[str], None]
 """A function that takes the URI of a resource that was updated. It runs in the event loop, and must not block."""
 
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+"""Levels of log messages (MCP, Logging), from the lowest to the highest."""
+
+LogFn = Callable[[JsonObject], None]
+"""A function that takes a log message of a server: `level`, `data`, and `logger` if the server names one. Secrets of
+the server are replaced. The function runs in the event loop, and must not block."""
+
 Operation = Literal["tool", "resource", "prompt"]
 
 
@@ -378,5 +385,19 @@ class ItemSource(DirectSource, Protocol):
         Raises:
             errors.UpstreamUnavailable: the server is down.
             errors.UpstreamCallError: the server refuses, or has too many subscriptions.
+        """
+        ...
+
+    def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
+        """Have log messages of the server reported from a level on, until the returned function is called.
+
+        The server is not started for this. It ends without notice like a subscription.
+
+        Args:
+            owner: the owner whose calls the messages may be about (`Asking.owner`); None for all. Messages that belong
+                to no known call are reported in any case.
+
+        Raises:
+            ValueError: the level is unknown.
         """
         ...

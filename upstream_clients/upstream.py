@@ -24,6 +24,7 @@ from upstream_clients.direct import Answer
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
 from upstream_clients.fair_limiter import FairLimiter
 from upstream_clients.input_required import send_until_result
+from upstream_clients.log_listeners import LogListeners
 from upstream_clients.questions import CallQuestions, UrlElicitationRequired
 from upstream_clients.resource_state import ResourceState
 from upstream_clients.results import is_task, is_unfinished, read_outcome, without_client_fields
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         CallOptions,
         DirectCallOptions,
         JsonObject,
+        LogLevel,
         RequestOptions,
     )
 
@@ -86,6 +88,10 @@ class Clients(Protocol):
         """Note that the process asks for the roots of a client, or has got this answer."""
         ...
 
+    def hears(self, client: str | None) -> bool:
+        """Return True if a client gets the log messages of the process; None for one that gets those of all."""
+        ...
+
 
 class Upstream(ResourceState):
     """An upstream as a `tools.DirectSource`."""
@@ -99,6 +105,7 @@ class Upstream(ResourceState):
         limiter: FairLimiter | None = None,
         clients: Clients | None = None,
         log: ServerLog | None = None,
+        log_listeners: LogListeners | None = None,
     ) -> None:
         """Prepare the upstream.
 
@@ -107,10 +114,12 @@ class Upstream(ResourceState):
             limiter: the limit that several processes have together; None for an own one.
             clients: the clients that this process serves; None if it serves all.
             log: the lines of all processes of the server; None for an own one.
+            log_listeners: the listeners to all processes of the server; None for own ones.
         """
         super().__init__(spec, on_change, log, clock)
         self._limiter = limiter or FairLimiter(spec.max_concurrent_calls)
         self._clients = clients
+        self.log_listeners = log_listeners or LogListeners(spec.redact)
 
     async def call_tool(
         self, tool: str, arguments: JsonObject, *, user: CallUser | None = None, **options: Unpack[CallOptions]
@@ -375,6 +384,21 @@ class Upstream(ResourceState):
         link = self._link
         if link is not None and link.alive:
             await link.cancel_task(params)
+
+    # Log messages.
+
+    def hears(self, client: str | None) -> bool:
+        """Return True if a client gets the log messages of this process; None for one that gets those of all."""
+        return self._clients is None or self._clients.hears(client)
+
+    def log_level(self, owner: str | None) -> LogLevel | None:
+        """Return the level of log messages that is wanted for calls of an owner; None if none is wanted."""
+        return self.log_listeners.level(owner, self.hears)
+
+    def report_log_message(self, params: Mapping[str, Any], owner: str | None) -> None:
+        """Note a log message of the server. `owner`: the owner of the call that it is about, if that is known."""
+        self.log.add_message(params)
+        self.log_listeners.report(params, owner, self.hears)
 
     def _serves(self, user: CallUser | None) -> bool:
         """Return True if a call of this user may be sent to the process."""

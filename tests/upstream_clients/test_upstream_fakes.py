@@ -73,3 +73,25 @@ async def test_a_lying_source_gives_notes_on_everything() -> None:
     source = LyingSource()
     for tool in source.view().tools:
         assert (await source.call_tool(tool.name, {})).notes, tool.name
+
+
+async def test_a_scripted_source_has_resources_subscriptions_and_log_messages() -> None:
+    source = ScriptedSource("srv", {}, resource_list=({"uri": "a:"},), resource_subscriptions=True)
+    seen: list[object] = []
+    assert (await source.list_resources()).items == ({"uri": "a:"},)
+    leave = await source.subscribe("a:", seen.append)
+    source.report_update("a:")
+    assert (seen, source.subscribed) == (["a:"], ["a:"])
+    leave()
+    source.report_update("a:")
+    assert (seen, source.subscribed) == (["a:"], [])
+    stop = source.on_log(seen.append, "error", owner="ada")
+    source.report_log("info", "low")
+    source.report_log("error", "of bob", owner="bob")
+    source.report_log("error", "of ada", owner="ada")
+    stop()
+    source.report_log("error", "late")
+    assert seen == ["a:", {"level": "error", "data": "of ada"}]
+    source.change(resource_subscriptions=False)
+    with pytest.raises(UpstreamCallError):
+        await source.subscribe("a:", seen.append)

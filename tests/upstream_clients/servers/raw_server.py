@@ -34,6 +34,9 @@ ITEM_LISTS = {"prompts/list": ("prompts", "name"), "resources/templates/list": (
 items = {"prompts/list": ["greet"], "resources/templates/list": ["note:///{name}"]}
 resources = [{"uri": "a://b", "name": "b"}]
 hints = {"ttlMs": 60_000, "cacheScope": "public"} if "hints" in flags else {}
+if "logging" in flags:
+    capabilities["logging"] = {}
+levels = []
 waiting = []
 subscribed = []
 cancelled = []
@@ -120,6 +123,10 @@ def call(request_id, name, arguments) -> None:
             send(method="notifications/resources/list_changed")
         case "touch" if arguments["uri"] in subscribed or "always" in arguments:
             send(method="notifications/resources/updated", params={"uri": arguments["uri"]})
+        case "log":
+            send(method="notifications/message", params=arguments)
+        case "levels":
+            result["content"][0]["text"] = json.dumps(levels)
         case "subscribed":
             result["content"][0]["text"] = json.dumps(subscribed)
         case "grow_resources":
@@ -174,6 +181,9 @@ def answer(message) -> None:
             send(id=request_id, result={"messages": [], "description": params["name"]})
         case "resources/read" if "items" in flags:
             send(id=request_id, result={"contents": [{"uri": params["uri"], "text": "read"}], **hints})
+        case "logging/setLevel":
+            levels.append(params["level"])
+            send(id=request_id, result={})
         case "resources/subscribe" if "refuses" in flags:
             send(id=request_id, error={"code": -32002, "message": "no such resource"})
         case "resources/subscribe":

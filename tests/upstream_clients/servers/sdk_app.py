@@ -113,6 +113,12 @@ async def call_tool(ctx, params):
             await bus.publish(ToolsListChanged())
             if arguments.get("legacy"):
                 await ctx.session.send_tool_list_changed()
+        case "log":
+            await ctx.session.send_log_message(
+                arguments["level"], arguments["data"], arguments.get("logger"), ctx.request_id
+            )
+        case "levels":
+            answer = json.dumps([(ctx.meta or {}).get("io.modelcontextprotocol/logLevel")])
         case "touch":
             await bus.publish(ResourceUpdated(uri=arguments["uri"]))
         case "subscribed":
