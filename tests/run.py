@@ -49,6 +49,15 @@ PINS = (
     "typescript@5.9.3",
     "whatwg-url@14.2.0",
 )
+APPS = ROOT / ".cache" / "apps"
+APP_PINS = (
+    "@modelcontextprotocol/client@2.0.0",
+    "@modelcontextprotocol/ext-apps@2.0.4",
+    "@modelcontextprotocol/server-basic-vanillajs@2.0.3",
+    "@modelcontextprotocol/server-budget-allocator@2.0.3",
+    "@modelcontextprotocol/server-debug@2.0.3",
+)
+"""The official client and bridge for hosts of MCP Apps, and servers with apps."""
 CONFORMANCE = ROOT / ".cache" / "conformance"
 CONFORMANCE_PINS = ("@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22.23.3")
 """The suite of MCP, and the Node that it needs, newer than what many systems have."""
@@ -243,6 +252,7 @@ def install_from_npm(npm: str | None) -> None:
     if npm is None:
         return
     install_node(npm, NODE, PINS)
+    install_node(npm, APPS, APP_PINS)
     install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
     install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
 

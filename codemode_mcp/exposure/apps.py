@@ -7,7 +7,8 @@ Hosts trust what they get from a server: they read the app of a tool, and build 
 frame from the domains that the app names. So tools and apps are checked here:
 
 - A tool names an app of its own server, or none. Everything else in its metadata is left out.
-- An app is one HTML document of a bounded size, with the exact MIME type.
+- An app is one HTML document of a bounded size, with the exact MIME type. It runs in a frame within a page of ours
+  (`app_frame.html`): hosts see one server, and would let an app call the tools of all servers.
 - Domains are single tokens, so that they cannot add directives to the policy. Unknown members of `_meta.ui` are left
   out, and so is `domain`: the origin that it asks for is bound to a server, and hosts see only this one.
 
@@ -17,11 +18,15 @@ Source: https://github.com/modelcontextprotocol/ext-apps, specification/2026-01-
 from __future__ import annotations
 
 import binascii
+import json
 import re
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from codemode_mcp.catalog.apps import SCHEME, app_uri, is_app_uri, is_for_apps, is_for_apps_only
+from codemode_mcp.json_text import join_surrogates, json_text
 from upstream_clients.jsonrpc import APP_MIME_TYPE as MIME_TYPE
 from upstream_clients.jsonrpc import APPS_EXTENSION
 
@@ -33,14 +38,32 @@ if TYPE_CHECKING:
 DECLARATION: Final[Mapping[str, Any]] = {APPS_EXTENSION: {"mimeTypes": [MIME_TYPE]}}
 """The extension in the capabilities of this server."""
 
+SHOWN_URI: Final = "ui://codemode-mcp/shown"
+"""The URI of the page of `exec` and `wait`, for apps that programs show."""
+
+SHOWN_KEY: Final = "codemode-mcp/app"
+"""Key in the `_meta` of an answer, for what that page needs of the app that a program has shown."""
+
+RESOURCES: Final = "ui://codemode-mcp/resources/"
+"""Prefix of the URIs under which apps read other resources of their server."""
+
 MAX_HTML: Final = 8 * 1024 * 1024
 """Maximum size of an app in bytes."""
+
+MAX_PAGE: Final = 12 * 1024 * 1024
+"""Maximum number of characters of an app in our page, where some are escaped."""
 
 MAX_DOMAINS: Final = 50
 """Maximum number of domains of each kind that an app may name."""
 
 _DOMAIN_LISTS: Final = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
-_PERMISSIONS: Final = ("camera", "microphone", "geolocation", "clipboardWrite")
+_PERMISSIONS: Final = {
+    "camera": "camera",
+    "microphone": "microphone",
+    "geolocation": "geolocation",
+    "clipboardWrite": "clipboard-write",
+}
+"""The features of browsers, by the permissions for which apps may ask."""
 _DOMAIN: Final = re.compile(
     r"(?:(?:https?|wss?)://)?(?:\*\.)?[A-Za-z0-9._-]{1,253}(?::(?:\d{1,5}|\*))?|(?:https?|wss?):|\*"
 )
@@ -64,11 +87,17 @@ def exposed_uri(server: str, uri: str) -> str:
 
 
 def original_uri(exposed: str) -> tuple[str, str] | None:
-    """Return the server of an app, and the URI that the server uses; None if a URI is not that of an app."""
+    """Return the server of a URI that a client or an app reads, and the URI that the server uses.
+
+    None if it is not a URI of an app, or of a resource for an app.
+    """
     if not is_app_uri(exposed):
         return None
-    server, slash, rest = exposed.removeprefix(SCHEME).partition("/")
-    return (unquote(server), SCHEME + rest) if slash and rest else None
+    is_resource = exposed.startswith(RESOURCES)
+    server, slash, rest = exposed.removeprefix(RESOURCES if is_resource else SCHEME).partition("/")
+    if not slash or not rest:
+        return None
+    return unquote(server), unquote(rest) if is_resource else SCHEME + rest
 
 
 def tool_meta(server: str, tool: Tool) -> dict[str, Any] | None:
@@ -104,12 +133,16 @@ def exposed_resource(server: str, resource: JsonObject) -> dict[str, Any] | None
 _RESOURCE_MEMBERS: Final = ("name", "title", "description", "size", "annotations", "icons")
 
 
-def exposed_contents(server: str, uri: str, result: Mapping[str, Any]) -> dict[str, Any]:
+def exposed_contents(
+    server: str, uri: str, result: Mapping[str, Any], tools: Mapping[str, str], listed: JsonObject | None = None
+) -> dict[str, Any]:
     """Return the result of `resources/read` for an app.
 
     Args:
         uri: the URI of the app, as the server uses it.
         result: the result of the server.
+        tools: the names of the tools that the app may call, as clients know them, by the names that the server uses.
+        listed: the entry of the app in the server's list of resources, whose `_meta.ui` counts if the result has none.
 
     Raises:
         AppError: the server did not answer with one HTML document.
@@ -121,11 +154,36 @@ def exposed_contents(server: str, uri: str, result: Mapping[str, Any]) -> dict[s
     mime_type = item.get("mimeType")
     if not isinstance(mime_type, str) or not _is_app_type(mime_type):
         raise AppError(f"its MIME type is not {MIME_TYPE}")
-    shown: dict[str, Any] = {"uri": exposed_uri(server, uri), "mimeType": MIME_TYPE, "text": _html(item)}
-    ui = _ui_of(item)
+    ui = _ui_of(item) or _ui_of(listed or {})
+    app = {
+        "html": join_surrogates(_html(item)),
+        "tools": tools,
+        "apps": exposed_uri(server, SCHEME),
+        "resources": f"{RESOURCES}{quote(server, safe='')}/",
+        "allow": "; ".join(_PERMISSIONS[name] for name in ui.get("permissions", ())),
+    }
+    return _page(exposed_uri(server, uri), app, ui)
+
+
+def shown_page() -> dict[str, Any]:
+    """Return the result of `resources/read` for the page of `exec` and `wait`."""
+    return _page(SHOWN_URI, None, {})
+
+
+def _page(uri: str, app: dict[str, Any] | None, ui: Mapping[str, Any]) -> dict[str, Any]:
+    # Within a script element, a text could end the element or begin a comment.
+    given = json_text(app).replace("<", "\\u003c")
+    if len(given) > MAX_PAGE:
+        raise AppError(f"it is larger than {MAX_PAGE // 1024 // 1024} MiB in our page")
+    page: dict[str, Any] = {"uri": uri, "mimeType": MIME_TYPE, "text": _template().replace("{app}", given, 1)}
     if ui:
-        shown["_meta"] = {"ui": ui}
-    return {"contents": [shown]}
+        page["_meta"] = {"ui": dict(ui)}
+    return {"contents": [page]}
+
+
+@cache
+def _template() -> str:
+    return (resources.files("codemode_mcp.exposure") / "app_frame.html").read_text("utf-8")
 
 
 def _html(item: Mapping[str, Any]) -> str:
@@ -168,3 +226,32 @@ def _domains(listed: list[Any]) -> list[str]:
 
 def _is_app_type(mime_type: str) -> bool:
     return mime_type.replace(" ", "").casefold() == MIME_TYPE
+
+
+# apps that programs show
+
+
+def shown_meta(item: Mapping[str, Any], resource_uri: str) -> dict[str, Any]:
+    """Return the `_meta` of an answer for the output of `show()` in a program.
+
+    Args:
+        item: the output, as the guest has written it.
+        resource_uri: the URI under which clients get the app.
+    """
+    try:
+        arguments = json.loads(item.get("input", "{}"))
+    except ValueError:
+        arguments = None
+    app = {
+        "resourceUri": resource_uri,
+        "tool": item["target"],
+        "arguments": arguments if isinstance(arguments, dict) else {},
+        "result": {"content": [], **item["result"]},
+    }
+    return {"ui": {"resourceUri": resource_uri}, "ui/resourceUri": resource_uri, SHOWN_KEY: app}
+
+
+def marked(tool: JsonObject) -> dict[str, Any]:
+    """Return `exec` or `wait` with the page for apps that programs show. Apps may not call these tools."""
+    ui = {"resourceUri": SHOWN_URI, "visibility": ["model"]}
+    return {**tool, "_meta": {**tool.get("_meta", {}), "ui": ui, "ui/resourceUri": SHOWN_URI}}

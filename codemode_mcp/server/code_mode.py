@@ -29,6 +29,7 @@ from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
+from codemode_mcp.server.exposed_apps import ExposedApps
 from codemode_mcp.server.interrupted import Interrupted, interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
@@ -83,6 +84,7 @@ class Surface:
         self.announcer = Announcer(self._describe_list, runs.change)
         self._direct = DirectCalls(runs, runs.auditor)
         self._exposures = ClientExposure(runs.settings)
+        self._apps = ExposedApps(runs, self._direct, self._exposure)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -92,7 +94,7 @@ class Surface:
 
     def capabilities(self, client: Client, path: ExposeMode | None) -> dict[str, Any]:
         """Return the capabilities of this server for a client, as JSON."""
-        return {"tools": {"listChanged": True}}
+        return {"tools": {"listChanged": True}, **self._apps.capabilities(client)}
 
     async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:
         """Return the result of a request, as JSON.
@@ -108,6 +110,10 @@ class Surface:
                 return {"tools": await self.list_tools(exchange)}
             case "tools/call":
                 return await self.call_tool(exchange)
+            case "resources/read" if exchange.params["uri"].startswith("ui://"):
+                return await self._apps.read(exchange)
+            case "resources/list" | "resources/templates/list" if self._apps.capabilities(exchange.session):
+                return {"resources": []} if method == "resources/list" else {"resourceTemplates": []}
         raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
@@ -123,6 +129,7 @@ class Surface:
             exposure = await self._exposed.decided(caller, exposure)
             exposed = await self._exposed.listed(exchange, exposure.direct)
         namespaces = await self._runs.namespace_texts(caller)
+        await self._apps.ready(exchange)
         self.announcer.listed()  # nothing is awaited after this, so the recorded list is the one that is sent
         if self._runs.has_nothing() or self._runs.admits_nothing(caller):
             return []
@@ -141,7 +148,7 @@ class Surface:
         names = search_tools.NAMES if exposure.mode == "search" else VISIBLE_TOOLS
         if tuple(tool["name"] for tool in own) != names:
             raise RuntimeError(f"the tool list does not begin with {names}")  # fails closed: no other tool is shown
-        tools = [*own, *exposed]
+        tools = self._apps.added(exchange, own, exposed)
         debugging.log_listing(tools)
         return tools
 
@@ -179,6 +186,8 @@ class Surface:
         self._record_client(exchange)
         name, exposure = exchange.params["name"], self._exposure(exchange)
         if name not in VISIBLE_TOOLS and not self._runs.admits_nothing(exchange.caller):
+            if (called := await self._apps.call(exchange)) is not None:
+                return called
             if name in search_tools.NAMES and exposure.mode in ("search", "auto"):
                 return await self._exposed.call_searching(exchange, name)
             if exposure.direct or exposure.mode == "auto":
@@ -230,6 +239,7 @@ class Surface:
                 if outcome.questions:
                     fields["status"] = "asks"
                     return continued.input_required_result(outcome.run_id, outcome.questions)
+                outcome, app_meta = self._apps.attach(outcome, exchange)
                 if notes:
                     outcome = replace(outcome, notes=(*outcome.notes, *notes))
                 if not outcome.usage.sources:  # the program could not be restored, so its catalog is unknown
@@ -237,6 +247,7 @@ class Surface:
                 rendered = await render(
                     outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
                 )
+                rendered.meta.update(app_meta)
             except CodeModeError as error:
                 if isinstance(error, ShuttingDown) and self.notes_of is not None:
                     await anyio.sleep_forever()  # until the session ends: the relay asks the next process
@@ -331,6 +342,7 @@ class Surface:
         topics = self._runs.all_topics() if self._user is None else self._runs.topics(self._user)
         offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics)
         exposed = self._exposed.fingerprint() if "_exposed" in self.__dict__ else ()
+        exposed = exposed, self._apps.fingerprint()
         return offered, exposed, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, tools.expose
 
     def instructions(self, client: Client | None = None, path: ExposeMode | None = None) -> str:

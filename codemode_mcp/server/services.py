@@ -114,6 +114,9 @@ class Runs(Protocol):
 
     def catalog_of(self, caller: Caller) -> Catalog: ...
 
+    def app_tools_of(self, caller: Caller) -> Catalog:
+        """Return the caller's MCP tools that only apps may call."""
+
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog: ...
 
     async def plugins_loaded(self) -> bool: ...

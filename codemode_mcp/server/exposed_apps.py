@@ -1,0 +1,246 @@
+"""MCP Apps of servers, for clients that show apps: their tools, their resources, and the apps that programs show.
+
+`exposure.apps` has the forms. Calls and reads take the dispatch path, so that policy, approvals, pins and budgets hold.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from codemode_mcp.catalog.apps import app_uri, is_for_apps
+from codemode_mcp.exposure import apps
+from codemode_mcp.exposure.patterns import UI_TOOLS
+from codemode_mcp.json_text import json_text
+from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
+from codemode_mcp.server.direct_calls import Target
+from declarations.untrusted_text import escape_line
+from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from codemode_mcp.calls.outcome import Outcome
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.entries import Entry
+    from codemode_mcp.exposure.selection import Exposure
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.direct_calls import DirectCalls
+    from codemode_mcp.server.exchange import Client, Exchange
+    from codemode_mcp.server.services import Runs
+    from codemode_mcp.settings import PolicyRules
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""Code of the handshake revisions."""
+
+MAX_CALLERS: Final = 200
+"""Maximum number of callers whose lists are compared for announcements. The oldest one is dropped first."""
+
+
+class ExposedApps:
+    """The apps of all servers.
+
+    Args:
+        exposure: returns what the client of a request sees directly.
+    """
+
+    def __init__(self, servers: Runs, direct: DirectCalls, exposure: Callable[[Exchange], Exposure]) -> None:
+        self._servers = servers
+        self._direct = direct
+        self._exposure = exposure
+        self._listings: WeakKeyDictionary[Catalog, tuple[Catalog, _AppListing]] = WeakKeyDictionary()
+        self._listed: dict[Caller, None] = {}
+        """The callers that have received a list with tools of apps, the latest last."""
+        self._deadline: float | None = None
+
+    def capabilities(self, client: Client) -> dict[str, Any]:
+        """Return the capabilities of this server that concern apps, for a client."""
+        if not apps.shows_apps(client.capabilities):
+            return {}
+        # Hosts pass reads of apps on only if the server has resources.
+        return {"resources": {}, "extensions": dict(apps.DECLARATION)}
+
+    def are_listed(self, exchange: Exchange) -> bool:
+        """Return True if the client shows apps, and gets the tools that have some."""
+        return UI_TOOLS in self._exposure(exchange).direct and apps.shows_apps(exchange.session.capabilities)
+
+    async def ready(self, exchange: Exchange) -> None:
+        """Wait for servers whose tools are unknown. All requests together wait for at most `connectWaitMs`."""
+        if not self.are_listed(exchange):
+            return
+        await self._servers.dispatcher()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._servers.settings().code_mode.connect_wait_ms / 1000
+        await self._servers.wait_settled(None, max(0.0, self._deadline - time.monotonic()))
+
+    def added(
+        self, exchange: Exchange, own: Sequence[dict[str, Any]], exposed: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return a list of tools with the tools that have apps, and those that only apps may call.
+
+        Await `ready` before.
+
+        Args:
+            own: the tools of this server. A client that shows apps also shows those of programs.
+            exposed: other tools. Those with apps are replaced, since clients find their apps in their metadata.
+        """
+        if not self.are_listed(exchange):
+            return [*own, *exposed]
+        found = self._tools(exchange)
+        names = {tool["name"] for tool in found}
+        shown = [apps.marked(tool) if tool["name"] in VISIBLE_TOOLS else tool for tool in own]
+        return [*shown, *(tool for tool in exposed if tool["name"] not in names), *found]
+
+    def _tools(self, exchange: Exchange) -> list[dict[str, Any]]:
+        caller = exchange.caller
+        self._listed.pop(caller, None)
+        self._listed[caller] = None
+        if len(self._listed) > MAX_CALLERS:
+            del self._listed[next(iter(self._listed))]
+        return self._listing(caller).tools(exchange.session.protocol_version)
+
+    def fingerprint(self) -> Hashable:
+        """Return a value that changes when the tools of a caller change who has received them."""
+        return frozenset(self._listing(caller).fingerprint for caller in self._listed)
+
+    async def call(self, exchange: Exchange) -> dict[str, Any] | None:
+        """Return the result of a call; None if the client sees no tool with this name here."""
+        from codemode_mcp.server.direct_results import tool_result  # imports the SDK
+
+        if not self.are_listed(exchange):
+            return None
+        await self._servers.dispatcher()
+        name = exchange.params["name"]
+        found = self._listing(exchange.caller).callable.get(name)
+        if found is None:
+            await self.ready(exchange)
+            found = self._listing(exchange.caller).callable.get(name)
+        if found is None:
+            return None
+        entry, catalog = found
+
+        async def find() -> Target:
+            return Target(entry, catalog, json_text(exchange.params.get("arguments") or {}))
+
+        answer = await self._direct.answer(exchange, find)
+        if answer.questions is not None:
+            return answer.questions
+        return tool_result(name, answer, exchange.session.protocol_version)
+
+    async def read(self, exchange: Exchange) -> dict[str, Any]:
+        """Return the result of `resources/read` for a URI that begins with `ui://`.
+
+        Raises:
+            JsonRpcError: the client does not see an app under this URI, or the app cannot be read.
+        """
+        uri = exchange.params["uri"]
+        unknown = JsonRpcError(
+            INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND, f"Resource not found: {uri[:200]}", uri
+        )
+        if not apps.shows_apps(exchange.session.capabilities):
+            raise unknown
+        if uri == apps.SHOWN_URI:
+            return apps.shown_page()
+        found = apps.original_uri(uri)
+        if found is None:
+            raise unknown
+        server, original = found
+        await self._servers.dispatcher()
+        catalog = self._servers.catalog_of(exchange.caller)
+        entry = catalog.get(f"mcp:{server}:resources/read")
+        listing = self._listing(exchange.caller)
+        is_app = not uri.startswith(apps.RESOURCES)
+        if entry is None or not (is_app or server in listing.names):
+            raise unknown
+
+        async def find() -> Target:
+            return Target(entry, catalog, json_text({"uri": original}), reads_apps=is_app)
+
+        answer = await self._direct.answer(exchange, find)
+        if answer.questions is not None:
+            return answer.questions
+        if answer.failure is not None:
+            raise JsonRpcError(INTERNAL_ERROR, answer.failure, uri)
+        result = json.loads(answer.value)
+        if not is_app:
+            return {"contents": result.get("contents", [])}
+        try:
+            return apps.exposed_contents(server, original, result, listing.names.get(server, {}))
+        except apps.AppError as error:
+            raise JsonRpcError(INTERNAL_ERROR, f"the app {uri[:200]} cannot be shown: {error}", uri) from None
+
+    def attach(self, outcome: Outcome, exchange: Exchange) -> tuple[Outcome, dict[str, Any]]:
+        """Return an outcome with a note about the app that its program has shown, and the `_meta` for that app."""
+        shown = [item for item in outcome.outputs if item["type"] == "app"]
+        if not shown:
+            return outcome, {}
+        target = shown[-1]["target"]
+        entry = self._servers.catalog_of(exchange.caller).get(target)
+        uri = None if entry is None else app_uri(entry.original)
+        meta: dict[str, Any] = {}
+        if not apps.shows_apps(exchange.session.capabilities):
+            note = f"show() did nothing, because this client shows no apps. {_ADVICE}"
+        elif not self.are_listed(exchange):
+            note = f'show() did nothing, because "ui" is not in expose.direct for this client. {_ADVICE}'
+        elif entry is None or uri is None:
+            note = f"show() did nothing, because {escape_line(target)} has no app now. {_ADVICE}"
+        else:
+            meta = apps.shown_meta(shown[-1], apps.exposed_uri(entry.source_name, uri))
+            note = f"The app of {escape_line(target)} is attached to this answer."
+            if len(shown) > 1:
+                note += f" show() was called {len(shown)} times, and an answer has one app."
+        return replace(outcome, notes=(*outcome.notes, note)), meta
+
+    def _listing(self, caller: Caller) -> _AppListing:
+        catalog, of_apps = self._servers.catalog_of(caller), self._servers.app_tools_of(caller)
+        found = self._listings.get(catalog)
+        if found is None or found[0] is not of_apps:
+            listing = _AppListing(catalog, of_apps, self._servers.settings().policy)
+            found = self._listings[catalog] = of_apps, listing
+        return found[1]
+
+
+_ADVICE: Final = "Return or print what the user needs to know."
+
+
+class _AppListing:
+    """The tools of servers with apps, for one policy.
+
+    Attributes:
+        callable: the tools of these servers by their names for clients, each with its catalog. Apps may call tools of
+            their server that are not listed.
+        names: for each of these servers, the names for clients of the tools that its apps may call, by the names that
+            the server uses.
+    """
+
+    def __init__(self, catalog: Catalog, of_apps: Catalog, rules: PolicyRules) -> None:
+        from codemode_mcp.catalog.catalog import Catalog
+        from codemode_mcp.server.passthrough_tools import Listing  # imports the SDK
+
+        servers = {entry.source_name for entry in catalog.index.tools if app_uri(entry.original) is not None}
+        servers |= {entry.source_name for entry in of_apps.index.tools}
+        self._parts = [Listing(Catalog(catalog.index.only(servers)), rules), Listing(of_apps, rules)]
+        self.callable: dict[str, tuple[Entry, Catalog]] = {}
+        self.names: dict[str, dict[str, str]] = {server: {} for server in servers}
+        self._meta: dict[str, dict[str, Any]] = {}
+        for part in self._parts:
+            for name, entry in part.entries.items():
+                self.callable[name] = entry, part.catalog
+                if is_for_apps(entry.original):
+                    self.names[entry.source_name][entry.original.name] = name
+                meta = apps.tool_meta(entry.source_name, entry.original)
+                if meta is not None:
+                    self._meta[name] = meta
+        self.fingerprint: Final = (*(part.fingerprint for part in self._parts), json_text(self._meta))
+
+    def tools(self, version: str) -> list[dict[str, Any]]:
+        """Return the tools with apps, and those that only apps may call, in the form of a protocol revision."""
+        return [
+            {**tool, "_meta": self._meta[tool["name"]]}
+            for part in self._parts
+            for tool in part.of_version(version)
+            if tool["name"] in self._meta
+        ]

@@ -1,0 +1,34 @@
+"""The browser and the host of these tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apps.hosts import bundled_host, served_pages, showing_host
+from tests.page.conftest import anyio_backend, browser
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from playwright.async_api import Browser
+
+    from tests.apps.hosts import Host
+
+__all__ = ["anyio_backend", "browser"]
+
+
+@pytest.fixture(scope="module")
+def host_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Return the port of the pages of the host."""
+    with served_pages(bundled_host(tmp_path_factory.mktemp("host"))) as port:
+        yield port
+
+
+@pytest.fixture
+async def host(browser: Browser, host_port: int) -> AsyncIterator[Host]:  # noqa: F811
+    """Return a host; in the end, no script must have failed."""
+    async with showing_host(browser, host_port) as opened:
+        yield opened
+        assert opened.problems == []
