@@ -27,7 +27,7 @@ def host_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @pytest.fixture
-async def host(browser: Browser, host_port: int) -> AsyncIterator[Host]:  # noqa: F811
+async def host(browser: Browser, host_port: int) -> AsyncIterator[Host]:
     """Return a host; in the end, no script must have failed."""
     async with showing_host(browser, host_port) as opened:
         yield opened

@@ -53,7 +53,9 @@ def bundled_host(folder: Path) -> Path:
     except RuntimeUnavailable as error:
         pytest.skip(error.message)
     command = [str(esbuild), str(PAGES / "host.js"), "--bundle", "--format=esm", f"--outfile={script}"]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "NODE_PATH": str(APPS)}, timeout=SECONDS)
+    subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "NODE_PATH": str(APPS)}, timeout=SECONDS
+    )
     return script
 
 

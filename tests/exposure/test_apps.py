@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from codemode_mcp.exposure.apps import (
     MAX_HTML,
+    RESOURCES,
+    SHOWN_KEY,
+    SHOWN_URI,
     AppError,
     exposed_contents,
     exposed_resource,
     exposed_uri,
+    marked,
     original_uri,
+    shown_meta,
+    shown_page,
     shows_apps,
     tool_meta,
 )
@@ -139,11 +148,62 @@ def contents(**item: Any) -> dict[str, Any]:
     return {"contents": [{"uri": URI, "mimeType": MIME_TYPE, **item}]}
 
 
+def exposed(html: str = HTML, **item: Any) -> dict[str, Any]:
+    """Return the only content of an app."""
+    content: dict[str, Any] = exposed_contents("clock", URI, contents(text=html, **item), {})["contents"][0]
+    return content
+
+
+def given(page: str) -> Any:
+    """Return what a page of ours has of its app."""
+    found = re.search(r'<script type="application/json" id="app">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
 @pytest.mark.parametrize("item", [{"text": HTML}, {"blob": base64.b64encode(HTML.encode()).decode()}])
-def test_the_document_of_an_app_is_passed_on(item: dict[str, Any]) -> None:
-    assert exposed_contents("clock", URI, contents(**item)) == {
-        "contents": [{"uri": "ui://clock/get-time/mcp-app.html", "mimeType": MIME_TYPE, "text": HTML}]
+def test_the_document_of_an_app_is_in_our_page(item: dict[str, Any]) -> None:
+    (page,) = exposed_contents("clock", URI, contents(**item), {"get-time": "clock__get-time"})["contents"]
+    assert (page["uri"], page["mimeType"]) == ("ui://clock/get-time/mcp-app.html", MIME_TYPE)
+    assert HTML not in page["text"]
+    assert "_meta" not in page
+    assert given(page["text"]) == {
+        "html": HTML,
+        "tools": {"get-time": "clock__get-time"},
+        "apps": "ui://clock/",
+        "resources": "ui://codemode-mcp/resources/clock/",
+        "allow": "",
     }
+
+
+@pytest.mark.parametrize(
+    "html",
+    ["</script><script>alert(1)</script>", "<!--<script>", "{app}", "\u2028\u2029", "\ud800", "\\u003c", "\r\n\0"],
+)
+def test_no_document_leaves_its_place_in_our_page(html: str) -> None:
+    (page,) = exposed_contents("clock", URI, contents(text=html), {})["contents"]
+    assert page["text"].count("<script") == shown_page()["contents"][0]["text"].count("<script")
+    assert page["text"].count("</script") == shown_page()["contents"][0]["text"].count("</script")
+    assert given(page["text"])["html"] == html.replace("\ud800", "\ufffd")
+
+
+def test_a_document_that_grows_too_large_in_our_page_is_refused() -> None:
+    with pytest.raises(AppError, match="larger than 12 MiB in our page"):
+        exposed("<" * (MAX_HTML - 1))
+
+
+def test_the_page_of_programs_has_no_app() -> None:
+    (page,) = shown_page()["contents"]
+    assert (page["uri"], page["mimeType"]) == (SHOWN_URI, MIME_TYPE)
+    assert given(page["text"]) is None
+
+
+def test_metadata_of_the_list_counts_if_the_document_has_none() -> None:
+    listed = {"_meta": {"ui": {"csp": {"connectDomains": ["https://a.test"]}}}}
+    own = {"ui": {"prefersBorder": True}}
+    plain = exposed_contents("clock", URI, contents(text=HTML), {}, listed)["contents"][0]
+    assert plain["_meta"] == listed["_meta"]
+    assert exposed_contents("clock", URI, contents(text=HTML, _meta=own), {}, listed)["contents"][0]["_meta"] == own
 
 
 def test_domains_and_permissions_are_passed_on() -> None:
@@ -155,8 +215,8 @@ def test_domains_and_permissions_are_passed_on() -> None:
         "permissions": {"camera": {}, "geolocation": {}},
         "prefersBorder": False,
     }
-    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
-    assert shown["contents"][0]["_meta"] == {"ui": ui}
+    shown = exposed(_meta={"ui": ui})
+    assert shown["_meta"] == {"ui": ui}
 
 
 @pytest.mark.parametrize(
@@ -179,21 +239,21 @@ def test_domains_and_permissions_are_passed_on() -> None:
 )
 def test_a_domain_that_could_change_the_policy_is_left_out(domain: Any) -> None:
     ui = {"csp": {"connectDomains": [domain, "https://ok.test"]}}
-    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
-    assert shown["contents"][0]["_meta"]["ui"]["csp"] == {"connectDomains": ["https://ok.test"]}
+    shown = exposed(_meta={"ui": ui})
+    assert shown["_meta"]["ui"]["csp"] == {"connectDomains": ["https://ok.test"]}
 
 
 def test_unknown_members_and_the_origin_are_left_out() -> None:
     csp = {"scriptDomains": ["https://a.test"]}
     ui = {"domain": "bank.test", "csp": csp, "permissions": {"usb": {}}, "sandbox": "x"}
-    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
-    assert shown["contents"][0]["_meta"] == {"ui": {"csp": {}, "permissions": {}}}
+    shown = exposed(_meta={"ui": ui})
+    assert shown["_meta"] == {"ui": {"csp": {}, "permissions": {}}}
 
 
 def test_the_number_of_domains_is_bounded() -> None:
     ui = {"csp": {"connectDomains": [f"https://a{number}.test" for number in range(10_000)]}}
-    shown = exposed_contents("clock", URI, contents(text=HTML, _meta={"ui": ui}))
-    assert len(shown["contents"][0]["_meta"]["ui"]["csp"]["connectDomains"]) == 50
+    shown = exposed(_meta={"ui": ui})
+    assert len(shown["_meta"]["ui"]["csp"]["connectDomains"]) == 50
 
 
 @pytest.mark.parametrize(
@@ -217,4 +277,40 @@ def test_the_number_of_domains_is_bounded() -> None:
 )
 def test_anything_else_is_refused(result: dict[str, Any], why: str) -> None:
     with pytest.raises(AppError, match=why):
-        exposed_contents("clock", URI, result)
+        exposed_contents("clock", URI, result, {})
+
+
+# apps that programs show
+
+
+def test_an_answer_has_all_that_the_page_of_programs_needs() -> None:
+    item = {"type": "app", "target": "mcp:clock:get-time", "input": '{"zone":"UTC"}', "result": {"content": [], "x": 1}}
+    meta = shown_meta(item, "ui://clock/a")
+    assert meta["ui"] == {"resourceUri": "ui://clock/a"}
+    assert meta[SHOWN_KEY] == {
+        "resourceUri": "ui://clock/a",
+        "tool": "mcp:clock:get-time",
+        "arguments": {"zone": "UTC"},
+        "result": {"content": [], "x": 1},
+    }
+
+
+@pytest.mark.parametrize("given_input", ["[1]", "null", "1", "{", ""])
+def test_other_input_becomes_no_arguments(given_input: str) -> None:
+    item = {"type": "app", "target": "t", "input": given_input, "result": {}}
+    assert shown_meta(item, "ui://clock/a")[SHOWN_KEY]["arguments"] == {}
+    assert shown_meta(item, "ui://clock/a")[SHOWN_KEY]["result"] == {"content": []}
+
+
+def test_only_the_metadata_of_a_marked_tool_changes() -> None:
+    tool = {"name": "exec", "description": "d", "_meta": {"anthropic/alwaysLoad": True}}
+    made = marked(tool)
+    assert {**made, "_meta": None} == {**tool, "_meta": None}
+    assert made["_meta"]["anthropic/alwaysLoad"] is True
+    assert made["_meta"]["ui"] == {"resourceUri": SHOWN_URI, "visibility": ["model"]}
+    assert tool["_meta"] == {"anthropic/alwaysLoad": True}
+
+
+@pytest.mark.parametrize("uri", ["file:///a/b?c#d", "memo://\u00e4", "ui://x"])
+def test_apps_read_resources_of_their_server_by_other_uris(uri: str) -> None:
+    assert original_uri(f"{RESOURCES}my%20clock/{quote(uri, safe='')}") == ("my clock", uri)

@@ -1,0 +1,92 @@
+"""Servers with apps that tests write themselves, and the real command in front of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.integration.http_harness import serve_http
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.integration.http_harness import Served
+
+MIME_TYPE = "text/html;profile=mcp-app"
+SERVER = Path(__file__).parent / "servers" / "apps.py"
+
+SCRIPT = """
+let last = 0;
+const waiting = new Map();
+addEventListener("message", ({ source, data }) => {
+  if (source !== parent || data.jsonrpc !== "2.0") return;
+  if (data.method === undefined) waiting.get(data.id)?.(data);
+  else if (data.method === "ui/notifications/tool-input") say("input " + JSON.stringify(data.params.arguments));
+  else if (data.method === "ui/notifications/tool-result") say("result " + JSON.stringify(data.params.structuredContent));
+});
+const send = (message) => parent.postMessage({ jsonrpc: "2.0", ...message }, "*");
+const request = (method, params) => new Promise((resolve) => {
+  waiting.set(++last, resolve);
+  send({ id: last, method, params });
+});
+const say = (text) => document.body.append(Object.assign(document.createElement("p"), { textContent: text }));
+const report = async (method, params) => {
+  const { result, error } = await request(method, params);
+  say(method + ": " + (error ? "refused, " + error.message : JSON.stringify(result)));
+};
+const begin = async () => {
+  await request("ui/initialize", { protocolVersion: "2026-01-26", appInfo: { name: "a", version: "1" }, appCapabilities: {} });
+  send({ method: "ui/notifications/initialized", params: {} });
+  send({ method: "ui/notifications/size-changed", params: { height: 300 } });
+};
+"""
+"""The part of an app that speaks with its host, without any package."""
+
+
+def document(script: str) -> str:
+    """Return an app that runs a script after its greeting."""
+    return f"<!doctype html><body><script>{SCRIPT}\n(async () => {{ await begin(); {script} }})();</script></body>"
+
+
+def app_tool(name: str, uri: str, **ui: Any) -> dict[str, Any]:
+    """Return a tool with an app, as a server lists it."""
+    return {"name": name, "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri, **ui}}}
+
+
+def plain_tool(name: str) -> dict[str, Any]:
+    """Return a tool without an app, as a server lists it."""
+    return {"name": name, "inputSchema": {"type": "object"}}
+
+
+def app_content(html: str, **more: Any) -> dict[str, Any]:
+    """Return the content of an app, as a server answers with it."""
+    return {"mimeType": MIME_TYPE, "text": html, **more}
+
+
+def written_server(
+    folder: Path, name: str, tools: list[dict[str, Any]], contents: dict[str, Any], resources: list[Any] | None = None
+) -> dict[str, Any]:
+    """Write what a server lists, and return its entry."""
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"tools": tools, "contents": contents, "resources": resources or []}), "utf-8")
+    return {"command": sys.executable, "args": [str(SERVER), str(path)]}
+
+
+def calls_of(folder: Path, name: str) -> list[Any]:
+    """Return the calls that a server has received: the name and the arguments of each."""
+    path = folder / f"{name}.calls"
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+@asynccontextmanager
+async def serving_apps(folder: Path, port: int, servers: dict[str, Any], **more: Any) -> AsyncIterator[Served]:
+    """Serve these servers over HTTP, for pages of the host at a port."""
+    config = folder / "config.json"
+    http = {"allowedOrigins": [f"http://127.0.0.1:{port}"]}
+    common = {"http": http, "expose": {"direct": ["ui"]}, "store": {"kind": "memory"}}
+    config.write_text(json.dumps({"mcpServers": servers, **common, **more}), "utf-8")
+    async with serve_http(config) as running:
+        yield running
