@@ -113,6 +113,14 @@ class Site:
             raise Problem("No client is connected, so nothing is served now.", 503)
         return found[0]
 
+    def chosen(self, request: Request) -> Application:
+        """Return the application whose number, from 1, is the parameter `app`; the first one without it."""
+        first, number = self.first(), request.query_params.get("app", "1")
+        found = self.applications
+        if not (number.isascii() and number.isdecimal() and 0 < int(number[:6]) <= len(found)):
+            return first
+        return found[int(number[:6]) - 1]
+
     async def ask(self, request: ControlRequest) -> dict[str, Any]:
         """Return the answer to a request about a run, as a terminal gets it. Raise `Problem`."""
         # The application that has the run is asked first. Any of them can answer for runs in the store.
@@ -133,8 +141,14 @@ class Site:
             "path": request.url.path,
             "decides": self.decides,
             "served": bool(self.applications),
+            "application": self._number_of(request),
+            "application_count": len(self.applications),
         }
         return HTMLResponse(rendered(self._templates, template, {**shared, **values}), status)
+
+    def _number_of(self, request: Request) -> int:
+        found = self.applications
+        return found.index(self.chosen(request)) + 1 if found else 1
 
     def plain_page(self, template: str, status: int, **values: Any) -> Response:
         """Return a page without navigation, for a browser that is not admitted."""

@@ -76,6 +76,30 @@ async def test_the_first_page_counts_each_server_once(
             await shown.sees("1 down")
 
 
+async def test_tools_rules_and_savings_of_each_configuration_can_be_chosen(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path, {"own": counting(tmp_path / "log") | {"command": "${OWN_COMMAND}"}})
+    monkeypatch.setenv("OWN_COMMAND", "no-such-command")
+    async with served(config), attached(config, environ={"OWN_COMMAND": sys.executable}) as second:
+        await second.greet()
+        await second.exec("return MCP.own.count({ name: 'x' })")
+        async with showing(browser, config, "/tools") as shown:
+            choice = shown.page.get_by_label("Configuration")
+            assert await choice.locator("option").all_inner_texts() == ["1 of 2", "2 of 2"]
+            await choice.select_option("2")
+            await shown.page.get_by_role("button", name="Choose").click()
+            await shown.page.get_by_role("link", name="mcp:own:count", exact=True).click()
+            await shown.page.wait_for_url("**/tools/mcp%3Aown%3Acount?app=2")
+            assert await shown.page.locator("form.act").get_attribute("data-action") == (
+                "/tools/mcp%3Aown%3Acount/switch?app=2"
+            )
+            for path in ("/policy?app=2", "/savings?app=2", "/tools?app=9", "/tools?app=x"):
+                assert await shown.go(path) == 200
+                chosen = await shown.page.get_by_label("Configuration").input_value()
+                assert chosen == ("2" if path.endswith("app=2") else "1")
+
+
 async def test_a_search_finds_tools_and_servers_that_are_down(browser: Browser, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": counting(tmp_path / "log"), "down": {"command": "no-such-command"}})
     async with served(config) as client:

@@ -31,7 +31,7 @@ def routes(site: Site) -> Sequence[Route]:
     """Return the address of this page."""
 
     async def policy(request: Request) -> Response:
-        application = site.first()
+        application = site.chosen(request)
         tools = application.config.tools
         contexts = [(each.name, ", ".join(each.callers), each.rules) for each in tools.contexts]
         trajectory = application.config.audit.trajectory

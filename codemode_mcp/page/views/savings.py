@@ -34,7 +34,7 @@ def routes(site: Site) -> Sequence[Route]:
     """Return the address of this page."""
 
     async def savings(request: Request) -> Response:
-        application = site.first()
+        application = site.chosen(request)
         tasks, unrecorded = await anyio.to_thread.run_sync(_recorded, application.config)
         report = Report(await exposure_of(application), tasks, unrecorded)
         return site.page(

@@ -35,7 +35,7 @@ def routes(site: Site) -> Sequence[Route]:
     """Return the addresses of these pages."""
 
     async def list_tools(request: Request) -> Response:
-        application = site.first()
+        application = site.chosen(request)
         query = request.query_params.get("q", "").strip()[:MAX_QUERY]
         server = request.query_params.get("server", "")
         catalog = await application.catalog_for(application.operator, None)
@@ -66,7 +66,7 @@ def routes(site: Site) -> Sequence[Route]:
         )
 
     async def show_tool(request: Request) -> Response:
-        application = site.first()
+        application = site.chosen(request)
         catalog = await application.catalog_for(application.operator, None)
         tool_id = request.path_params["tool"]
         row = next((each for each in _rows(application, catalog) if each["id"] == tool_id), None)
@@ -85,7 +85,7 @@ def routes(site: Site) -> Sequence[Route]:
 
     async def switch(request: Request) -> Response:
         body = await site.change(request)
-        application, tool_id = site.first(), request.path_params["tool"]
+        application, tool_id = site.chosen(request), request.path_params["tool"]
         catalog = await application.catalog_for(application.operator, None)
         if all(each["id"] != tool_id for each in _rows(application, catalog)):
             raise Problem("There is no such tool.", 404)
