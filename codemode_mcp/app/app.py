@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.shared_servers import SharedServers
-    from upstream_clients.tools import RootsFn
+    from upstream_clients.tools import ItemSource, RootsFn
 
 LIST_SECONDS = 2.0
 """Seconds that the first `tools/list` waits for cached listings, and for plugins to load. Later ones do not wait."""
@@ -163,6 +163,14 @@ class App(Lifecycle):
             catalog = await self.catalog_for(caller, client)
             return len(catalog), catalog.sources
         return 0, {}
+
+    async def item_source(self, server: str, caller: Caller) -> ItemSource | None:
+        """Return a server as the client of a caller uses it, once everything is open; None if it was removed."""
+        pool = await self.pool()
+        try:
+            return pool.source(server, caller.client)
+        except KeyError:
+            return None
 
     # the first list
 

@@ -170,6 +170,12 @@ def shown_page() -> dict[str, Any]:
     return _page(SHOWN_URI, None, {})
 
 
+def lacks_metadata(result: Mapping[str, Any]) -> bool:
+    """Return True if the result of `resources/read` has no `_meta.ui` for hosts."""
+    contents = result.get("contents")
+    return isinstance(contents, list) and not any(isinstance(each, dict) and _ui_of(each) for each in contents)
+
+
 def _page(uri: str, app: dict[str, Any] | None, ui: Mapping[str, Any]) -> dict[str, Any]:
     # Within a script element, a text could end the element or begin a comment.
     given = json_text(app).replace("<", "\\u003c")

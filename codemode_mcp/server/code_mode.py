@@ -113,7 +113,9 @@ class Surface:
             case "resources/read" if exchange.params["uri"].startswith("ui://"):
                 return await self._apps.read(exchange)
             case "resources/list" | "resources/templates/list" if self._apps.capabilities(exchange.session):
-                return {"resources": []} if method == "resources/list" else {"resourceTemplates": []}
+                if method == "resources/list":
+                    return {"resources": await self._apps.resources(exchange)}
+                return {"resourceTemplates": []}
         raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:

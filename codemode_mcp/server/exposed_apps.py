@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
+
+import anyio
 
 from codemode_mcp.catalog.apps import app_uri, is_for_apps
 from codemode_mcp.exposure import apps
@@ -18,6 +21,7 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server.direct_calls import Target
 from declarations.untrusted_text import escape_line
+from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
@@ -32,9 +36,15 @@ if TYPE_CHECKING:
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import PolicyRules
+    from upstream_clients.tools import JsonObject
+
+log = logging.getLogger("codemode_mcp.server")
 
 RESOURCE_NOT_FOUND: Final = -32002
 """Code of the handshake revisions."""
+
+LIST_SECONDS: Final = 5.0
+"""Seconds that a request waits for each server to list its apps."""
 
 MAX_CALLERS: Final = 200
 """Maximum number of callers whose lists are compared for announcements. The oldest one is dropped first."""
@@ -130,6 +140,35 @@ class ExposedApps:
             return answer.questions
         return tool_result(name, answer, exchange.session.protocol_version)
 
+    async def resources(self, exchange: Exchange) -> list[dict[str, Any]]:
+        """Return the entries of `resources/list` for the apps of servers that have tools with apps."""
+        if not apps.shows_apps(exchange.session.capabilities):
+            return []
+        await self._servers.dispatcher()
+        caller, catalog = exchange.caller, self._servers.catalog_of(exchange.caller)
+        found: dict[str, list[dict[str, Any]]] = {}
+
+        async def add(server: str) -> None:
+            listed = await self._listed_resources(server, caller)
+            found[server] = [app for each in listed if (app := apps.exposed_resource(server, each)) is not None]
+
+        async with anyio.create_task_group() as group:
+            for server in self._listing(caller).names:
+                if all(catalog.get(f"mcp:{server}:resources/{name}") is not None for name in ("list", "read")):
+                    group.start_soon(add, server)
+        return [app for _, listed in sorted(found.items()) for app in listed]
+
+    async def _listed_resources(self, server: str, caller: Caller) -> Sequence[JsonObject]:
+        """Return the resources that a server lists; none if it does not answer in time."""
+        try:
+            source = await self._servers.item_source(server, caller)
+            with anyio.move_on_after(LIST_SECONDS):
+                return () if source is None else (await source.list_resources()).items
+            log.warning("server %r did not list its apps within %g s", escape_line(server), LIST_SECONDS)
+        except UpstreamClientError as error:
+            log.warning("server %r did not list its apps: %s", escape_line(server), error)
+        return ()
+
     async def read(self, exchange: Exchange) -> dict[str, Any]:
         """Return the result of `resources/read` for a URI that begins with `ui://`.
 
@@ -167,8 +206,11 @@ class ExposedApps:
         result = json.loads(answer.value)
         if not is_app:
             return {"contents": result.get("contents", [])}
+        # Metadata may be in the list only. Clients could not take it from there, since our page is around the app.
+        listed = await self._listed_resources(server, exchange.caller) if apps.lacks_metadata(result) else ()
+        entry_of_app = next((each for each in listed if each.get("uri") == original), None)
         try:
-            return apps.exposed_contents(server, original, result, listing.names.get(server, {}))
+            return apps.exposed_contents(server, original, result, listing.names.get(server, {}), entry_of_app)
         except apps.AppError as error:
             raise JsonRpcError(INTERNAL_ERROR, f"the app {uri[:200]} cannot be shown: {error}", uri) from None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import Language, ToolSettings
-    from upstream_clients.tools import RootsFn
+    from upstream_clients.tools import ItemSource, RootsFn
 
 
 class Runs(Protocol):
@@ -118,6 +118,9 @@ class Runs(Protocol):
         """Return the caller's MCP tools that only apps may call."""
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog: ...
+
+    async def item_source(self, server: str, caller: Caller) -> ItemSource | None:
+        """Return a server as the client of a caller uses it, once everything is open; None if it was removed."""
 
     async def plugins_loaded(self) -> bool: ...
 
