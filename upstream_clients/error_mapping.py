@@ -32,6 +32,8 @@ class InvalidAnswer(Exception):
 
 _FAULT_KEY = "upstream_clients/http"
 _MAX_QUOTE = 500
+_MAX_DATA = 4_000
+"""Characters of the data of an error, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +157,23 @@ def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> Upstream
             f"{server} closed the connection before it answered {method}; it is unknown whether the server acted on it",
             dispatched=True,
         )
+    said = spec.redact_learned(error.message)[:_MAX_QUOTE]
     return UpstreamCallError(
         spec.name,
-        f"{server} answered {method} with error {error.code}: {spec.redact_learned(error.message)[:_MAX_QUOTE]}",
+        f"{server} answered {method} with error {error.code}: {said}",
         dispatched=True,
         code=error.code,
+        server_message=said,
+        server_data=None if fault is not None else _small(spec.redact_learned_in(error.data)),
     )
+
+
+def _small(data: Any) -> Any:
+    """Return the data of an error; None if it is large."""
+    try:
+        return data if len(json.dumps(data)) <= _MAX_DATA else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def start_failure(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class UpstreamClientError(Exception):
     """The base class of errors of a server. The message is for a person or a model, without secrets and tracebacks."""
@@ -22,12 +24,25 @@ class UpstreamCallError(UpstreamClientError):
     Attributes:
         dispatched: True if the request may have reached the server.
         code: the JSON-RPC error code, if the server answered with an error.
+        server_message, server_data: the message and the data of that error, without tokens of logins; empty and None
+            without them, or if the data is large.
     """
 
-    def __init__(self, server: str, message: str, *, dispatched: bool, code: int | None = None) -> None:
+    def __init__(
+        self,
+        server: str,
+        message: str,
+        *,
+        dispatched: bool,
+        code: int | None = None,
+        server_message: str = "",
+        server_data: Any = None,
+    ) -> None:
         super().__init__(server, message)
         self.dispatched = dispatched
         self.code = code
+        self.server_message = server_message
+        self.server_data = server_data
 
 
 class TaskLost(UpstreamCallError):

@@ -22,10 +22,11 @@ MAX_CACHE_BYTES = 8 * 1024 * 1024
 """Bytes of all answers, as JSON. The answers that were used longest ago are dropped first."""
 
 
-class _Stored(NamedTuple):
-    """An answer as JSON, so that no user of an answer can change that of another.
+class StoredAnswer(NamedTuple):
+    """An answer.
 
     Attributes:
+        text: the answer as JSON, so that no user of it can change that of another.
         until: monotonic seconds.
     """
 
@@ -51,15 +52,15 @@ class ReadCache:
     """The stored answers of one connection."""
 
     def __init__(self) -> None:
-        self._stored: dict[str, _Stored] = {}
+        self._stored: dict[str, StoredAnswer] = {}
         self._size = 0
         self._number = 0
 
     def __bool__(self) -> bool:
         return bool(self._stored)
 
-    def find(self, params: Mapping[str, Any], now: float, login: Hashable) -> bytes | None:
-        """Return the stored answer to a request, as JSON text; None without one.
+    def find(self, params: Mapping[str, Any], now: float, login: Hashable) -> StoredAnswer | None:
+        """Return the stored answer to a request; None without one.
 
         Args:
             params: the params of `resources/read`, without what every request has.
@@ -73,7 +74,7 @@ class ReadCache:
             self._size -= len(stored.text)
             return None
         self._stored[uri] = stored  # at the end: the latest in use
-        return stored.text
+        return stored
 
     def begin(self, params: Mapping[str, Any], login: Hashable) -> Reading:
         """Note a request before it is sent."""
@@ -91,7 +92,7 @@ class ReadCache:
         if len(text) > MAX_CACHE_BYTES:
             return
         self._drop([reading.uri])
-        self._stored[reading.uri] = _Stored(text, now + ttl, login)
+        self._stored[reading.uri] = StoredAnswer(text, now + ttl, login)
         self._size += len(text)
         while self._size > MAX_CACHE_BYTES:
             self._drop([next(iter(self._stored))])

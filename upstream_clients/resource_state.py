@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from upstream_clients.cache_hints import read_hint
 from upstream_clients.call import CallsInFlight, TaskCall
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.read_cache import ReadCache
@@ -22,11 +23,11 @@ from upstream_clients.tools import ResourceListing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from upstream_clients.read_cache import Reading
+    from upstream_clients.read_cache import Reading, StoredAnswer
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.token_store import Stamp
-    from upstream_clients.tools import JsonObject, UpdateFn
+    from upstream_clients.tools import HintFn, JsonObject, UpdateFn
 
 
 class ResourceState(ReportedState):
@@ -98,26 +99,32 @@ class ResourceState(ReportedState):
     # Reading.
 
     async def read_again(
-        self, params: JsonObject, decide: Callable[[], None] | None, on_cached: Callable[[], None] | None
+        self,
+        params: JsonObject,
+        decide: Callable[[], None] | None,
+        on_cached: Callable[[], None] | None,
+        on_hint: HintFn | None = None,
     ) -> JsonObject | None:
         """Return an earlier answer to `resources/read` that is still fresh; None without one.
 
         Args:
             decide: called right before, when the resource templates are listed. If it raises, there is no answer.
-            on_cached: see `tools.RequestOptions`.
+            on_cached, on_hint: see `tools.RequestOptions`.
         """
         link = self._link
         if link is None or not link.alive or self._find_read(params) is None:
             return None
         if decide is not None:
             await self._wait_listed("templates", link, is_required=False)
-        text = self._find_read(params)  # an update may have come during the wait
-        if text is None:
+        stored = self._find_read(params)  # an update may have come during the wait
+        if stored is None:
             return None
         for each in (decide, on_cached):
             if each is not None:
                 each()
-        found: JsonObject = json.loads(text)
+        found: JsonObject = json.loads(stored.text)
+        if on_hint is not None:
+            on_hint(round((stored.until - self.clock()) * 1000), read_hint(found).is_private)
         return found
 
     def reading(self, params: JsonObject) -> Callable[[JsonObject], None]:
@@ -127,7 +134,7 @@ class ResourceState(ReportedState):
     def _store_read(self, reading: Reading, result: JsonObject) -> None:
         self.reads.end(reading, result, self.clock(), self._login())
 
-    def _find_read(self, params: JsonObject) -> bytes | None:
+    def _find_read(self, params: JsonObject) -> StoredAnswer | None:
         return self.reads.find(params, self.clock(), self._login())
 
     def _login(self) -> Stamp:

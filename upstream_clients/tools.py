@@ -261,15 +261,22 @@ class UpstreamView:
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
+HintFn = Callable[[int, bool], None]
+"""A function that takes the milliseconds for which an answer is fresh, and True if it is private."""
+
+
 class RequestOptions(TypedDict, total=False):
     """Options of a request other than a call.
 
     Attributes:
+        on_progress: takes the progress that the server reports.
         asking: the person who can be asked; None if no person can be asked.
         on_sent, begin: see `SentFn`, `BeginFn`.
         admit_view: called right before each time that the request is sent, with the view of the process that gets it.
             If it raises, nothing more is sent. Requests about prompts and resources first wait until the server has
             listed its prompts or resource templates since it last announced a change.
+        on_hint: takes the caching hint of the answer of a modern server: the milliseconds for which it still is fresh,
+            and whether it is for one login only. Not called for answers without such a time.
         on_cached: called in place of `begin` and `on_sent`, if an earlier answer of the server is used again
             (`read_cache`). If it raises, the answer is not used.
     """
@@ -277,6 +284,8 @@ class RequestOptions(TypedDict, total=False):
     asking: Asking | None
     on_sent: SentFn | None
     begin: BeginFn | None
+    on_progress: ProgressFn | None
+    on_hint: HintFn | None
     on_cached: SentFn | None
     admit_view: Callable[[UpstreamView], None] | None
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack, cast
 
 import anyio
 
+from upstream_clients.cache_hints import read_hint
 from upstream_clients.call import DirectCall, TaskCall
 from upstream_clients.direct import Answer
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError, UpstreamUnavailable
@@ -255,9 +256,12 @@ class Upstream(ResourceState):
         result = None
         if method == "resources/read" and self.reads and self._serves(user):
             decide = None if admission is None else admission.decide
-            result = await self.read_again(params, decide, options.get("on_cached"))
+            result = await self.read_again(params, decide, options.get("on_cached"), options.get("on_hint"))
         if result is None:
             result = await self._send(method, params, cast("CallOptions", options), user, admission)
+            hint, on_hint = read_hint(result), options.get("on_hint")
+            if on_hint is not None and hint.ttl_ms and self._view.era == "modern":
+                on_hint(hint.ttl_ms, hint.is_private)
         if is_task(result):
             message = f"server {self.name!r} answered {method} with a task, which is valid only for tools/call"
             raise UpstreamCallError(self.name, message, dispatched=True)

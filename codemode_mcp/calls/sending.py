@@ -121,7 +121,17 @@ class Sender:
                 source_text = outcome.text
             else:
                 result = await self._perform(
-                    source, entry, entry.operation, arguments, asking, timeout, record, on_sent, on_cached, begin
+                    source,
+                    entry,
+                    entry.operation,
+                    arguments,
+                    asking,
+                    timeout,
+                    record,
+                    on_progress,
+                    on_sent,
+                    on_cached,
+                    begin,
                 )
                 if secrets is not None:
                     result = secrets.hide(result)
@@ -145,6 +155,7 @@ class Sender:
         asking: Asking | None,
         timeout: float | None,
         record: CallRecord,
+        on_progress: ProgressFn | None,
         on_sent: SentFn,
         on_cached: SentFn,
         begin: BeginFn | None,
@@ -170,6 +181,7 @@ class Sender:
                 method,
                 params,
                 asking=asking,
+                on_progress=on_progress,
                 on_sent=on_sent,
                 begin=begin_once,
                 on_cached=on_cached,

@@ -28,8 +28,8 @@ def stored(cache: ReadCache, uri: str, result: dict[str, Any], login: object = N
 
 
 def found(cache: ReadCache, uri: str, now: float = 0.5, login: object = None) -> Any:
-    text = cache.find({"uri": uri}, now, login)
-    return None if text is None else json.loads(text)["contents"][0]["text"]
+    answer = cache.find({"uri": uri}, now, login)
+    return None if answer is None else json.loads(answer.text)["contents"][0]["text"]
 
 
 async def test_an_answer_is_used_until_its_time_is_over() -> None:
@@ -114,6 +114,18 @@ async def test_a_fresh_answer_is_given_again_without_sending_anything(sdk_server
         source, use = pool.source("srv"), Use()
         assert (await use.read(source), use.seen) == ("read 1", ["begin", "sent"])
         assert (await use.read(source), use.seen) == ("read 1", ["cached"])
+
+
+async def test_the_hint_of_an_answer_is_passed_on_with_the_time_that_is_left(sdk_server: Any, pool_of: Any) -> None:
+    hints: list[tuple[int, bool]] = []
+    async with pool_of(sdk_server("--ttl", "60000"), sdk_server(name="other")) as pool:
+        for _ in range(2):
+            await pool.source("srv").request("resources/read", NOW, on_hint=lambda *hint: hints.append(hint))
+        await pool.source("other").request("resources/read", NOW, on_hint=lambda *hint: hints.append(hint))
+    (first, second) = hints
+    assert first == (60_000, False)
+    assert 0 < second[0] <= 60_000
+    assert not second[1]
 
 
 async def test_a_server_without_a_time_is_asked_each_time(sdk_server: Any, pool_of: Any) -> None:

@@ -252,6 +252,26 @@ async def test_an_unused_modern_server_is_not_asked_again(sdk_server: Any, pool_
         assert counts["tools/list"] == 1
 
 
+async def test_progress_of_a_read_is_reported(raw_server: Any, pool_of: Any) -> None:
+    seen: list[tuple[float, float | None]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total))
+
+    async with pool_of(raw_server("items")) as pool:
+        await pool.source("srv").request("resources/read", {"uri": "a://b"}, on_progress=note)
+    assert seen == [(1, 2)]
+
+
+async def test_an_error_has_the_code_the_message_and_the_data_of_the_server(raw_server: Any, pool_of: Any) -> None:
+    async with pool_of(raw_server("items")) as pool:
+        with pytest.raises(UpstreamCallError) as raised:
+            await pool.source("srv").request("resources/read", {"uri": "gone:"})
+    error = raised.value
+    assert (error.code, error.server_message) == (-32002, "Resource not found")
+    assert error.server_data == {"uri": "gone:"}
+
+
 @pytest.fixture
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the interval between two checks for lists that are no longer fresh."""

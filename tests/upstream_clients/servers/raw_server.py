@@ -37,6 +37,11 @@ hints = {"ttlMs": 60_000, "cacheScope": "public"} if "hints" in flags else {}
 if "logging" in flags:
     capabilities["logging"] = {}
 levels = []
+whole = {}
+if "lists" in flags:
+    with open(flags["lists"]) as file:
+        whole = json.load(file)
+LIST_KEYS = {"tools/list": "tools", "resources/list": "resources", **{key: of[0] for key, of in ITEM_LISTS.items()}}
 waiting = []
 subscribed = []
 cancelled = []
@@ -151,6 +156,10 @@ def answer(message) -> None:
     match message.get("method"):
         case "notifications/cancelled":
             cancelled.append(params["requestId"])
+        case "server/discover" if "modern" in flags:
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "instructions": "Be gentle."}
+            meta = {"io.modelcontextprotocol/serverInfo": whole.get("info")}
+            send(id=request_id, result={**result, "resultType": "complete", "_meta": meta})
         case "server/discover":
             if "probe_silent" not in flags:
                 send(id=request_id, error={"code": -32601, "message": "Method not found"})
@@ -162,10 +171,12 @@ def answer(message) -> None:
                 result={
                     "protocolVersion": flags.get("version", "2025-06-18"),
                     "capabilities": {} if "no_tools" in flags else capabilities,
-                    "serverInfo": {"name": "raw", "version": "0.1"},
+                    "serverInfo": whole.get("info", {"name": "raw", "version": "0.1"}),
                 },
             )
             junk()
+        case "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" as method if whole:
+            send(id=request_id, result={LIST_KEYS[method]: whole[method]})
         case "tools/list":
             listings.append("tools/list")
             if "no_tools" in flags:
@@ -179,7 +190,12 @@ def answer(message) -> None:
             list_items(request_id, message["method"], params)
         case "prompts/get" if "items" in flags:
             send(id=request_id, result={"messages": [], "description": params["name"]})
+        case "resources/read" if params.get("uri") == "gone:":
+            send(id=request_id, error={"code": -32002, "message": "Resource not found", "data": {"uri": "gone:"}})
         case "resources/read" if "items" in flags:
+            token = params.get("_meta", {}).get("progressToken")
+            if token is not None:
+                send(method="notifications/progress", params={"progressToken": token, "progress": 1, "total": 2})
             send(id=request_id, result={"contents": [{"uri": params["uri"], "text": "read"}], **hints})
         case "logging/setLevel":
             levels.append(params["level"])
