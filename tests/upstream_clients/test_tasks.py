@@ -16,6 +16,7 @@ import pytest
 from tests.sdk_servers import free_port
 from upstream_clients import Asking, Question, QuestionRefused, UpstreamCallError, UpstreamPool, UpstreamSpec, tasks
 from upstream_clients.errors import TaskLost
+from upstream_clients.jsonrpc import TASKS_EXTENSION
 from upstream_clients.tools import TaskOptions
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ async def test_only_calls_and_requests_about_tasks_declare_the_extension(tmp_pat
     async with served(tmp_path) as server:
         await server.work({"end": "plain"})
         await server.work({})
-    with_extension = {each["method"] for each in server.requests("") if "extensions" in json.dumps(each["params"])}
+    with_extension = {each["method"] for each in server.requests("") if TASKS_EXTENSION in json.dumps(each["params"])}
     assert with_extension == {"tools/call", "tasks/get"}
 
 
