@@ -138,7 +138,7 @@ class Lifecycle:
         """Returns the compiled engine. Raises `RuntimeUnavailable`."""
         self._clients = ConnectedClients(time.monotonic)
         self._visible = VisibleServers(config)
-        self._topics = CallerTopics(self._views, Overrides(self._config.tools.overrides))
+        self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         pins = None if config.path is None else PinsFolder(state_dir() / "pins", config.path)
         self.trust = Trust(pins, self.server_views, self.auditor, self._on_change)
         """The pins of the servers."""
@@ -304,7 +304,7 @@ class Lifecycle:
             self._plugins.apply(config.plugins)
         if self._pool is not None:
             self._pool.apply(self._specs())
-        self._topics = CallerTopics(self._views, Overrides(self._config.tools.overrides))
+        self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         self._on_change()
 
     def _on_change(self) -> None:
@@ -316,7 +316,7 @@ class Lifecycle:
     def _specs(self) -> tuple[UpstreamSpec, ...]:
         return tuple(replace(with_depth(spec), environ=self._environ) for spec in self._config.upstreams)
 
-    def _views(self) -> Sequence[UpstreamView]:
+    def trusted_views(self) -> Sequence[UpstreamView]:
         """Return the views that programs see: without held items."""
         return [*map(self.trust.trusted, self.server_views())]
 
@@ -408,7 +408,7 @@ class Lifecycle:
                 on_change=self._on_change,
                 sandboxed=self.code_mode,
             )
-            self._catalogs = Catalogs(self._views, self._config.tools, meaning, plugins)
+            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins)
             observed = ObservedTypes() if self.code_mode else None
             self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors, self.trust)
             async with (
@@ -461,7 +461,7 @@ class Lifecycle:
                 self.redact,
                 serves=self._serves,
                 clients=lambda: clients_json(self._clients, self._config.tools.clients),
-                servers=ServerControl(pool, lambda: self._config, self._views, self.auditor, self.redact),
+                servers=ServerControl(pool, lambda: self._config, self.trusted_views, self.auditor, self.redact),
                 open_page=partial(self._open_page, group) if self._opens_page else None,
             )
             async with self._listen(control):

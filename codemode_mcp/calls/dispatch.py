@@ -80,7 +80,7 @@ from declarations.untrusted_text import escape_line
 from upstream_clients.tools import Asking, Unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.calls.repeated_secrets import RepeatedSecrets
@@ -106,6 +106,7 @@ if TYPE_CHECKING:
         SentFn,
         ToolOutcome,
         ToolSource,
+        UpstreamView,
     )
 
 log = logging.getLogger("codemode_mcp.calls")
@@ -131,7 +132,7 @@ class Dispatcher:
     ) -> None:
         self._source = source
         self._rules = CallRules(tools, trust)
-        held = None if trust is None else HeldItems(trust)
+        self._held = held = None if trust is None else HeldItems(trust)
         self._settings: CodeModeSettings = tools.code_mode
         self._via: Via = tools.approval.via
         self._observed = observed
@@ -488,6 +489,11 @@ class Dispatcher:
         if record.watched:
             record.seen = sizes.seen(result)
         return await self._results.text(entry, call.id, arguments, context, event, result, source_text)
+
+    def refuse_held(self, entry: Entry, arguments: JsonObject, view: UpstreamView, resources: Collection[str]) -> None:
+        """Raise `CodeModeError` if a request is about a held item; see `HeldItems.check`."""
+        if self._held is not None and self._held.may_hold(entry):
+            self._held.check(entry, arguments, view, resources)
 
     def asks_for(self, target: str, context: CallContext) -> bool:
         """Return True if a call of this id needs a person's approval."""

@@ -31,6 +31,8 @@ class CallRecord:
         exceeded: the limit that failed the call.
         refused: why policy, a person or a budget refused the call; empty if they did not.
         challenges: authentication challenges in its result; see `calls.challenges`.
+        server_error: the code, the message and the data of the JSON-RPC error with which the server has answered. For a
+            server that did not answer: the code of an internal error, and the reason.
         began, ended: monotonic seconds. `began` is when the program made the call.
         size: bytes of the result as JSON.
         dispatched: True if the request may have reached the tool.
@@ -55,6 +57,7 @@ class CallRecord:
     exceeded: Exceeded | None = None
     refused: str = ""
     challenges: tuple[str, ...] = ()
+    server_error: tuple[int, str, Any] | None = None
 
     def milliseconds(self, now: float) -> int:
         """Return the duration of the call, so far if it has not ended."""

@@ -14,6 +14,7 @@ from codemode_mcp.errors import UpstreamError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.running import removal_message
 from upstream_clients.errors import UpstreamCallError, UpstreamClientError
+from upstream_clients.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -219,10 +220,17 @@ def call_error(
     if not isinstance(error, UpstreamClientError):
         return error
     why = error.message if secrets is None else secrets.hide(error.message)
+    record.server_error = INTERNAL_ERROR, why, None
     if isinstance(error, UpstreamCallError):
         record.dispatched = error.dispatched
+        if error.code is not None:
+            said, data = error.server_message or error.message, error.server_data
+            record.server_error = (
+                (error.code, said, data) if secrets is None else (error.code, secrets.hide(said), secrets.hide(data))
+            )
         return UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)
     if source.view().login_required:
         why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"
+        record.server_error = INTERNAL_ERROR, why, None
     # A call may take several requests. If this one was not sent, an earlier one may have been.
     return UpstreamError(f"{entry.path}: {why}", dispatched=record.dispatched)

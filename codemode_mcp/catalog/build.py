@@ -10,7 +10,7 @@ from codemode_mcp.catalog.entries import Entry, mcp_id, one_line, operation_entr
 from codemode_mcp.catalog.overrides import NO_OVERRIDES
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import NO_TOOLS, select_tools
-from codemode_mcp.policy.effects import Effects
+from codemode_mcp.policy.effects import READ_ONLY
 from codemode_mcp.policy.policy import Deny
 from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
@@ -102,7 +102,7 @@ def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy, overri
     held = {
         name: reason
         for name, reason in view.withheld.items()
-        if not isinstance(policy.decide(mcp_id(view.name, name), _READ_ONLY), Deny)
+        if not isinstance(policy.decide(mcp_id(view.name, name), READ_ONLY), Deny)
     }
     shown = {overrides.name_of(mcp_id(view.name, name)) or name: reason for name, reason in held.items()}
     named = {identifier: shown[name] for name, identifier in identifiers(list(shown)).items()} | shown | held
@@ -110,15 +110,11 @@ def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy, overri
     return {name: reason for name, reason in named.items() if name not in taken}
 
 
-_READ_ONLY = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)
-
-
 def _groups(view: UpstreamView, identifier: str, policy: Policy) -> Iterable[tuple[str, tuple[Entry, ...]]]:
     for group, operations in OPERATIONS.items():
         if not (view.resources if group == "resources" else view.prompts):
             continue
-        # MCP defines that reading resources and prompts changes nothing, whatever the server declares.
-        declared = _READ_ONLY if policy.trusts(view.name) else Effects.of(None)
+        declared = policy.operation_effects(view.name)
         entries = []
         for operation in operations:
             if operation.method == "completion/complete" and not view.completions:

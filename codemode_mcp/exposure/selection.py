@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from codemode_mcp.settings import ExposeSettings
 
 if TYPE_CHECKING:
     from codemode_mcp.settings import ExposeMode, PolicyContext, ProfileOverride, ToolSettings
 
+
+ItemKind = Literal["prompts", "resources"]
+"""Kinds of items that clients see without a program. Resource templates belong to the resources."""
 
 ALL_TOOLS: Final = ("*",)
 """The patterns of the mode `direct`, if the configuration has none."""
@@ -28,6 +31,11 @@ class Exposure:
     prompts: bool = True
     resources: bool = True
     direct: tuple[str, ...] = ()
+
+    def shows(self, kind: ItemKind, server: ExposeSettings | None = None) -> bool:
+        """Return True if the client sees prompts or resources of a server. `server`: `expose` of the server."""
+        own = None if server is None else server.prompts if kind == "prompts" else server.resources
+        return own is not False and (self.prompts if kind == "prompts" else self.resources)
 
 
 def exposure_of(

@@ -51,6 +51,9 @@ ANNOTATIONS: Final = {
 }
 """The annotation tests, which are rules like globs, and the attributes of `Effects` that they test."""
 
+READ_ONLY: Final = Effects(read_only=True, destructive=False, idempotent=True, open_world=True)
+"""Effects of a tool that only reads."""
+
 NO_EFFECTS: Final = Effects(read_only=False, destructive=False, idempotent=False, open_world=False)
 """Effects that pass no annotation test."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.policy.effects import NO_EFFECTS, POSSIBLE_EFFECTS, Effects, with_own
+from codemode_mcp.policy.effects import NO_EFFECTS, POSSIBLE_EFFECTS, READ_ONLY, Effects, with_own
 from codemode_mcp.policy.rules import Rules, covers, glob_pattern, may_overlap, reaches
 from codemode_mcp.settings import PolicyRules
 
@@ -91,6 +91,11 @@ class Policy:
         trusted = declared if self.trusts(_server_of(tool_id)) else None
         own = self.annotations.get(tool_id)
         return Effects.of(trusted if own is None else with_own(trusted, own))
+
+    def operation_effects(self, server: str) -> Effects:
+        """Return the effects of the operations on resources and prompts of a server."""
+        # MCP defines that reading resources and prompts changes nothing, whatever the server declares.
+        return READ_ONLY if self.trusts(server) else Effects.of(None)
 
     def decide(self, tool_id: str, tool: Effects) -> Decision:
         """Decide about calls of a tool."""

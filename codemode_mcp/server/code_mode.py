@@ -21,21 +21,21 @@ from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
 from codemode_mcp.exposure.selection import ALL_TOOLS
-from codemode_mcp.runs.rendering import Rendered, render, render_error
+from codemode_mcp.runs.rendering import render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions, search_tools
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls
-from codemode_mcp.server.exec_arguments import ARGUMENTS, exec_arguments, ignored_arguments, wait_arguments
+from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.exposed_apps import ExposedApps
 from codemode_mcp.server.interrupted import Interrupted, interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
+from codemode_mcp.server.program_results import tool_result
 from codemode_mcp.server.tool_list import tool_list
 from declarations.untrusted_text import escape_line
-from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import RunNotes
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.server.exchange import Client, Exchange
+    from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.exposed_tools import ExposedTools
+    from codemode_mcp.server.list_changed import ListKind
     from codemode_mcp.server.profiles import Profile
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import ExposeMode
@@ -92,9 +94,16 @@ class Surface:
         async with self.announcer.running(), self._direct.running():
             yield
 
-    def capabilities(self, client: Client, path: ExposeMode | None) -> dict[str, Any]:
+    def capabilities(self, client: Client, path: ExposeMode | None, caller: Caller | None = None) -> dict[str, Any]:
         """Return the capabilities of this server for a client, as JSON."""
-        return {"tools": {"listChanged": True}, **self._apps.capabilities(client)}
+        exposure = self._exposures.of(caller or self._user, client.client_name, path)
+        items = self._exposures.capabilities(exposure, self._runs.configured())
+        return {"tools": {"listChanged": True}, **self._apps.capabilities(client), **items}
+
+    def sees(self, client: Client, path: ExposeMode | None, caller: Caller, kind: ListKind) -> bool:
+        """Return True if a client sees a kind of lists."""
+        exposure = self._exposures.of(caller, client.client_name, path)
+        return kind == "tools" or self._exposures.shows(exposure, kind, self._runs.configured())
 
     async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:
         """Return the result of a request, as JSON.
@@ -113,16 +122,23 @@ class Surface:
             case "resources/read" if exchange.params["uri"].startswith("ui://"):
                 return await self._apps.read(exchange)
             case "resources/list" | "resources/templates/list" if self._apps.capabilities(exchange.session):
-                if method == "resources/list":
-                    return {"resources": await self._apps.resources(exchange)}
-                return {"resourceTemplates": []}
-        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+                return await self._list_with_apps(exchange, method)
+        self._note_request(exchange)
+        return await self._items.answer(exchange, method)
+
+    async def _list_with_apps(self, exchange: Exchange, method: str) -> dict[str, Any]:
+        """Return a list of resources or templates for a client that shows apps. Apps are at the end of the list."""
+        self._note_request(exchange)
+        result: dict[str, Any] = {"resources" if method == "resources/list" else "resourceTemplates": []}
+        if self.sees(exchange.session, exchange.path_mode, exchange.caller, "resources"):
+            result = await self._items.answer(exchange, method)
+        if method == "resources/list" and "nextCursor" not in result:
+            result["resources"] = [*result["resources"], *await self._apps.resources(exchange)]
+        return result
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
         """Return the tools as JSON."""
-        self._offer_roots(exchange)
-        self._runs.touch()
-        self._record_client(exchange)
+        self._note_request(exchange)
         caller = exchange.caller
         await self._runs.ready_to_list()
         exposure = self._exposure(exchange)
@@ -161,7 +177,16 @@ class Surface:
 
         return ExposedTools(self._runs, self._direct, self.announcer)
 
-    def _record_client(self, exchange: Exchange) -> None:
+    @cached_property
+    def _items(self) -> ExposedItems:
+        from codemode_mcp.server.exposed_items import ExposedItems
+
+        return ExposedItems(self._runs, self._direct, self._exposures, self.announcer)
+
+    def _note_request(self, exchange: Exchange) -> None:
+        """Note the client of a request, and start the servers if this is the first request."""
+        self._offer_roots(exchange)
+        self._runs.touch()
         session = exchange.session
         self.client = ConnectedClient.of(session)
         self._runs.record_client(session.client_name, session.client_version, session.protocol_version)
@@ -183,9 +208,7 @@ class Surface:
 
     async def call_tool(self, exchange: Exchange) -> dict[str, Any]:
         """Return a `CallToolResult`, or an `InputRequiredResult` for revisions that have it, as JSON."""
-        self._offer_roots(exchange)
-        self._runs.touch()
-        self._record_client(exchange)
+        self._note_request(exchange)
         name, exposure = exchange.params["name"], self._exposure(exchange)
         if name not in VISIBLE_TOOLS and not self._runs.admits_nothing(exchange.caller):
             if (called := await self._apps.call(exchange)) is not None:
@@ -227,7 +250,7 @@ class Surface:
         profile = self._profile(exchange)
         name, arguments = _called(exchange)
         if profile.adds_arguments:
-            arguments = _drop_added_arguments(name, arguments, profile)
+            arguments = drop_added_arguments(name, arguments, profile.adds_arguments)
         notes = () if continued.run_id else ignored_arguments(name, arguments)
         run_notes = None if self.notes_of is None else self.notes_of(exchange.request_id)
         interrupted = self._interrupted.pop(exchange.request_id, None) if self._interrupted else None
@@ -262,7 +285,7 @@ class Surface:
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
         fields.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
-        result = _tool_result(rendered, exchange.session.protocol_version, profile)
+        result = tool_result(rendered, exchange.session.protocol_version, profile)
         structured = result.get("structuredContent")
         debugging.log_answer(escape_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
@@ -364,35 +387,3 @@ def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
 
 def _named_run(arguments: Mapping[str, Any]) -> object:
     return arguments.get("runId") or arguments.get("run_id")
-
-
-def _drop_added_arguments(tool: str, given: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
-    """Return the arguments of a call without those that only the client adds, to every call."""
-    own = ARGUMENTS.get(tool, ())
-    return {name: value for name, value in given.items() if name in own or name not in profile.adds_arguments}
-
-
-def _tool_result(rendered: Rendered, version: str, profile: Profile) -> dict[str, Any]:
-    """Return a `CallToolResult` as JSON."""
-    repeated = rendered.is_error and profile.repeats_failures
-    result: dict[str, Any] = {
-        "content": [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content],
-        "isError": rendered.is_error,
-    }
-    if not profile.shows_structured and not repeated:
-        result["structuredContent"] = rendered.structured
-    if rendered.meta and not repeated:
-        result["_meta"] = rendered.meta
-    return result
-
-
-def _content_block(block: dict[str, Any], *, has_audio: bool) -> dict[str, Any]:
-    """Return a content block as MCP has it. Audio becomes a resource for revisions without audio."""
-    if block["type"] == "resource":
-        resource = block["resource"]
-    elif block["type"] != "audio" or has_audio:
-        return {name: block[name] for name in ("type", "text", "data", "mimeType") if name in block}
-    else:
-        resource = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"], "blob": block["data"]}
-    contents = {name: resource[name] for name in ("uri", "mimeType", "blob", "_meta") if resource.get(name) is not None}
-    return {"type": "resource", "resource": contents}

@@ -77,6 +77,7 @@ class Answer:
         value: the result as JSON text; empty after a failure.
         failure: the reason why the call has no result; None if it has one.
         code: the code of the failure, as in `errors`; None if there is a result.
+        server_error: see `CallRecord`, after a failure.
         notes: texts of hooks for the client.
         plain: True if the result is data of a plugin, and not an MCP result.
         questions: an `InputRequiredResult` that is the whole answer; None if the call has ended.
@@ -85,6 +86,7 @@ class Answer:
     value: str = ""
     failure: str | None = None
     code: str | None = None
+    server_error: tuple[int, str, Any] | None = None
     notes: tuple[str, ...] = ()
     plain: bool = False
     questions: dict[str, Any] | None = None
@@ -173,7 +175,7 @@ class DirectCalls:
         notes = tuple(call.notes)
         if call.completion.error is not None:
             error = call.completion.error
-            return Answer(failure=error.message, code=error.code, notes=notes)
+            return Answer(failure=error.message, code=error.code, server_error=call.server_error, notes=notes)
         return Answer(call.completion.value, notes=notes, plain=call.plain)
 
     async def _run(self, call: ForwardedCall, dispatcher: Dispatcher, target: Target) -> None:
@@ -215,7 +217,7 @@ class DirectCalls:
                     note=call.notes.append,
                 )
         finally:
-            completion = call.completion
+            completion, call.server_error = call.completion, record.server_error
             code = "aborted" if completion is None else None if completion.error is None else completion.error.code
             events.ended(record, code, time.monotonic())
             del self._calls[call.id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.settings import ExposeMode
@@ -54,6 +54,16 @@ class Session(Client, Protocol):
     @property
     def session_id(self) -> str | None:
         """The id of the session over HTTP; None over stdio, and in revisions without sessions."""
+
+    @property
+    def connection(self) -> object:
+        """An object that stands for the connection. It is the same for all requests of a session."""
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification to a client of the handshake revisions. Drop it if the client has disconnected."""
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call a function when the session ends, for a client of the handshake revisions."""
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         """Send a request to the client and return the result.

@@ -9,7 +9,7 @@ from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from codemode_mcp.settings import Language
 
@@ -131,3 +131,9 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "a boolean"
     return {int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}[type(value)]
+
+
+def drop_added_arguments(tool: str, given: Mapping[str, Any], added: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of a call without those that only the client adds, to every call."""
+    own = ARGUMENTS.get(tool, ())
+    return {name: value for name, value in given.items() if name in own or name not in added}

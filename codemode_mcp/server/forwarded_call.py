@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -63,6 +63,7 @@ class ForwardedCall:
         remember: keeps an approval for later calls; see `App.remembers`.
         observed: True while a request waits for the call.
         notes: texts of hooks for the client, which follow the result.
+        server_error: see `CallRecord`.
     """
 
     id: str
@@ -80,6 +81,7 @@ class ForwardedCall:
     completion: Completion | None = None
     observed: bool = False
     notes: list[str] = field(default_factory=list)
+    server_error: tuple[int, str, Any] | None = None
     questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:

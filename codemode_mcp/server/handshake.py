@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -119,6 +120,11 @@ class HandshakeSession:
     modern: Final = False
     session_id: Final = None
 
+    @property
+    def connection(self) -> object:
+        """The connection of the client, which is this session."""
+        return self
+
     def __init__(self, surface: Surface, lines: Lines, caller: Caller) -> None:
         self._surface = surface
         self._lines = lines
@@ -127,7 +133,8 @@ class HandshakeSession:
         self._exchanges: dict[RequestId, _Exchange] = {}
         self._sent_requests: dict[RequestId, _SentRequest] = {}
         self._last_id = 0
-        self._stop_announcing: Callable[[], None] | None = None
+        self._at_end: list[Callable[[], None]] = []
+        self._is_initialized = False
         self.client_name: str | None = None
         self.client_version: str | None = None
         self.capabilities: Mapping[str, Any] | None = None
@@ -155,8 +162,8 @@ class HandshakeSession:
         finally:
             # Questions may be open outside of requests, and `serve` may have been cancelled.
             self._refuse_questions()
-            if self._stop_announcing is not None:
-                self._stop_announcing()
+            for callback in self._at_end:
+                callback()
 
     # Requests of the client
 
@@ -237,7 +244,7 @@ class HandshakeSession:
         surface.client = ConnectedClient.of(self)
         return {
             "protocolVersion": self.protocol_version,
-            "capabilities": surface.capabilities(self, None),
+            "capabilities": surface.capabilities(self, None, self._caller),
             "serverInfo": {"name": surface.name, "title": surface.title, "version": surface.version},
             "instructions": surface.instructions(self, None),
         }
@@ -253,8 +260,10 @@ class HandshakeSession:
                     exchange.scope.cancel()
             case "notifications/roots/list_changed":
                 self._surface.roots_changed(self._caller)
-            case "notifications/initialized" if self._stop_announcing is None:
-                self._stop_announcing = self._surface.announcer.add(self)
+            case "notifications/initialized" if not self._is_initialized:
+                self._is_initialized = True
+                sees = partial(self._surface.sees, self, None, self._caller)
+                self.at_end(self._surface.announcer.add(self, sees))
 
     def _take_response(self, request_id: RequestId, message: Mapping[str, Any]) -> None:
         sent = self._sent_requests.get(key_of(request_id))
@@ -280,9 +289,13 @@ class HandshakeSession:
         except anyio.BrokenResourceError:
             log.debug("a message was dropped: the client has disconnected")
 
-    async def send_tool_list_changed(self) -> None:
-        """Send `notifications/tools/list_changed`."""
-        await self.send({"method": "notifications/tools/list_changed"})
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification; see `exchange.Session`."""
+        await self.send({"method": method, **({} if params is None else {"params": params})})
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call a function when the session ends."""
+        self._at_end.append(callback)
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         """Send a request; see `exchange.Session`. `related` is ignored, because all messages share one connection."""

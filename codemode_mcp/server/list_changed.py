@@ -1,4 +1,4 @@
-"""Announcements to clients that the answer to `tools/list` has changed, in both protocol eras.
+"""Announcements to clients that lists have changed, in both protocol eras: of tools, of prompts and of resources.
 
 A session of the handshake revisions gets a notification. Clients of newer revisions listen on a subscription. Changes
 come in bursts, for example when servers connect or a file is saved, so all changes of a burst are announced together.
@@ -7,13 +7,14 @@ come in bursts, for example when servers connect or a file is saved, so all chan
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -24,46 +25,105 @@ MIN_INTERVAL_SECONDS: Final = 2.0
 SEND_SECONDS: Final = 5.0
 """Timeout of a notification in seconds."""
 
+MAX_LISTS: Final = 64
+"""Maximum number of lists of one kind that are watched, such as those of different callers. The oldest is dropped."""
+
+ListKind = Literal["tools", "prompts", "resources"]
+
+LIST_KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
+
 
 class Listener(Protocol):
     """A session of the handshake revisions."""
 
-    async def send_tool_list_changed(self) -> None: ...
+    async def notify(self, method: str, params: Mapping[str, Any] | None, /) -> None: ...
+
+
+class _WatchedLists:
+    """The lists of one kind that were sent to clients.
+
+    Args:
+        describe: returns a comparable description of the current list for a key.
+    """
+
+    def __init__(self, describe: Callable[[Any], Hashable]) -> None:
+        self._describe = describe
+        self._sent: OrderedDict[Hashable, set[Hashable]] = OrderedDict()
+        """Descriptions of the lists that were sent since the last announcement, and of the announced list, by key."""
+
+    def listed(self, key: Hashable) -> None:
+        self._sent.setdefault(key, set()).add(self._describe(key))
+        self._sent.move_to_end(key)
+        if len(self._sent) > MAX_LISTS:
+            self._sent.popitem(last=False)
+
+    def redescribe(self, before: Hashable, now: Hashable) -> None:
+        for key, sent in self._sent.items():
+            if before in sent:
+                self._sent[key] = sent - {before} | {now}
+
+    def changed(self) -> bool:
+        """Return True if a list has changed since it was sent. Record the current lists as announced."""
+        has_changed = False
+        for key, sent in self._sent.items():
+            now = self._describe(key)
+            if sent - {now}:
+                self._sent[key] = {now}
+                has_changed = True
+        return has_changed
 
 
 class Announcer:
     """The lists that were sent to clients, and the sessions to notify when a list changes.
 
     Args:
-        describe: returns a comparable description of the current list.
+        describe: returns a comparable description of the current list of tools.
         next_change: returns an event that is set when the list may have changed.
     """
 
     def __init__(self, describe: Callable[[], Hashable], next_change: Callable[[], anyio.Event]) -> None:
         self.describe = describe
         self._next_change = next_change
-        self._sent: set[Hashable] = set()
-        """Descriptions of the lists that were sent since the last announcement, and of the announced list."""
-        self._sessions: set[Listener] = set()
-        self.publish: Callable[[], Awaitable[None]] | None = None
+        self._lists: dict[ListKind, _WatchedLists] = {"tools": _WatchedLists(lambda _: self.describe())}
+        self._sessions: dict[Listener, Callable[[ListKind], bool]] = {}
+        self.publish: Callable[[ListKind], Awaitable[None]] | None = None
         """Notifies the subscriptions of newer revisions; None before the server is made."""
 
     def __repr__(self) -> str:
         return f"<Announcer: {len(self._sessions)} sessions>"
 
+    def watch(self, kind: ListKind, describe: Callable[[Any], Hashable]) -> None:
+        """Announce changes of a kind of lists, too.
+
+        Args:
+            describe: returns a comparable description of the current list for a key of `listed_for`.
+        """
+        self._lists[kind] = _WatchedLists(describe)
+
     def listed(self) -> None:
-        """Record that a client gets the current list. Nothing is announced before the first call."""
-        self._sent.add(self.describe())
+        """Record that a client gets the current list of tools. Nothing is announced before the first call."""
+        self.listed_for("tools", None)
+
+    def listed_for(self, kind: ListKind, key: Hashable) -> None:
+        """Record that a client gets a current list. `key`: that on which the list depends, such as the caller."""
+        self._lists[kind].listed(key)
 
     def redescribe(self, before: Hashable, now: Hashable) -> None:
-        """Replace the description of a list that has not changed. From now on, `describe` returns `now` for it."""
-        if before in self._sent:
-            self._sent = self._sent - {before} | {now}
+        """Replace the description of a list of tools that has not changed. From now on, `describe` returns `now`."""
+        self._lists["tools"].redescribe(before, now)
 
-    def add(self, session: Listener) -> Callable[[], None]:
-        """Notify a session of changes from now on. Return a function that removes the session."""
-        self._sessions.add(session)
-        return lambda: self._sessions.discard(session)
+    def add(self, session: Listener, sees: Callable[[ListKind], bool] = lambda _: True) -> Callable[[], None]:
+        """Notify a session of changes from now on. Return a function that removes the session.
+
+        Args:
+            sees: returns False for kinds of lists that the client does not see.
+        """
+        self._sessions[session] = sees
+
+        def remove() -> None:
+            self._sessions.pop(session, None)
+
+        return remove
 
     def __contains__(self, session: Listener) -> bool:
         return session in self._sessions
@@ -72,22 +132,23 @@ class Announcer:
         """Announce changes until cancelled."""
         while True:
             change = self._next_change()  # taken before the list is described, so that no change is missed
-            now = self.describe()
-            if self._sent - {now}:
-                self._sent = {now}
-                await self._announce()
+            changed = [kind for kind, lists in self._lists.items() if lists.changed()]
+            if changed:
+                for kind in changed:
+                    await self._announce(kind)
                 await anyio.sleep(MIN_INTERVAL_SECONDS)
             else:
                 await change.wait()
                 await anyio.sleep(DELAY_SECONDS)
 
-    async def _announce(self) -> None:
-        log.info("the tool list has changed; notifying %d sessions", len(self._sessions))
+    async def _announce(self, kind: ListKind) -> None:
+        sessions = [session for session, sees in self._sessions.items() if sees(kind)]
+        log.info("the list of %s has changed; notifying %d sessions", kind, len(sessions))
         if self.publish is not None:
-            await self.publish()
+            await self.publish(kind)
         async with anyio.create_task_group() as group:
-            for session in list(self._sessions):
-                group.start_soon(_notify, session)
+            for session in sessions:
+                group.start_soon(_notify, session, kind)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -98,9 +159,9 @@ class Announcer:
             group.cancel_scope.cancel()
 
 
-async def _notify(session: Listener) -> None:
+async def _notify(session: Listener, kind: ListKind) -> None:
     with anyio.move_on_after(SEND_SECONDS):
         try:
-            await session.send_tool_list_changed()
+            await session.notify(f"notifications/{kind}/list_changed", None)
         except Exception as error:  # a session that is ending must not prevent the notification of others
             log.debug("a session could not be notified: %r", error)

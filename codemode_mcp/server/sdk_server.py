@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import jsonrpc_message_adapter
@@ -32,11 +39,12 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.models import InitializationOptions
     from mcp.server.session import ServerSession
+    from mcp.shared.subscriptions import ServerEvent
 
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.code_mode import Surface
     from codemode_mcp.server.line_stream import Lines
-    from codemode_mcp.server.list_changed import Announcer
+    from codemode_mcp.server.list_changed import Announcer, ListKind
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
@@ -75,6 +83,16 @@ class SdkSession:
     @property
     def session_id(self) -> str | None:
         return self._session._connection.session_id
+
+    @property
+    def connection(self) -> object:
+        return self._session._connection
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        await self._session._connection.notify(method, params)
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        self._session._connection.exit_stack.callback(callback)
 
     async def request(self, method: str, params: JsonObject, related: RequestId | None = None) -> JsonObject:
         request = REQUESTS[method].model_validate({"method": method, "params": params}, by_name=False)
@@ -146,7 +164,7 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
         path = path_mode_of(context)
         return {
             **result,
-            "capabilities": surface.capabilities(client, path),
+            "capabilities": surface.capabilities(client, path, caller_of(context)),
             "instructions": surface.instructions(client, path),
         }
 
@@ -155,8 +173,16 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
         async with surface.running():
             yield {}
 
+    def sees(context: ServerRequestContext[Any], kind: ListKind) -> bool:
+        return surface.sees(SdkSession(context.session), path_mode_of(context), caller_of(context), kind)
+
     server = AnnouncingServer(
-        surface.name, announcer=surface.announcer, version=surface.version, title=surface.title, lifespan=running
+        surface.name,
+        announcer=surface.announcer,
+        sees=sees,
+        version=surface.version,
+        title=surface.title,
+        lifespan=running,
     )
     for method in METHODS:
         server.add_request_handler(method, types.RequestParams, answer)
@@ -179,13 +205,30 @@ class _Greeting:
         self.capabilities: Mapping[str, Any] | None = params.get("capabilities")
 
 
+_EVENTS: Final[Mapping[ListKind, Callable[[], ServerEvent]]] = {
+    "tools": ToolsListChanged,
+    "prompts": PromptsListChanged,
+    "resources": ResourcesListChanged,
+}
+
+
 class AnnouncingServer(Server[Any]):
-    """A server that declares and sends announcements of changes to its tool list.
+    """A server that declares and sends announcements of changes to its lists.
 
     If `others` has a `lifespan`, it must enter `announcer.running`.
+
+    Args:
+        sees: returns True if the client of a request sees a kind of lists.
     """
 
-    def __init__(self, name: str, *, announcer: Announcer, **others: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        announcer: Announcer,
+        sees: Callable[[ServerRequestContext[Any], ListKind], bool] = lambda _, kind: kind == "tools",
+        **others: Any,
+    ) -> None:
         bus = InMemorySubscriptionBus()
         listen = ListenHandler(bus)
 
@@ -198,9 +241,9 @@ class AnnouncingServer(Server[Any]):
         async def initialized(context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
             connection = context.session._connection
             if connection not in announcer:
-                connection.exit_stack.callback(announcer.add(connection))
+                connection.exit_stack.callback(announcer.add(connection, partial(sees, context)))
 
-        announcer.publish = lambda: bus.publish(ToolsListChanged())
+        announcer.publish = lambda kind: bus.publish(_EVENTS[kind]())
         super().__init__(name, on_subscriptions_listen=listen, **{"lifespan": announcing, **others})
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
 

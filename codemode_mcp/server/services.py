@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.settings import Language, ToolSettings
-    from upstream_clients.tools import ItemSource, RootsFn
+    from upstream_clients.tools import ItemSource, RootsFn, UpstreamView
 
 
 class Runs(Protocol):
@@ -118,6 +118,11 @@ class Runs(Protocol):
         """Return the caller's MCP tools that only apps may call."""
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog: ...
+
+    # the prompts and resources that clients get, see `exposed_items`
+
+    def trusted_views(self) -> Sequence[UpstreamView]:
+        """Return views of all servers without held items. Before the servers are started, they come from a cache."""
 
     async def item_source(self, server: str, caller: Caller) -> ItemSource | None:
         """Return a server as the client of a caller uses it, once everything is open; None if it was removed."""

@@ -72,7 +72,7 @@ async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: 
         assert hello["protocolVersion"] == "2024-11-05"
         assert hello["serverInfo"]["name"] == "codemode-mcp"
         assert "exec" in hello["instructions"]
-        assert list(hello["capabilities"]) == ["tools"]
+        assert list(hello["capabilities"]) == ["tools", "prompts", "resources", "completions"]
         check_budget((await client.request("tools/list"))["result"]["tools"])
         code = 'console.log("print\\nme"); return unwrap(await MCP.counting.count({ name: "raw" }))'
         answer = (await client.request("tools/call", {"name": "exec", "arguments": {"code": code}}))["result"]
@@ -119,7 +119,7 @@ async def test_lines_that_are_no_messages_do_not_end_the_server(tmp_path: Path) 
 async def test_unknown_methods_are_refused_and_the_server_keeps_serving(tmp_path: Path) -> None:
     async with raw(write_config(tmp_path, {})) as client:
         await client.initialize("2025-06-18")
-        for method in ("resources/list", "prompts/list", "no/such/method"):
+        for method in ("resources/open", "sampling/createMessage", "no/such/method"):
             assert (await client.request(method))["error"]["code"] == -32601
         assert (await client.request("ping"))["result"] == {}
 

@@ -73,8 +73,11 @@ class Counter:
     def instructions(self, client: object = None, path: object = None) -> str:
         return "Use it"
 
-    def capabilities(self, client: object, path: object) -> dict[str, Any]:
+    def capabilities(self, client: object, path: object, caller: object) -> dict[str, Any]:
         return {"tools": {"listChanged": True}}
+
+    def sees(self, client: object, path: object, caller: object, kind: str) -> bool:
+        return kind == "tools"
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return self.announcer.running()

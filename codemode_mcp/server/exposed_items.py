@@ -1,0 +1,448 @@
+"""The prompts and resources of all servers, as clients get them without a program.
+
+Lists are made from the views of the servers, under the policy of the caller. Each request about one item takes the
+dispatch path, as an operation of its server: policy, hooks, approval, pins, budgets and the audit are the same as for
+programs. An item that policy denies, or whose server the client does not see, is answered like one that does not exist.
+
+A URI without a server in it is searched for in the lists of resources, and then in the resource templates. If neither
+has it, it belongs to the only server with resources, if there is only one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from codemode_mcp.exposure import names
+from codemode_mcp.exposure.items import (
+    BadCursor,
+    Listings,
+    Located,
+    ServerList,
+    exposed_contents_uri,
+    page_of,
+    template_matches,
+)
+from codemode_mcp.json_text import join_surrogates, json_text
+from codemode_mcp.policy.policy import Ask, Deny
+from codemode_mcp.server.direct_calls import Target
+from codemode_mcp.trust.uri_templates import makes
+from declarations.untrusted_text import drop_hidden, escape_line
+from upstream_clients.errors import UpstreamClientError
+from upstream_clients.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    SERVER_INFO,
+    JsonRpcError,
+    sendable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from codemode_mcp.exposure.items import Kind, Listing
+    from codemode_mcp.exposure.selection import Exposure, ItemKind
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.server.client_exposure import ClientExposure
+    from codemode_mcp.server.direct_calls import Answer, DirectCalls
+    from codemode_mcp.server.exchange import Exchange
+    from codemode_mcp.server.list_changed import Announcer
+    from codemode_mcp.server.services import Runs
+    from codemode_mcp.settings import ExposeMode
+    from upstream_clients.tools import JsonObject, UpstreamView
+
+    Viewer = tuple[Caller, str | None, ExposeMode | None]
+    """The caller, the name of the client and the mode of the path, on which lists depend."""
+
+log = logging.getLogger("codemode_mcp.server")
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""Code of the handshake revisions for an unknown resource."""
+
+LIST_SECONDS: Final = 5.0
+"""Seconds that a request waits for each server to list its resources."""
+
+FIRST_LIST_SECONDS: Final = 2.0
+"""Seconds that the first lists wait for servers that were never listed. What comes later is announced."""
+
+MAX_TEXT: Final = 500
+"""Maximum length in characters of a message of a server."""
+
+_OPERATIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "prompts": ("prompts/list", "prompts/get"),
+    "resources": ("resources/list", "resources/read"),
+    "templates": ("resources/templates/list", "resources/read"),
+}
+"""The operations that a caller may use, if it sees the items of a kind."""
+
+_METHODS: Final[Mapping[str, ItemKind | None]] = {
+    "prompts/list": "prompts",
+    "prompts/get": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "resources",
+    "completion/complete": None,
+}
+"""The kind of items that each method is about; None for both."""
+
+
+class ExposedItems:
+    """The prompts and resources of all servers, for the clients of one surface."""
+
+    def __init__(self, servers: Runs, direct: DirectCalls, exposures: ClientExposure, announcer: Announcer) -> None:
+        self._servers = servers
+        self._direct = direct
+        self._exposures = exposures
+        self._announcer = announcer
+        self._listings = Listings()
+        self._latest: dict[tuple[str, Kind], Sequence[JsonObject]] = {}
+        """The latest lists of servers, which hold while a server connects again."""
+        self._failures: dict[str, str] = {}
+        """The reasons in the log why resources of servers are left out."""
+        self._deadline: float | None = None
+        announcer.watch("prompts", self._describe_prompts)
+        announcer.watch("resources", self._describe_resources)
+
+    async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:
+        """Return the result of a request.
+
+        Raises:
+            JsonRpcError: the client does not see the item, or the request has failed.
+        """
+        exposure, params = self._exposure(_viewer(exchange)), exchange.params
+        kind = _METHODS.get(method, "prompts")
+        kinds: tuple[ItemKind, ...] = ("prompts", "resources") if kind is None else (kind,)
+        shown = [each for each in kinds if self._exposures.shows(exposure, each, self._servers.configured())]
+        if method not in _METHODS or not shown:
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        match method:
+            case "prompts/list":
+                return await self._list(exchange, "prompts")
+            case "resources/list":
+                return await self._list(exchange, "resources")
+            case "resources/templates/list":
+                return await self._list(exchange, "templates")
+            case "prompts/get":
+                return await self._get(exchange, params["name"])
+            case "resources/read":
+                return await self._read(exchange, params["uri"])
+        return await self._complete(exchange, params["ref"])
+
+    # which servers and lists a client sees
+
+    def _exposure(self, viewer: Viewer) -> Exposure:
+        return self._exposures.of(*viewer)
+
+    def _visible(self, viewer: Viewer, kind: Kind) -> list[UpstreamView]:
+        """Return the servers whose items of a kind a client sees, as far as they are known."""
+        item_kind: ItemKind = "prompts" if kind == "prompts" else "resources"
+        exposure, policy = self._exposure(viewer), self._exposures.policy_of(viewer[0])
+        return [
+            view
+            for view in self._servers.trusted_views()
+            if exposure.shows(item_kind, self._exposures.server_settings(view.name))
+            and not any(
+                isinstance(policy.decide(f"mcp:{view.name}:{each}", policy.operation_effects(view.name)), Deny)
+                for each in _OPERATIONS[kind]
+            )
+        ]
+
+    def _server_list(self, view: UpstreamView, kind: Kind) -> ServerList:
+        """Return the list of a server; while the server connects, its latest one."""
+        listed = _listed(view, kind)
+        key = view.name, kind
+        if listed is not None:
+            self._latest[key] = listed
+        elif view.state == "ready" and not (view.prompts if kind == "prompts" else view.resources):
+            self._latest.pop(key, None)
+        return ServerList(view.name, self._latest.get(key, ()))
+
+    def _listing(self, viewer: Viewer, kind: Kind) -> Listing:
+        return self._listings.of(kind, [self._server_list(view, kind) for view in self._visible(viewer, kind)])
+
+    def _describe_prompts(self, viewer: Any) -> Hashable:
+        return self._listing(viewer, "prompts").digest
+
+    def _describe_resources(self, viewer: Any) -> Hashable:
+        return self._listing(viewer, "resources").digest, self._listing(viewer, "templates").digest
+
+    # lists
+
+    async def _list(self, exchange: Exchange, kind: Kind) -> dict[str, Any]:
+        viewer = _viewer(exchange)
+        await self._servers.ready_to_list()
+        hints = {}
+        if kind == "resources":
+            hints = await self._update_resources(viewer, self._limit_first(LIST_SECONDS))
+        else:
+            await self._wait_for_first(viewer, kind)
+        listing = self._listing(viewer, kind)
+        # Nothing is awaited after this, so the recorded list is the one that is sent.
+        self._announcer.listed_for("prompts" if kind == "prompts" else "resources", viewer)
+        try:
+            page, cursor = page_of(kind, listing.items, exchange.params.get("cursor"))
+        except BadCursor as error:
+            raise JsonRpcError(INVALID_PARAMS, str(error)) from None
+        result: dict[str, Any] = {"resourceTemplates" if kind == "templates" else kind: page}
+        if cursor is not None:
+            result["nextCursor"] = cursor
+        return {**result, **hints} if exchange.session.modern else result
+
+    def _limit_first(self, seconds: float) -> float:
+        """Return the seconds that a list may wait: fewer while clients start."""
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + FIRST_LIST_SECONDS
+        return self._deadline - now if now < self._deadline else seconds
+
+    async def _wait_for_first(self, viewer: Viewer, kind: Kind) -> None:
+        """Wait until servers that were never listed have listed their items. Later requests do not wait."""
+        with anyio.move_on_after(max(0.0, self._limit_first(0.0))):
+            while True:
+                change = self._servers.change()
+                views = {view.name: view for view in self._servers.trusted_views()}
+                if not any(self._is_unknown(views.get(name), kind) for name in self._servers.configured()):
+                    return
+                await change.wait()
+
+    def _is_unknown(self, view: UpstreamView | None, kind: Kind) -> bool:
+        if view is None:
+            return True
+        if _listed(view, kind) is not None or (view.name, kind) in self._latest:
+            return False
+        has_items = view.prompts if kind == "prompts" else view.resources
+        return view.state == "connecting" or (view.state == "ready" and has_items)
+
+    async def _update_resources(self, viewer: Viewer, seconds: float) -> dict[str, Any]:
+        """Have all visible servers list their resources, at the same time. Return hints about caching for the list."""
+        fresh: list[int] = []
+
+        async def update(server: str) -> None:
+            with anyio.move_on_after(seconds) as scope:
+                source = await self._servers.item_source(server, viewer[0])
+                if source is not None:
+                    try:
+                        fresh.append((await source.list_resources()).ttl_ms)
+                        self._failures.pop(server, None)
+                    except UpstreamClientError as error:
+                        self._note_failure(server, error.message)
+            if scope.cancelled_caught:
+                self._note_failure(server, f"they were not listed within {seconds:.0f} s")
+
+        with anyio.move_on_after(seconds):
+            await self._servers.dispatcher()  # before the servers are started, some have no view
+        views = self._visible(viewer, "resources")
+        async with anyio.create_task_group() as group:
+            for view in views:
+                if view.resources or view.state == "connecting":
+                    group.start_soon(update, view.name)
+        return {"ttlMs": min(fresh)} if fresh else {}
+
+    def _note_failure(self, server: str, why: str) -> None:
+        """Log why the resources of a server are left out of a list, once for each reason."""
+        if self._failures.get(server) != why:
+            self._failures[server] = why
+            log.warning("the resources of server %s are left out: %s", escape_line(server), escape_line(why, MAX_TEXT))
+
+    # one item
+
+    async def _get(self, exchange: Exchange, name: str) -> dict[str, Any]:
+        viewer = _viewer(exchange)
+        located = await self._located_prompt(viewer, name)
+        arguments: dict[str, Any] = {"name": located.identifier}
+        if exchange.params.get("arguments"):
+            arguments["arguments"] = exchange.params["arguments"]
+        unknown = JsonRpcError(INVALID_PARAMS, f"Unknown prompt: {escape_line(name)}")
+        result = await self._request(exchange, located.server, "prompts/get", arguments, unknown)
+        messages = result.get("messages")
+        if isinstance(messages, list):
+            shared = self._listing(viewer, "resources").shared
+            result["messages"] = [self._with_exposed_uri(located.server, each, shared) for each in messages]
+        return result
+
+    async def _located_prompt(self, viewer: Viewer, name: str) -> Located:
+        """Return the prompt with a name. A prompt that no server lists is for its server to refuse."""
+        located = self._listing(viewer, "prompts").located.get(name)
+        if located is not None:
+            return located
+        found = names.split_prompt_name(name)
+        if found is None or not await self._sees(viewer, "prompts", found[0]):
+            raise JsonRpcError(INVALID_PARAMS, f"Unknown prompt: {escape_line(name)}")
+        return self._listing(viewer, "prompts").located.get(name) or Located(*found)
+
+    async def _read(self, exchange: Exchange, uri: str) -> dict[str, Any]:
+        located = await self.located_resource(exchange, uri)
+        result = await self._request(
+            exchange, located.server, "resources/read", {"uri": located.identifier}, _unknown_resource(exchange, uri)
+        )
+        contents = result.get("contents")
+        if isinstance(contents, list):
+            result["contents"] = [_with_uri(each, located) for each in contents]
+        return result
+
+    async def located_resource(self, exchange: Exchange, uri: str) -> Located:
+        """Return the server of a resource, and the URI that the server uses.
+
+        Raises:
+            JsonRpcError: no server that the client sees has the resource, or several may have it.
+        """
+        viewer = _viewer(exchange)
+        unknown = _unknown_resource(exchange, uri)
+        wrapped = names.unwrap_uri(uri)
+        if names.is_app_uri(uri) or (wrapped is None and names.is_own_uri(uri)):
+            raise unknown
+        if wrapped is not None:
+            if names.is_app_uri(wrapped[1]) or not await self._sees(viewer, "resources", wrapped[0]):
+                raise unknown
+            listed = self._listing(viewer, "resources").located.get(uri)
+            return listed or Located(*wrapped, is_wrapped=True)
+        await self._servers.dispatcher()
+        views = self._visible(viewer, "resources")
+        if len(views) > 1 and any(view.resource_list is None for view in views):
+            # A server whose resources are not known may list the same URI.
+            await self._update_resources(viewer, LIST_SECONDS)
+        listing = self._listing(viewer, "resources")
+        if (listed := listing.located.get(uri)) is not None:
+            return listed
+        candidates = listing.shared.get(uri)
+        if candidates is None:
+            found = template_matches(uri, self._listing(viewer, "templates").located, makes)
+            if len(found) == 1:
+                return found[0]
+            candidates = [located.server for located in found]
+        if not candidates:
+            others = [view.name for view in self._visible(viewer, "resources") if view.resources]
+            if len(others) == 1:
+                return Located(others[0], uri)
+            raise unknown
+        forms = " or ".join(names.wrapped_uri(server, uri) for server in candidates[:5])
+        message = f"several servers have the resource {escape_line(uri)}; name one of them: {forms}"
+        raise JsonRpcError(INVALID_PARAMS, message, {"uri": uri})
+
+    async def _sees(self, viewer: Viewer, kind: Kind, server: str) -> bool:
+        """Return True if the client sees items of a kind of a server."""
+        await self._servers.dispatcher()
+        return any(view.name == server for view in self._visible(viewer, kind))
+
+    async def _complete(self, exchange: Exchange, ref: Mapping[str, Any]) -> dict[str, Any]:
+        viewer, argument = _viewer(exchange), exchange.params["argument"]
+        arguments: dict[str, Any]
+        if ref["type"] == "ref/prompt":
+            located = await self._located_prompt(viewer, ref["name"])
+            operation, arguments = "prompts/complete", {"name": located.identifier}
+        else:
+            uri = ref["uri"]
+            await self._servers.dispatcher()
+            template = self._listing(viewer, "templates").located.get(uri)
+            located = template or await self.located_resource(exchange, uri)
+            operation, arguments = "resources/complete", {"uri": located.identifier}
+        arguments["argument"] = {"name": argument["name"], "value": argument["value"]}
+        context = exchange.params.get("context")
+        if isinstance(context, dict) and isinstance(context.get("arguments"), dict):
+            arguments["context"] = {"arguments": context["arguments"]}
+        policy = self._exposures.policy_of(viewer[0])
+        entry = self._servers.catalog_of(viewer[0]).get(f"mcp:{located.server}:{operation}")
+        # A person is never asked about a completion, which clients request with each key.
+        if entry is None or isinstance(policy.decide(entry.id, entry.effects), Ask):
+            return {"completion": {"values": []}}
+        unknown = JsonRpcError(INVALID_PARAMS, "Unknown prompt or resource")
+        return await self._request(exchange, located.server, operation, arguments, unknown)
+
+    async def _request(
+        self, exchange: Exchange, server: str, operation: str, arguments: JsonObject, unknown: JsonRpcError
+    ) -> dict[str, Any]:
+        """Perform an operation of a server, and return its result for the client."""
+
+        async def find() -> Target:
+            await self._servers.dispatcher()
+            entry_id = f"mcp:{server}:{operation}"
+            catalog = self._servers.catalog_of(exchange.caller)
+            if catalog.get(entry_id) is None:  # the server may be connecting for the first time
+                seconds = self._servers.settings().code_mode.connect_wait_ms / 1000
+                with suppress(KeyError):
+                    await self._servers.wait_settled([server], seconds)
+                catalog = self._servers.catalog_of(exchange.caller)
+            entry = catalog.get(entry_id)
+            if entry is None:
+                raise unknown
+            return Target(entry, catalog, json_text(arguments))
+
+        answer = await self._direct.answer(exchange, find)
+        if answer.questions is not None:
+            return answer.questions
+        if answer.failure is not None:
+            raise _error(answer)
+        return _result(answer, modern=exchange.session.modern)
+
+    def _with_exposed_uri(self, server: str, message: Any, shared: Mapping[str, Sequence[str]]) -> Any:
+        """Return a message of a prompt. A resource in it has the URI under which the client can read it."""
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, dict):
+            return message
+        if content.get("type") == "resource_link" and isinstance(content.get("uri"), str):
+            return {**message, "content": {**content, "uri": _exposed_uri(server, content["uri"], shared)}}
+        resource = content.get("resource")
+        if content.get("type") == "resource" and isinstance(resource, dict) and isinstance(resource.get("uri"), str):
+            resource = {**resource, "uri": _exposed_uri(server, resource["uri"], shared)}
+            return {**message, "content": {**content, "resource": resource}}
+        return message
+
+
+def _viewer(exchange: Exchange) -> Viewer:
+    return exchange.caller, exchange.session.client_name, exchange.path_mode
+
+
+def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:
+    match kind:
+        case "prompts":
+            return view.prompt_list
+        case "templates":
+            return view.template_list
+    return view.resource_list
+
+
+def _unknown_resource(exchange: Exchange, uri: str) -> JsonRpcError:
+    code = INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND
+    return JsonRpcError(code, f"Resource not found: {escape_line(uri)}", {"uri": uri})
+
+
+def _exposed_uri(server: str, uri: str, shared: Mapping[str, Sequence[str]]) -> str:
+    return exposed_contents_uri(server, uri, is_wrapped=uri in shared)
+
+
+def _with_uri(contents: Any, located: Located) -> Any:
+    if not isinstance(contents, dict) or not isinstance(contents.get("uri"), str):
+        return contents
+    uri = exposed_contents_uri(located.server, contents["uri"], is_wrapped=located.is_wrapped)
+    return {**contents, "uri": uri}
+
+
+def _result(answer: Answer, *, modern: bool) -> dict[str, Any]:
+    """Return the result of a server for a client."""
+    result = dict(sendable(json.loads(join_surrogates(answer.value))))
+    for name in ("resultType", "cacheScope") if modern else ("resultType", "cacheScope", "ttlMs"):
+        result.pop(name, None)  # results depend on the caller, so they are always private
+    meta = result.get("_meta")
+    if isinstance(meta, dict):
+        meta.pop(SERVER_INFO, None)  # the server that the client is connected to is this one
+        if not meta:
+            del result["_meta"]
+    if answer.notes:
+        notes = [join_surrogates(note) for note in answer.notes]
+        result["_meta"] = {**result.get("_meta", {}), "codemode-mcp/notes": notes}
+    return result
+
+
+def _error(answer: Answer) -> JsonRpcError:
+    """Return the error for a client: that of the server, or else our own refusal."""
+    if answer.server_error is not None:
+        code, message, data = answer.server_error
+        return JsonRpcError(code, drop_hidden(message, keep="\n\t")[:MAX_TEXT], data)
+    code = INTERNAL_ERROR if answer.code == "internal_error" else INVALID_PARAMS
+    return JsonRpcError(code, (answer.failure or "")[: 4 * MAX_TEXT])

@@ -1,0 +1,247 @@
+"""The prompts, resources and templates that a client sees: names, URIs, clashes, pages, and hostile lists."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from codemode_mcp.exposure import names
+from codemode_mcp.exposure.items import (
+    PAGE_ITEMS,
+    BadCursor,
+    Listings,
+    Located,
+    ServerList,
+    make_listing,
+    page_of,
+    template_matches,
+)
+from codemode_mcp.trust.uri_templates import makes
+
+
+def prompts(*found: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"name": name, **more} for name in found]
+
+
+def resources(*uris: str) -> list[dict[str, Any]]:
+    return [{"uri": uri, "name": uri} for uri in uris]
+
+
+def templates(*found: str) -> list[dict[str, Any]]:
+    return [{"uriTemplate": template, "name": template} for template in found]
+
+
+# names
+
+
+@pytest.mark.parametrize("server", ["github", "@scope/server", "100%", "a%2Fb", "my server", "ß"])
+@pytest.mark.parametrize("prompt", ["review", "a/b", "/", "server/x", "100%"])
+def test_the_name_of_a_prompt_gives_its_server_and_its_own_name(server: str, prompt: str) -> None:
+    assert names.split_prompt_name(names.prompt_name(server, prompt)) == (server, prompt)
+
+
+@pytest.mark.parametrize("server", ["github", "@scope/server", "100%", "a%2Fb", "my server", "ß"])
+@pytest.mark.parametrize("uri", ["file:///a b", "codemode://servers/x/y", "note:1", "x{y}"])
+def test_a_uri_that_names_its_server_gives_both(server: str, uri: str) -> None:
+    assert names.unwrap_uri(names.wrapped_uri(server, uri)) == (server, uri)
+
+
+@pytest.mark.parametrize("name", ["", "review", "/review", "server/"])
+def test_other_names_are_not_those_of_prompts(name: str) -> None:
+    assert names.split_prompt_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "file:///a", "codemode://servers/", "codemode://servers/x", "codemode://results/x"]
+)
+def test_other_uris_name_no_server(uri: str) -> None:
+    assert names.unwrap_uri(uri) is None
+
+
+# listings
+
+
+def test_prompts_of_servers_whose_names_have_slashes_do_not_meet() -> None:
+    listing = make_listing("prompts", [ServerList("a/b", prompts("c")), ServerList("a", prompts("b/c"))])
+    assert [item["name"] for item in listing.items] == ["a%2Fb/c", "a/b/c"]
+    assert listing.located["a%2Fb/c"] == Located("a/b", "c")
+    assert listing.located["a/b/c"] == Located("a", "b/c")
+
+
+def test_a_uri_stays_unless_two_servers_list_it() -> None:
+    lists = [ServerList("one", resources("note:a", "note:b")), ServerList("two", resources("note:b"))]
+    listing = make_listing("resources", lists)
+    assert [item["uri"] for item in listing.items] == [
+        "note:a",
+        "codemode://servers/one/note:b",
+        "codemode://servers/two/note:b",
+    ]
+    assert listing.located["codemode://servers/two/note:b"] == Located("two", "note:b", is_wrapped=True)
+    assert listing.shared == {"note:b": ["one", "two"]}
+
+
+def test_templates_that_two_servers_list_name_their_servers() -> None:
+    lists = [ServerList("one", templates("file:///{+path}")), ServerList("two", templates("file:///{+path}", "x:{y}"))]
+    assert [item["uriTemplate"] for item in make_listing("templates", lists).items] == [
+        "codemode://servers/one/file:///{+path}",
+        "codemode://servers/two/file:///{+path}",
+        "x:{y}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "uri", ["codemode://results/x", "codemode://servers/other/note:a", "CodeMode://results/x", " codemode:x"]
+)
+def test_a_server_cannot_use_the_uris_of_this_server_or_of_another_one(uri: str) -> None:
+    listing = make_listing("resources", [ServerList("bad", resources(uri)), ServerList("other", resources("note:a"))])
+    first = listing.items[0]["uri"]
+    assert first.startswith("codemode://servers/bad/")
+    assert listing.located[first].server == "bad"
+    assert listing.located["note:a"].server == "other"
+
+
+@pytest.mark.parametrize("uri", ["ui://bad/app", "UI://bad/app", " ui://bad/app"])
+def test_apps_are_not_among_the_resources(uri: str) -> None:
+    assert make_listing("resources", [ServerList("bad", resources(uri))]).items == ()
+    assert make_listing("templates", [ServerList("bad", templates(uri + "/{x}"))]).items == ()
+
+
+def test_hidden_characters_reach_no_client() -> None:
+    hidden = "a\u202eb\u200bc\x07\ud800"
+    listed = {"name": hidden, "title": hidden, "description": f"{hidden}\n\tmore", "arguments": [{"name": hidden}]}
+    listing = make_listing("prompts", [ServerList("s", [listed])])
+    text = json.dumps(listing.items, ensure_ascii=False)
+    assert not {"\u202e", "\u200b", "\x07", "\ud800"} & set(text)
+    (item,) = listing.items
+    assert item["description"] == "abc\n\tmore"
+    assert listing.located[item["name"]].identifier == hidden
+    (resource,) = make_listing("resources", [ServerList("s", [{"uri": f"x:{hidden}"}])]).items
+    assert resource["uri"] == "x:a%E2%80%AEb%E2%80%8Bc%07%3F"
+
+
+def test_invalid_members_are_left_out_and_do_not_break_the_list() -> None:
+    listed = {
+        "uri": "x:1",
+        "size": -1,
+        "annotations": {"audience": ["nobody"], "priority": 7, "lastModified": 3},
+        "icons": [{"src": 1}, {"src": "https://x/i.png", "sizes": "48x48", "theme": "pink"}],
+        "_meta": "text",
+    }
+    (item,) = make_listing("resources", [ServerList("s", [listed])]).items
+    assert item == {"uri": "x:1", "name": "x:1", "icons": [{"src": "https://x/i.png"}]}
+
+
+def test_valid_members_pass_unchanged() -> None:
+    listed = {
+        "uri": "x:1",
+        "name": "one",
+        "title": "One",
+        "description": "Text.",
+        "mimeType": "text/plain",
+        "icons": [{"src": "data:,", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}],
+        "_meta": {"example.com/k": {"deep": [1]}},
+        "size": 12,
+        "annotations": {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01T00:00:00Z"},
+    }
+    assert make_listing("resources", [ServerList("s", [listed])]).items == (listed,)
+    prompt = {
+        "name": "p",
+        "title": "P",
+        "icons": [{"src": "data:,"}],
+        "_meta": {"k": 1},
+        "arguments": [{"name": "a", "title": "A", "description": "D", "required": True}],
+    }
+    assert make_listing("prompts", [ServerList("s", [prompt])]).items == ({**prompt, "name": "s/p"},)
+
+
+def test_the_same_lists_are_compared_by_identity_and_give_the_same_listing() -> None:
+    listings, found = Listings(), prompts("a")
+    first = listings.of("prompts", [ServerList("s", found)])
+    assert listings.of("prompts", [ServerList("s", found)]) is first
+    other = listings.of("prompts", [ServerList("s", prompts("a"))])
+    assert other is not first
+    assert other.digest == first.digest
+    assert listings.of("prompts", [ServerList("s", prompts("b"))]).digest != first.digest
+
+
+# pages
+
+
+def all_pages(items: Any, count: int) -> list[str]:
+    found: list[str] = []
+    cursor = None
+    for _ in range(count):
+        page, cursor = page_of("prompts", items, cursor)
+        assert 0 < len(page) <= PAGE_ITEMS
+        found += [item["name"] for item in page]
+        if cursor is None:
+            return found
+    raise AssertionError("there are more pages")
+
+
+def test_pages_have_every_item_once() -> None:
+    listing = make_listing("prompts", [ServerList("s", prompts(*(f"p{number}" for number in range(10_000))))])
+    assert all_pages(listing.items, 50) == [item["name"] for item in listing.items]
+    assert page_of("prompts", [], None) == ([], None)
+    assert page_of("prompts", listing.items[:PAGE_ITEMS], None)[1] is None
+
+
+def test_a_list_that_changes_between_two_pages_continues_after_the_same_item() -> None:
+    items = make_listing("prompts", [ServerList("s", prompts(*(f"p{number}" for number in range(500))))]).items
+    _, cursor = page_of("prompts", items, None)
+    page, _ = page_of("prompts", [{"name": "s/new"}, *items], cursor)
+    assert page[0]["name"] == "s/p200"
+    page, _ = page_of("prompts", [*items[:100], *items[150:]], cursor)
+    assert page[0]["name"] == "s/p200"
+    without_last = [*items[:199], *items[200:]]
+    assert page_of("prompts", without_last, cursor)[0][0]["name"] == "s/p201"  # by position
+    assert page_of("prompts", items[:3], cursor) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "é",
+        "A" * 1000,
+        base64.urlsafe_b64encode(b'["resources",200,"x"]').decode(),
+        base64.urlsafe_b64encode(b'["prompts",-1,"x"]').decode(),
+        base64.urlsafe_b64encode(b'["prompts",true,"x"]').decode(),
+        base64.urlsafe_b64encode(b"[" * 100).decode(),
+    ],
+)
+def test_other_cursors_are_refused(cursor: str) -> None:
+    with pytest.raises(BadCursor):
+        page_of("prompts", [{"name": "s/p"}], cursor)
+
+
+# templates
+
+
+def test_the_most_specific_template_decides() -> None:
+    listing = make_listing(
+        "templates",
+        [
+            ServerList("greedy", templates("{+anything}")),
+            ServerList("files", templates("file:///{+path}")),
+            ServerList("notes", templates("file:///notes/{name}", "note:{id}")),
+        ],
+    )
+
+    def servers(uri: str) -> list[str]:
+        return [located.server for located in template_matches(uri, listing.located, makes)]
+
+    assert servers("file:///notes/a") == ["notes"]
+    assert servers("file:///other/a") == ["files"]
+    assert servers("https://x") == ["greedy"]
+    assert servers("note:1") == ["notes"]
+
+
+def test_templates_that_are_equally_specific_leave_the_choice_to_the_client() -> None:
+    listing = make_listing("templates", [ServerList("one", templates("x:{a}")), ServerList("two", templates("x:{+b}"))])
+    found = template_matches("x:1", listing.located, makes)
+    assert found == [Located("one", "x:1"), Located("two", "x:1")]

@@ -1,0 +1,408 @@
+"""Prompts and resources of servers, as clients get them without a program, in both eras."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from codemode_mcp.trust.pins_file import PinsFolder
+from tests.integration.harness import SECONDS, SERVERS, npm_server, serve, until
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mcp.client.client import Client
+
+pytestmark = pytest.mark.anyio
+ERAS = pytest.mark.parametrize("era", ["legacy", "auto"])
+
+
+def write(folder: Path, servers: dict[str, Any], **others: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({"mcpServers": servers, **others}), "utf-8")
+    return path
+
+
+async def until_listed(client: Client, count: int = 1) -> list[types.Prompt]:
+    """Return the prompts once there are some. A server that was never listed may be slow on a busy machine."""
+    with anyio.fail_after(SECONDS):
+        while len(listed := (await client.list_prompts(cache_mode="refresh")).prompts) < count:  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+    return listed
+
+
+class Upstream:
+    """A server whose prompts and resources are in a file."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.entry: dict[str, Any] = {"command": sys.executable, "args": [str(SERVERS / "items.py"), str(self.folder)]}
+        self.has()
+
+    def has(self, prompts: Any = (), templates: Any = (), resources: Any = ()) -> None:
+        lists = {"prompts": prompts, "resourceTemplates": templates, "resources": resources}
+        (self.folder / "items.json").write_text(json.dumps(lists), "utf-8")
+
+    @property
+    def called(self) -> list[str]:
+        path = self.folder / "called"
+        return path.read_text("utf-8").split() if path.exists() else []
+
+
+def text_of(result: types.ReadResourceResult) -> str:
+    (contents,) = result.contents
+    assert isinstance(contents, types.TextResourceContents)
+    return contents.text
+
+
+def named(*found: str) -> list[dict[str, Any]]:
+    return [{"name": name} for name in found]
+
+
+def at(*uris: str) -> list[dict[str, Any]]:
+    return [{"uri": uri, "name": uri} for uri in uris]
+
+
+def made(*templates: str) -> list[dict[str, Any]]:
+    return [{"uriTemplate": template, "name": template} for template in templates]
+
+
+@ERAS
+async def test_everything_a_server_has_reaches_the_client(tmp_path: Path, era: str) -> None:
+    config = write(tmp_path, {"every": npm_server("everything")})
+    async with serve(config, mode=era) as session:
+        client = session.client
+        found = {prompt.name: prompt for prompt in await until_listed(client)}
+        prompt = found["every/args-prompt"]
+        assert prompt.title == "Arguments Prompt"
+        assert prompt.arguments is not None
+        assert [argument.name for argument in prompt.arguments] == ["city", "state"]
+        got = await client.get_prompt("every/args-prompt", {"city": "Paris"})
+        assert got.messages[0].content == types.TextContent(text="What's weather in Paris?")
+        linked = await client.get_prompt("every/resource-prompt", {"resourceType": "Text", "resourceId": "1"})
+        content = next(each.content for each in linked.messages if each.content.type == "resource")
+        assert isinstance(content, types.EmbeddedResource)
+        resources = (await client.list_resources()).resources
+        assert "demo://resource/static/document/architecture.md" in {resource.uri for resource in resources}
+        assert resources[0].mime_type == "text/markdown"
+        assert "Everything Server" in text_of(await client.read_resource(resources[0].uri))
+        templates = (await client.list_resource_templates()).resource_templates
+        assert "demo://resource/dynamic/text/{resourceId}" in {template.uri_template for template in templates}
+        assert "Resource 3" in text_of(await client.read_resource("demo://resource/dynamic/text/3"))
+        assert "Resource 3" in text_of(
+            await client.read_resource("codemode://servers/every/demo://resource/dynamic/text/3")
+        )
+        reference = types.PromptReference(name="every/completable-prompt")
+        completed = await client.complete(reference, {"name": "department", "value": "E"})
+        assert completed.completion.values == ["Engineering"]
+        completed = await client.complete(
+            reference, {"name": "name", "value": ""}, context_arguments={"department": "Engineering"}
+        )
+        assert "Alice" in completed.completion.values
+        template = types.ResourceTemplateReference(uri="demo://resource/dynamic/text/{resourceId}")
+        assert (await client.complete(template, {"name": "resourceId", "value": "4"})).completion.values == ["4"]
+
+
+@ERAS
+async def test_errors_of_servers_and_unknown_items_have_their_codes(tmp_path: Path, era: str) -> None:
+    config = write(tmp_path, {"every": npm_server("everything")})
+    async with serve(config, mode=era) as session:
+        client = session.client
+        await until_listed(client)
+        with pytest.raises(MCPError) as raised:
+            await client.get_prompt("every/args-prompt", {})
+        assert raised.value.error.code == types.INVALID_PARAMS
+        assert "Invalid arguments for prompt args-prompt" in raised.value.error.message
+        with pytest.raises(MCPError) as raised:
+            await client.read_resource("demo://resource/nothing")
+        assert raised.value.error.code == types.INVALID_PARAMS
+        assert raised.value.error.message == "MCP error -32602: Resource demo://resource/nothing not found"
+        for name in ("args-prompt", "other/args-prompt", "every/nothing"):
+            with pytest.raises(MCPError) as raised:
+                await client.get_prompt(name)
+            assert raised.value.error.code == types.INVALID_PARAMS, name
+        with pytest.raises(MCPError) as raised:
+            await client.read_resource("codemode://servers/other/note:a")
+        assert raised.value.error.code == (-32002 if era == "legacy" else types.INVALID_PARAMS)
+
+
+@ERAS
+async def test_a_uri_of_two_servers_is_read_by_the_uri_that_names_the_server(tmp_path: Path, era: str) -> None:
+    one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
+    one.has(resources=at("note:both", "note:one"), templates=made("file:///{+path}", "one:{x}"))
+    two.has(resources=at("note:both", "codemode://results/x"), templates=made("file:///{+path}"))
+    async with serve(write(tmp_path, {"one": one.entry, "two": two.entry}), mode=era) as session:
+        client = session.client
+        listed = [resource.uri for resource in (await client.list_resources()).resources]
+        assert listed == [
+            "codemode://servers/one/note:both",
+            "note:one",
+            "codemode://servers/two/note:both",
+            "codemode://servers/two/codemode://results/x",
+        ]
+        for uri in (*listed, "codemode://servers/one/file:///etc/x"):
+            (contents,) = (await client.read_resource(uri)).contents
+            assert contents.uri == uri
+        assert text_of(await client.read_resource("codemode://servers/two/note:both")) == "text of note:both"
+        assert (one.called, two.called) == (["read"] * 3, ["read"] * 3)
+        assert text_of(await client.read_resource("one:7")) == "text of one:7"
+        assert one.called == ["read"] * 4
+        with pytest.raises(MCPError, match="name one of them: codemode://servers/one/note:both or") as raised:
+            await client.read_resource("note:both")
+        assert raised.value.error.code == types.INVALID_PARAMS
+        for uri in ("note:unknown", "codemode://results/x", "codemode:x", "ui://one/app", "file:///x"):
+            with pytest.raises(MCPError, match="Resource not found"):
+                await client.read_resource(uri)
+        assert (len(one.called), len(two.called)) == (4, 3)
+        templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
+        assert templates == [
+            "codemode://servers/one/file:///{+path}",
+            "one:{x}",
+            "codemode://servers/two/file:///{+path}",
+        ]
+
+
+@ERAS
+async def test_a_hostile_server_takes_no_name_of_another_one(tmp_path: Path, era: str) -> None:
+    good, bad = Upstream(tmp_path, "good"), Upstream(tmp_path, "bad")
+    good.has(prompts=named("review"), resources=at("note:a"), templates=made("note:{id}"))
+    many = [f"p{number}" for number in range(9_990)]
+    bad.has(
+        prompts=[*named("good/review", "../good/review", "re\u202eview", "good\u200b/review", *many)],
+        resources=at("ui://good/app", "codemode://servers/good/note:a", "x:\u202e1"),
+        templates=made("{+anything}", "ui://{x}", "codemode://{+x}"),
+    )
+    async with serve(write(tmp_path, {"good": good.entry, "bad": bad.entry}), mode=era) as session:
+        client = session.client
+        with anyio.fail_after(SECONDS):
+            while (await until_listed(client, 200))[0].name != "good/review":  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+        names: list[str] = []
+        cursor = None
+        for _ in range(60):
+            page = await client.list_prompts(cursor=cursor, cache_mode="refresh")
+            assert len(page.prompts) <= 200
+            names += [prompt.name for prompt in page.prompts]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert len(names) == len(set(names)) == 9_995
+        assert [name for name in names if not name.startswith("bad/")] == ["good/review"]
+        assert (await client.get_prompt("good/review")).description == "prompt review"
+        assert (await client.get_prompt("bad/good/review")).description == "prompt good/review"
+        assert (await client.get_prompt("bad/re\\u202eview")).description == "prompt re\u202eview"
+        assert (good.called, bad.called) == (["get"], ["get"] * 2)
+        listed = [resource.uri for resource in (await client.list_resources()).resources]
+        assert listed == ["note:a", "codemode://servers/bad/codemode://servers/good/note:a", "x:%E2%80%AE1"]
+        assert text_of(await client.read_resource("note:a")) == "text of note:a"
+        assert text_of(await client.read_resource("note:b")) == "text of note:b"
+        assert text_of(await client.read_resource("codemode://servers/good/note:a")) == "text of note:a"
+        assert good.called == ["get", *["read"] * 3]
+        assert text_of(await client.read_resource("x:%E2%80%AE1")) == "text of x:\u202e1"
+        with pytest.raises(MCPError, match="unknown cursor") as raised:
+            await client.list_prompts(cursor="made-up", cache_mode="refresh")
+        assert raised.value.error.code == types.INVALID_PARAMS
+
+
+@ERAS
+async def test_policy_holds_for_prompts_and_resources(tmp_path: Path, era: str) -> None:
+    one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
+    for each in (one, two):
+        each.has(prompts=named("p"), resources=at(f"{each.folder.name}:a"), templates=made(f"{each.folder.name}:{{x}}"))
+    asked: list[str] = []
+    decision = "deny"
+
+    async def answer(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": decision})
+
+    rules = {"deny": ["mcp:two:resources/read", "mcp:two:prompts/*"], "ask": ["mcp:one:*"]}
+    config = write(tmp_path, {"one": one.entry, "two": two.entry}, tools=rules)
+    async with serve(config, mode=era, elicitation_callback=answer) as session:
+        client = session.client
+        assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
+        assert [resource.uri for resource in (await client.list_resources()).resources] == ["one:a"]
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [template.uri_template for template in templates] == ["one:{x}"]
+        for uri in ("two:a", "codemode://servers/two/two:a", "codemode://servers/none/two:a"):
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource(uri)
+            denied = raised.value.error
+            if uri == "two:a":  # `one` is the only server, as far as this client can see
+                assert "was not approved" in denied.message
+            else:
+                assert denied.message == f"Resource not found: {uri}"
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("two/p")
+        assert len(asked) == 1
+        with pytest.raises(MCPError, match="was not approved") as raised:
+            await client.get_prompt("one/p")
+        assert raised.value.error.code == types.INVALID_PARAMS
+        assert (one.called, two.called) == ([], [])
+        decision = "approve"
+        assert text_of(await client.read_resource("one:a")) == "text of one:a"
+        assert (await client.get_prompt("one/p")).description == "prompt p"
+        assert len(asked) == 4
+        reference = types.PromptReference(name="one/p")
+        completed = await client.complete(reference, {"name": "a", "value": ""})  # a person is not asked at each key
+        assert completed.completion.values == []
+        assert len(asked) == 4
+    async with serve(config, mode=era) as session:
+        await until_listed(session.client)
+        with pytest.raises(MCPError, match="this client does not support elicitation") as raised:
+            await session.client.read_resource("one:a")
+        assert raised.value.error.code == types.INVALID_PARAMS
+
+
+@ERAS
+async def test_without_expose_there_are_neither_capabilities_nor_methods(tmp_path: Path, era: str) -> None:
+    one = Upstream(tmp_path, "one")
+    one.has(prompts=named("p"), resources=at("one:a"))
+    every = {"one": one.entry}
+    off = {"prompts": False, "resources": False}
+    for config in (
+        write(tmp_path, every, expose=off),
+        write(tmp_path, every, clients={"mcp*": {"expose": off}}),
+        write(tmp_path, every, tools={"contexts": {"all": {"for": ["stdio"], "expose": off}}}),
+        write(tmp_path, {"one": {**one.entry, "expose": off}}),
+    ):
+        async with serve(config, mode=era) as session:
+            client = session.client
+            declared = client.server_capabilities
+            assert (declared.prompts, declared.resources, declared.completions) == (None, None, None)
+            for request in (client.list_prompts, client.list_resources, client.list_resource_templates):
+                with pytest.raises(MCPError) as raised:
+                    await request()
+                assert raised.value.error.code == types.METHOD_NOT_FOUND
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource("one:a")
+            assert raised.value.error.code == types.METHOD_NOT_FOUND
+            assert "prompts" in await session.value("return Object.keys(MCP.one)")  # programs still have them
+
+
+@ERAS
+async def test_each_kind_and_each_server_is_exposed_by_itself(tmp_path: Path, era: str) -> None:
+    one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
+    for each in (one, two):
+        each.has(prompts=named("p"), resources=at(f"{each.folder.name}:a"))
+    servers = {"one": {**one.entry, "expose": {"resources": False}}, "two": {**two.entry, "expose": {"prompts": False}}}
+    async with serve(write(tmp_path, servers), mode=era) as session:
+        client = session.client
+        assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
+        assert [resource.uri for resource in (await client.list_resources()).resources] == ["two:a"]
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await client.get_prompt("two/p")
+        with pytest.raises(MCPError, match="Resource not found"):
+            await client.read_resource("codemode://servers/one/one:a")
+    async with serve(write(tmp_path, servers, expose={"prompts": False}), mode=era) as session:
+        assert session.client.server_capabilities.prompts is None
+        assert session.client.server_capabilities.resources is not None
+
+
+async def test_clients_with_different_contexts_see_their_own_items_over_http(tmp_path: Path) -> None:
+    one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
+    for each in (one, two):
+        each.has(prompts=named("p"), resources=at("note:a", f"{each.folder.name}:a"))
+    contexts = {
+        "first": {"for": ["principal:alice"], "allow": ["mcp:one:*"]},
+        "both": {"for": ["principal:bob"]},
+    }
+    config = write(tmp_path, {"one": one.entry, "two": two.entry}, http=TWO_TOKENS, tools={"contexts": contexts})
+    async with serve_http(config) as served:
+        for era in ("legacy", "auto"):
+            async with served.client(era, ALICE) as alice, served.client(era, BOB) as bob:
+                assert [prompt.name for prompt in await until_listed(alice.client)] == ["one/p"]
+                assert [prompt.name for prompt in await until_listed(bob.client, 2)] == ["one/p", "two/p"]
+                assert [each.uri for each in (await alice.client.list_resources()).resources] == ["note:a", "one:a"]
+                assert [each.uri for each in (await bob.client.list_resources()).resources] == [
+                    "codemode://servers/one/note:a",
+                    "one:a",
+                    "codemode://servers/two/note:a",
+                    "two:a",
+                ]
+                assert text_of(await alice.client.read_resource("note:a")) == "text of note:a"
+                with pytest.raises(MCPError, match="several servers"):
+                    await bob.client.read_resource("note:a")
+                with pytest.raises(MCPError, match="Resource not found"):
+                    await alice.client.read_resource("codemode://servers/two/two:a")
+                assert text_of(await bob.client.read_resource("two:a")) == "text of two:a"
+
+
+async def test_reads_are_audited_and_count_for_budgets(tmp_path: Path) -> None:
+    one = Upstream(tmp_path, "one")
+    one.has(prompts=named("p"), resources=at("one:a"))
+    config = write(
+        tmp_path,
+        {"one": one.entry},
+        tools={"budgets": {"few": {"server": "one", "calls": 2}}},
+        audit={"trajectory": "events.jsonl"},
+    )
+    async with serve(config) as session:
+        await until_listed(session.client)
+        await session.client.read_resource("one:a")
+        await session.client.get_prompt("one/p")
+        with pytest.raises(MCPError, match="few") as raised:
+            await session.client.read_resource("one:a")
+        assert raised.value.error.code == types.INVALID_PARAMS
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text("utf-8").splitlines()]
+    started = [event for event in events if event["kind"] == "call_started"]
+    assert [event["tool"] for event in started] == [
+        "mcp:one:resources/read",
+        "mcp:one:prompts/get",
+        "mcp:one:resources/read",
+    ]
+    assert one.called == ["read", "get"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the user's state folder is not named by the environment")
+@ERAS
+async def test_held_items_are_not_listed_and_refused_with_the_reason(
+    tmp_path: Path, own_cache: dict[str, str], era: str
+) -> None:
+    one = Upstream(tmp_path, "one")
+    one.has(prompts=named("p"), templates=made("note:{x}"), resources=at("one:a"))
+    config, env = write(tmp_path, {"one": one.entry}), {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
+    pins = PinsFolder(tmp_path / "state" / "codemode-mcp" / "pins", config)
+
+    def stored() -> bool:
+        found = pins.load("one")
+        return found is not None and {("prompt", "p"), ("template", "note:{x}")} <= found.present.items.keys()
+
+    async with serve(config, mode=era, env=env) as session:
+        await until_listed(session.client)
+        await until(stored)
+    one.has(prompts=named("p", "new"), templates=made("note:{x}", "file:///{+x}"), resources=at("one:a"))
+    async with serve(config, mode=era, env=env) as session:
+        client = session.client
+        assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
+        with pytest.raises(MCPError, match="the prompt 'new' is held: no person has accepted") as raised:
+            await client.get_prompt("one/new")
+        assert raised.value.error.code == types.INVALID_PARAMS
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [template.uri_template for template in templates] == ["note:{x}"]
+        with pytest.raises(MCPError, match="is held"):
+            await client.read_resource("file:///etc/passwd")
+        assert text_of(await client.read_resource("note:1")) == "text of note:1"
+        assert one.called == ["read"]
+
+
+async def test_a_server_that_does_not_list_its_resources_is_left_out(tmp_path: Path) -> None:
+    one, silent = Upstream(tmp_path, "one"), Upstream(tmp_path, "silent")
+    one.has(resources=at("one:a"), prompts=named("p"))
+    (silent.folder / "items.json").write_text(json.dumps({"prompts": [], "resourceTemplates": []}), "utf-8")
+    servers = {"one": one.entry, "silent": silent.entry, "down": {"command": "no-such-command"}}
+    async with serve(write(tmp_path, servers)) as session:
+        await until_listed(session.client)
+        with anyio.fail_after(SECONDS):
+            listed = (await session.client.list_resources()).resources
+        assert [resource.uri for resource in listed] == ["one:a"]
+        await until(lambda: "the resources of server silent are left out" in session.stderr)
