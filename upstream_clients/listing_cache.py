@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -90,16 +90,17 @@ class ListingCache:
         return SavedListing(view, -60 < self.clock() - changed_at < FRESH_SECONDS)
 
     def save(self, spec: UpstreamSpec, view: UpstreamView) -> None:
-        """Save the listing of a view, and remove the oldest files if there are too many."""
-        saved = _SavedView.of(view)
-        try:
-            # Not by msgspec, which refuses integers of more than 64 bits.
-            data = json.dumps(msgspec.structs.asdict(saved), ensure_ascii=False).encode()
-        except (ValueError, RecursionError, TypeError):
-            return  # half of a surrogate pair, or nested too deeply
-        if len(data) > MAX_FILE_BYTES or quotes(msgspec.structs.asdict(saved), spec.secret_values):
+        """Save the listing of a view, and remove the oldest files if there are too many.
+
+        Without its resources, if these are the reason that it cannot be saved.
+        """
+        data = _encode(spec, view)
+        if data == b"" and view.resource_list:
+            data = _encode(spec, replace(view, resource_list=None))
+        if data is None:
+            return
+        if not data:
             logger.debug("the listing of server %r is not saved: too large, or it quotes a secret", spec.name)
-            data = b""
         try:
             make_private_folder(self.folder)
             key = self._key(create=True)
@@ -221,6 +222,17 @@ def _tool_to_json(tool: Tool) -> dict[str, Any]:
         "execution": {"taskSupport": "required"} if tool.needs_task else None,
     }
     return {key: value for key, value in item.items() if value is not None}
+
+
+def _encode(spec: UpstreamSpec, view: UpstreamView) -> bytes | None:
+    """Return the content of the file; empty if it must not be saved, None if it cannot be written."""
+    saved = msgspec.structs.asdict(_SavedView.of(view))
+    try:
+        # Not by msgspec, which refuses integers of more than 64 bits.
+        data = json.dumps(saved, ensure_ascii=False).encode()
+    except (ValueError, RecursionError, TypeError):
+        return None  # half of a surrogate pair, or nested too deeply
+    return b"" if len(data) > MAX_FILE_BYTES or quotes(saved, spec.secret_values) else data
 
 
 def _view_of(spec: UpstreamSpec, saved: _SavedView) -> UpstreamView:

@@ -137,6 +137,15 @@ async def test_a_listing_that_quotes_a_secret_is_not_kept_and_the_one_before_goe
     assert kept(cache) == []
 
 
+@pytest.mark.parametrize("text", ["my hun'ter222", "x" * MAX_FILE_BYTES])
+async def test_resources_that_cannot_be_kept_leave_the_rest(cache: ListingCache, text: str) -> None:
+    spec = spec_of(env={"TOKEN": "hun'ter222"})
+    cache.save(spec, replace(VIEW, resource_list=({"uri": "a:", "description": text},)))
+    found = cache.load(spec)
+    assert found is not None
+    assert replace(found.view, state="ready") == VIEW
+
+
 @pytest.mark.skipif(os.name == "nt", reason="modes of files are POSIX")
 async def test_only_the_user_can_read_the_files(cache: ListingCache) -> None:
     cache.save(spec_of(), VIEW)
