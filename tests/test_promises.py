@@ -27,12 +27,12 @@ from codemode_mcp.stores import ending, postgres, values
 from codemode_mcp.stores.lease import Lease
 from tests.instance import test_serve_by_relay
 from upstream_clients import (
+    answer_cache,
     item_members,
     line_messages,
     liveness,
     question_routing,
     questions,
-    read_cache,
     resource_subscriptions,
     schema_expansion,
     spec,
@@ -75,7 +75,7 @@ FIGURES = {
     "Arguments may be nested": f"{arguments.MAX_DEPTH} levels",
     "A client gets each documented error code": f"{len(ERROR_CODES)} codes",
     "A call ends at its own timeout": f"`timeoutMs` of the call, 1 to {arguments.MAX_TIMEOUT_MS:,}",
-    "An answer to `resources.read` is used again": f"{size(read_cache.MAX_CACHE_BYTES)} for each process",
+    "An answer to `resources.read` is used again": f"{size(answer_cache.MAX_CACHE_BYTES)} for each process",
     "A subscription continues": f"{resource_subscriptions.MAX_SUBSCRIPTIONS:,} resources",
     "No list of a server loses": f"up to {size(item_members.MAX_METADATA_BYTES)} of metadata",
     "All pages of resources": f"up to {operations.MAX_PAGES} pages, {operations.MAX_ITEMS:,} items",

@@ -279,7 +279,7 @@ class Connection:
 
     async def _run_connection_over(self, kind: Kind, deadline: float) -> _End:
         self._over, self._lost = anyio.Event(), False
-        self._upstream.reads.clear()
+        self._upstream.answers.clear()
         changes = ListChanges(self._upstream, on_listed=self._save_listing, sleep=self._sleep, clock=self._clock)
         watch = error_mapping.HttpWatch(on_lost=self._lose)
         started, self._started = self._started, None
@@ -388,7 +388,7 @@ class Connection:
                 resource_list=() if capabilities.resources is None else resources,
                 server_info=agreement.server_info,
                 logging=capabilities.logging is not None,
-                resource_subscriptions=bool((capabilities.resources or {}).get("subscribe")),
+                resource_subscriptions=(capabilities.resources or {}).get("subscribe") is True,
             )
             self._upstream.ready_at = time.monotonic()
             self._upstream.log.add("connection", f"connected with MCP {link.protocol_version}")

@@ -71,8 +71,7 @@ class ListChanges:
     def schedule_relist(self, name: ListName = "tools") -> None:
         """Have `relist` or `list_items` request a list again soon."""
         self._upstream.lists[name].announce()
-        if name == "resources":
-            self._upstream.reads.clear()
+        self._upstream.answers.drop_list(name)
 
     async def relist(self, link: LiveConnection) -> None:
         """List the tools again after each announcement, until cancelled. A failed listing leaves them unchanged."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from upstream_clients.answer_cache import AnswerCache
 from upstream_clients.cache_hints import read_hint
 from upstream_clients.call import CallsInFlight, TaskCall
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
-from upstream_clients.read_cache import ReadCache
 from upstream_clients.reported_state import ReportedState
 from upstream_clients.resource_subscriptions import ResourceSubscriptions
 from upstream_clients.token_store import LoginStore
@@ -23,7 +23,8 @@ from upstream_clients.tools import ResourceListing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from upstream_clients.read_cache import Reading, StoredAnswer
+    from upstream_clients.answer_cache import PendingAnswer, StoredAnswer
+    from upstream_clients.list_state import ListName
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.token_store import Stamp
@@ -35,7 +36,7 @@ class ResourceState(ReportedState):
 
     Attributes:
         calls: the calls that wait or are in flight.
-        reads: the answers of the current connection that may be used again.
+        answers: the answers of the current connection that may be used again.
         subscriptions: the resources whose updates are reported, also in later connections.
     """
 
@@ -48,7 +49,7 @@ class ResourceState(ReportedState):
     ) -> None:
         super().__init__(spec, on_change, log, clock)
         self.calls = CallsInFlight(clock)
-        self.reads = ReadCache()
+        self.answers = AnswerCache()
         self.subscriptions = ResourceSubscriptions(spec.name, self._wake)
         self._logins = LoginStore(spec) if spec.may_log_in else None
 
@@ -96,27 +97,30 @@ class ResourceState(ReportedState):
             why = call.rejected or f"server {self.name!r} did not answer {subject} within {call.limit or 0:g} s"
             raise UpstreamUnavailable(self.name, why)
 
-    # Reading.
+    # Answers that are used again.
 
-    async def read_again(
+    async def stored_answer(
         self,
+        method: str,
         params: JsonObject,
+        by_list: ListName | None,
         decide: Callable[[], None] | None,
         on_cached: Callable[[], None] | None,
         on_hint: HintFn | None = None,
     ) -> JsonObject | None:
-        """Return an earlier answer to `resources/read` that is still fresh; None without one.
+        """Return an earlier answer to a read or a list that is still fresh; None without one.
 
         Args:
-            decide: called right before, when the resource templates are listed. If it raises, there is no answer.
+            by_list: the list on which `decide` depends.
+            decide: called right before. If it raises, there is no answer.
             on_cached, on_hint: see `tools.RequestOptions`.
         """
         link = self._link
-        if link is None or not link.alive or self._find_read(params) is None:
+        if link is None or not link.alive or self._find_answer(method, params) is None:
             return None
-        if decide is not None:
-            await self._wait_listed("templates", link, is_required=False)
-        stored = self._find_read(params)  # an update may have come during the wait
+        if by_list is not None:
+            await self._wait_listed(by_list, link, is_required=False)
+        stored = self._find_answer(method, params)  # an update may have come during the wait
         if stored is None:
             return None
         for each in (decide, on_cached):
@@ -127,15 +131,15 @@ class ResourceState(ReportedState):
             on_hint(round((stored.until - self.clock()) * 1000), read_hint(found).is_private)
         return found
 
-    def reading(self, params: JsonObject) -> Callable[[JsonObject], None]:
-        """Note that a modern server is asked for a resource. Return a function that takes the result."""
-        return partial(self._store_read, self.reads.begin(params, self._login()))
+    def storing(self, method: str, params: JsonObject) -> Callable[[JsonObject], None]:
+        """Note that a modern server is asked. Return a function that takes the result."""
+        return partial(self._store, self.answers.begin(method, params, self._login()))
 
-    def _store_read(self, reading: Reading, result: JsonObject) -> None:
-        self.reads.end(reading, result, self.clock(), self._login())
+    def _store(self, pending: PendingAnswer, result: JsonObject) -> None:
+        self.answers.end(pending, result, self.clock(), self._login())
 
-    def _find_read(self, params: JsonObject) -> StoredAnswer | None:
-        return self.reads.find(params, self.clock(), self._login())
+    def _find_answer(self, method: str, params: JsonObject) -> StoredAnswer | None:
+        return self.answers.find(method, params, self.clock(), self._login()) if self.answers else None
 
     def _login(self) -> Stamp:
         """Return the stamp of the present login; None for a server without logins."""
@@ -166,5 +170,5 @@ class ResourceState(ReportedState):
 
     def report_update(self, uri: str) -> None:
         """Note that the server has reported an update of a resource."""
-        self.reads.drop(uri)
+        self.answers.drop_resource(uri)
         self.subscriptions.report_update(uri)

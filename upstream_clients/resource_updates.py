@@ -169,7 +169,8 @@ class _Streams:
 
     def _report(self, uris: frozenset[str], honored: JsonObject) -> None:
         listed = honored.get(FILTER)
-        accepted = uris.intersection(listed) if isinstance(listed, list) else frozenset[str]()
+        listed = listed if isinstance(listed, list) else []
+        accepted = uris.intersection(uri for uri in listed if isinstance(uri, str))
         self._subscriptions.report_accepted(accepted)
         self._subscriptions.report_refused(uris - accepted, "the server does not report updates of this resource")
 

@@ -278,7 +278,7 @@ class RequestOptions(TypedDict, total=False):
         on_hint: takes the caching hint of the answer of a modern server: the milliseconds for which it still is fresh,
             and whether it is for one login only. Not called for answers without such a time.
         on_cached: called in place of `begin` and `on_sent`, if an earlier answer of the server is used again
-            (`read_cache`). If it raises, the answer is not used.
+            (`answer_cache`). If it raises, the answer is not used.
     """
 
     asking: Asking | None

@@ -254,19 +254,20 @@ class Upstream(ResourceState):
         if admit_view is not None:
             admission = _SendAdmission(lambda: admit_view(self._view), _list_about(method, params))
         result = None
-        if method == "resources/read" and self.reads and self._serves(user):
-            decide = None if admission is None else admission.decide
-            result = await self.read_again(params, decide, options.get("on_cached"), options.get("on_hint"))
+        if self.answers and self._serves(user):
+            by_list, decide = (None, None) if admission is None else (admission.by_list, admission.decide)
+            on_cached, on_hint = options.get("on_cached"), options.get("on_hint")
+            result = await self.stored_answer(method, params, by_list, decide, on_cached, on_hint)
         if result is None:
             result = await self._send(method, params, cast("CallOptions", options), user, admission)
             hint, on_hint = read_hint(result), options.get("on_hint")
             if on_hint is not None and hint.ttl_ms and self._view.era == "modern":
                 on_hint(hint.ttl_ms, hint.is_private)
+            if admit_view is not None:
+                self._compare_list(method, result)
         if is_task(result):
             message = f"server {self.name!r} answered {method} with a task, which is valid only for tools/call"
             raise UpstreamCallError(self.name, message, dispatched=True)
-        if admit_view is not None:
-            self._compare_list(method, result)
         return without_client_fields(result)
 
     def _admission(self, tool: str, options: DirectCallOptions) -> _SendAdmission | None:
@@ -322,7 +323,7 @@ class Upstream(ResourceState):
                 if on_sent is not None:
                     on_sent()
                 call.sent = True
-                store = self.reading(params) if method == "resources/read" and link.modern else None
+                store = self.storing(method, params) if link.modern and method != "tools/call" else None
                 result = await link.send(method, params, on_progress, questions)
                 if store is not None and not is_unfinished(result):
                     store(result)

@@ -1,4 +1,4 @@
-"""Tests of answers to `resources/read` that are used again, as the server allows."""
+"""Tests of answers to reads and lists that are used again, as the server allows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from upstream_clients import read_cache
-from upstream_clients.read_cache import ReadCache
+from upstream_clients import answer_cache
+from upstream_clients.answer_cache import AnswerCache
 
 if TYPE_CHECKING:
     from upstream_clients import ToolSource, UpstreamView
@@ -17,67 +17,92 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 NOW = {"uri": "note:///now"}
+READ = "resources/read"
 
 
 def answer(text: str = "x", ttl_ms: object = 1000) -> dict[str, Any]:
     return {"contents": [{"text": text}], "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def stored(cache: ReadCache, uri: str, result: dict[str, Any], login: object = None) -> None:
-    cache.end(cache.begin({"uri": uri}, login), result, 0.0, login)
+def stored(cache: AnswerCache, uri: str, result: dict[str, Any], login: object = None) -> None:
+    cache.end(cache.begin(READ, {"uri": uri}, login), result, 0.0, login)
 
 
-def found(cache: ReadCache, uri: str, now: float = 0.5, login: object = None) -> Any:
-    answer = cache.find({"uri": uri}, now, login)
+def found(cache: AnswerCache, uri: str, now: float = 0.5, login: object = None) -> Any:
+    answer = cache.find(READ, {"uri": uri}, now, login)
     return None if answer is None else json.loads(answer.text)["contents"][0]["text"]
 
 
 async def test_an_answer_is_used_until_its_time_is_over() -> None:
-    cache = ReadCache()
+    cache = AnswerCache()
     stored(cache, "a:", answer())
     assert [found(cache, "a:", now) for now in (0.0, 0.9, 1.0)] == ["x", "x", None]
     assert not cache
 
 
 async def test_an_answer_without_a_time_is_not_stored() -> None:
-    cache = ReadCache()
+    cache = AnswerCache()
     for result in (answer(ttl_ms=0), answer(ttl_ms="5"), {"contents": []}):
         stored(cache, "a:", result)
     assert not cache
 
 
 async def test_an_answer_is_for_one_login() -> None:
-    cache = ReadCache()
+    cache = AnswerCache()
     stored(cache, "a:", answer(), login=1)
     assert found(cache, "a:", login=1) == "x"
     assert found(cache, "a:", login=2) is None
-    cache.end(cache.begin({"uri": "b:"}, 1), answer(), 0.0, 2)
+    cache.end(cache.begin(READ, {"uri": "b:"}, 1), answer(), 0.0, 2)
     assert found(cache, "b:", login=2) is None
 
 
 async def test_a_request_with_more_than_the_uri_is_another_request() -> None:
-    cache = ReadCache()
+    cache = AnswerCache()
     stored(cache, "a:", answer())
-    assert cache.find({"uri": "a:", "inputResponses": {}}, 0.5, None) is None
-    cache.end(cache.begin({"uri": "b:", "requestState": "s"}, None), answer(), 0.0, None)
+    assert cache.find(READ, {"uri": "a:", "inputResponses": {}}, 0.5, None) is None
+    cache.end(cache.begin(READ, {"uri": "b:", "requestState": "s"}, None), answer(), 0.0, None)
     assert found(cache, "b:") is None
 
 
 async def test_an_update_drops_the_resource_and_those_below_it_also_while_it_is_read() -> None:
-    cache = ReadCache()
+    cache = AnswerCache()
     for uri in ("a:/x", "a:/x/y", "a:/z"):
         stored(cache, uri, answer())
-    reading = cache.begin({"uri": "a:/x"}, None)
-    cache.drop("a:/x")
+    reading = cache.begin(READ, {"uri": "a:/x"}, None)
+    cache.drop_resource("a:/x")
     cache.end(reading, answer(), 0.0, None)
     assert [found(cache, uri) for uri in ("a:/x", "a:/x/y", "a:/z")] == [None, None, "x"]
     cache.clear()
     assert not cache
 
 
+async def test_pages_of_lists_are_stored_until_their_list_changes() -> None:
+    cache = AnswerCache()
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("prompts/list", {}),
+        ("prompts/list", {"cursor": "2"}),
+        ("resources/list", {}),
+        ("resources/templates/list", {}),
+        (READ, {"uri": "a:"}),
+        ("prompts/get", {"name": "p"}),
+    ]
+
+    def kept() -> list[bool]:
+        return [cache.find(method, params, 0.5, None) is not None for method, params in requests]
+
+    for method, params in requests:
+        cache.end(cache.begin(method, params, None), answer(), 0.0, None)
+    assert kept() == [True] * 5 + [False]
+    cache.drop_list("tools")
+    cache.drop_list("prompts")
+    assert kept() == [False, False, True, True, True, False]
+    cache.drop_list("resources")
+    assert kept() == [False, False, False, True, False, False]
+
+
 async def test_the_answers_that_were_used_longest_ago_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_cache, "MAX_CACHE_BYTES", 300)
-    cache = ReadCache()
+    monkeypatch.setattr(answer_cache, "MAX_CACHE_BYTES", 300)
+    cache = AnswerCache()
     for uri in ("a:", "b:", "c:"):
         stored(cache, uri, answer("x" * 50))
         assert found(cache, "a:") == "x" * 50
@@ -163,6 +188,21 @@ async def test_a_change_of_lists_and_a_new_connection_end_the_use(sdk_server: An
         pool.restart("srv", "restarted")
         with anyio.fail_after(20):
             assert (await use.read(source), use.seen) == ("read 1", ["begin", "sent"])
+
+
+async def test_a_list_is_given_again_until_a_change_is_announced(sdk_server: Any, pool_of: Any, changes: Any) -> None:
+    async with pool_of(sdk_server("--ttl", "60000"), on_change=changes) as pool:
+        source, seen = pool.source("srv"), []
+
+        async def names() -> list[str]:
+            result = await source.request("prompts/list", {}, on_cached=lambda: seen.append("cached"))
+            return [each["name"] for each in result["prompts"]]
+
+        assert [await names() for _ in range(2)] == [["greet"], ["greet"]]
+        assert seen == ["cached"]
+        await source.call_tool("grow_prompts", {})
+        await changes.until(source, lambda view: len(view.prompt_list or ()) == 2)
+        assert len(await names()) == 2
 
 
 async def test_hints_of_a_legacy_server_do_not_count(raw_server: Any, pool_of: Any) -> None:
