@@ -120,6 +120,7 @@ class Surface:
             case "tools/call":
                 return await self.call_tool(exchange)
             case "resources/read" if exchange.params["uri"].startswith("ui://"):
+                self._note_request(exchange)
                 return await self._apps.read(exchange)
             case "resources/list" | "resources/templates/list" if self._apps.capabilities(exchange.session):
                 return await self._list_with_apps(exchange, method)

@@ -12,7 +12,7 @@ import secrets
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -24,6 +24,8 @@ from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server.client import Continued, McpClient, progress_to
 from codemode_mcp.server.forwarded_call import ForwardedCall, no_room
+from declarations.untrusted_text import drop_hidden
+from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import Question
+
+
+MAX_TEXT: Final = 500
+"""Maximum length in characters of a message of a server."""
 
 
 class Dispatching(Protocol):
@@ -90,6 +96,15 @@ class Answer:
     notes: tuple[str, ...] = ()
     plain: bool = False
     questions: dict[str, Any] | None = None
+
+
+def request_error(answer: Answer) -> JsonRpcError:
+    """Return the error for a client after a failure: that of the server, or else our own refusal."""
+    if answer.server_error is not None:
+        code, message, data = answer.server_error
+        return JsonRpcError(code, drop_hidden(message, keep="\n\t")[:MAX_TEXT], data)
+    code = INTERNAL_ERROR if answer.code == "internal_error" else INVALID_PARAMS
+    return JsonRpcError(code, (answer.failure or "")[: 4 * MAX_TEXT])
 
 
 class DirectCalls:

@@ -19,7 +19,7 @@ from codemode_mcp.exposure import apps
 from codemode_mcp.exposure.patterns import UI_TOOLS
 from codemode_mcp.json_text import json_text
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
-from codemode_mcp.server.direct_calls import Target
+from codemode_mcp.server.direct_calls import Target, request_error
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
@@ -79,8 +79,10 @@ class ExposedApps:
 
     async def ready(self, exchange: Exchange) -> None:
         """Wait for servers whose tools are unknown. All requests together wait for at most `connectWaitMs`."""
-        if not self.are_listed(exchange):
-            return
+        if self.are_listed(exchange):
+            await self._wait_for_servers()
+
+    async def _wait_for_servers(self) -> None:
         await self._servers.dispatcher()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._servers.settings().code_mode.connect_wait_ms / 1000
@@ -176,9 +178,8 @@ class ExposedApps:
             JsonRpcError: the client does not see an app under this URI, or the app cannot be read.
         """
         uri = exchange.params["uri"]
-        unknown = JsonRpcError(
-            INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND, f"Resource not found: {uri[:200]}", uri
-        )
+        code = INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND
+        unknown = JsonRpcError(code, f"Resource not found: {escape_line(uri)}", {"uri": uri})
         if not apps.shows_apps(exchange.session.capabilities):
             raise unknown
         if uri == apps.SHOWN_URI:
@@ -190,6 +191,10 @@ class ExposedApps:
         await self._servers.dispatcher()
         catalog = self._servers.catalog_of(exchange.caller)
         entry = catalog.get(f"mcp:{server}:resources/read")
+        if entry is None:
+            await self._wait_for_servers()
+            catalog = self._servers.catalog_of(exchange.caller)
+            entry = catalog.get(f"mcp:{server}:resources/read")
         listing = self._listing(exchange.caller)
         is_app = not uri.startswith(apps.RESOURCES)
         if entry is None or not (is_app or server in listing.names):
@@ -202,7 +207,7 @@ class ExposedApps:
         if answer.questions is not None:
             return answer.questions
         if answer.failure is not None:
-            raise JsonRpcError(INTERNAL_ERROR, answer.failure, uri)
+            raise request_error(answer)
         result = json.loads(answer.value)
         if not is_app:
             return {"contents": result.get("contents", [])}
@@ -212,7 +217,8 @@ class ExposedApps:
         try:
             return apps.exposed_contents(server, original, result, listing.names.get(server, {}), entry_of_app)
         except apps.AppError as error:
-            raise JsonRpcError(INTERNAL_ERROR, f"the app {uri[:200]} cannot be shown: {error}", uri) from None
+            message = f"the app {escape_line(uri)} cannot be shown: {error}"
+            raise JsonRpcError(INTERNAL_ERROR, message, {"uri": uri}) from None
 
     def attach(self, outcome: Outcome, exchange: Exchange) -> tuple[Outcome, dict[str, Any]]:
         """Return an outcome with a note about the app that its program has shown, and the `_meta` for that app."""

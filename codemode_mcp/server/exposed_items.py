@@ -30,12 +30,11 @@ from codemode_mcp.exposure.items import (
 )
 from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
-from codemode_mcp.server.direct_calls import Target
+from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error
 from codemode_mcp.trust.uri_templates import makes
-from declarations.untrusted_text import drop_hidden, escape_line
+from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     SERVER_INFO,
@@ -70,9 +69,6 @@ LIST_SECONDS: Final = 5.0
 
 FIRST_LIST_SECONDS: Final = 2.0
 """Seconds that the first lists wait for servers that were never listed. What comes later is announced."""
-
-MAX_TEXT: Final = 500
-"""Maximum length in characters of a message of a server."""
 
 _OPERATIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "prompts": ("prompts/list", "prompts/get"),
@@ -377,7 +373,7 @@ class ExposedItems:
         if answer.questions is not None:
             return answer.questions
         if answer.failure is not None:
-            raise _error(answer)
+            raise request_error(answer)
         return _result(answer, modern=exchange.session.modern)
 
     def _with_exposed_uri(self, server: str, message: Any, shared: Mapping[str, Sequence[str]]) -> Any:
@@ -437,12 +433,3 @@ def _result(answer: Answer, *, modern: bool) -> dict[str, Any]:
         notes = [join_surrogates(note) for note in answer.notes]
         result["_meta"] = {**result.get("_meta", {}), "codemode-mcp/notes": notes}
     return result
-
-
-def _error(answer: Answer) -> JsonRpcError:
-    """Return the error for a client: that of the server, or else our own refusal."""
-    if answer.server_error is not None:
-        code, message, data = answer.server_error
-        return JsonRpcError(code, drop_hidden(message, keep="\n\t")[:MAX_TEXT], data)
-    code = INTERNAL_ERROR if answer.code == "internal_error" else INVALID_PARAMS
-    return JsonRpcError(code, (answer.failure or "")[: 4 * MAX_TEXT])
