@@ -336,12 +336,47 @@ class SharedServer:
             use.report_change()
 
 
+class Observation:
+    """A subscription or a listener of a pool.
+
+    Args:
+        remove: ends it at its present server.
+        again: begins it at another definition of the server, and returns a function that ends it there.
+    """
+
+    def __init__(self, remove: Callable[[], None], again: Callable[[ServerUse], Callable[[], None]]) -> None:
+        self._remove = remove
+        self._again = again
+        self._use: ServerUse | None = None
+
+    def begin(self, use: ServerUse) -> None:
+        """Belong to a use from now on, until its end."""
+        self._use = use
+        if use.over is None:
+            use.observations[self] = None
+        else:
+            self._remove()
+
+    def continue_with(self, use: ServerUse) -> None:
+        """Begin at another definition of the server."""
+        self._remove = self._again(use)
+        self.begin(use)
+
+    def end(self) -> None:
+        """End it. Further calls do nothing."""
+        use, self._use = self._use, None
+        if use is not None and self in use.observations:
+            del use.observations[self]
+            self._remove()
+
+
 class ServerUse:
     """The use of a server by one pool.
 
     Attributes:
         spec: the pool's own definition. It is equal to the definition of the server.
         over: the reason why the use has ended; None before that.
+        observations: the subscriptions and listeners of the pool, in the order in which they began.
     """
 
     def __init__(self, server: SharedServer, spec: UpstreamSpec, on_change: Callable[[], None] | None) -> None:
@@ -349,9 +384,7 @@ class ServerUse:
         self.spec = spec
         self.over: str | None = None
         self._on_change = on_change
-        self._observations: dict[int, Callable[[], None]] = {}
-        """Functions that end the subscriptions and listeners of the pool."""
-        self._numbers = count()
+        self.observations: dict[Observation, None] = {}
         server.uses.append(self)
         if spec is not server.spec:
             server.spec.followers.append(spec)
@@ -369,25 +402,11 @@ class ServerUse:
             except Exception:
                 logger.exception("the observer of server %r failed", self.spec.name)
 
-    def until_end(self, remove: Callable[[], None]) -> Callable[[], None]:
-        """Have a subscription or a listener removed at the end of the use. Return a function that removes it before."""
-        number = next(self._numbers)
-        self._observations[number] = remove
-
-        def end() -> None:
-            if self._observations.pop(number, None) is not None:
-                remove()
-
-        if self.over is not None:
-            end()
-        return end
-
     def end(self, why: str | None) -> None:
         """End this use, and its calls if the server has other uses."""
         self.over = why or f"server {self.spec.name!r} is closed"
-        observations, self._observations = self._observations, {}
-        for remove in observations.values():
-            remove()
+        for observation in tuple(self.observations):
+            observation.end()
         server = self.server
         server.uses.remove(self)
         server.spec.followers[:] = [spec for spec in server.spec.followers if spec is not self.spec]

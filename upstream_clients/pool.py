@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import anyio
 
 from upstream_clients.call import CallUser
+from upstream_clients.client_processes import Observation
 from upstream_clients.errors import UpstreamUnavailable
 from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers
 from upstream_clients.upstream import Misdirected, Upstream
@@ -237,7 +238,8 @@ class UpstreamPool:
         """Replace the servers, and return immediately. Call `on_change` if there was any difference.
 
         A server with an equal spec is not touched. All others are released, and closed if no other pool uses them.
-        This pool's calls to them end immediately, with an error that says whether the call was sent. A server with a
+        This pool's calls to them end immediately, with an error that says whether the call was sent. Its subscriptions
+        and listeners continue with a new definition of their server, and end if there is none. A server with a
         changed spec starts after its old process has ended, since two processes may interfere on the same files. If
         another pool uses the old process, it starts immediately.
 
@@ -252,13 +254,18 @@ class UpstreamPool:
         equal = {
             spec.name: old for spec in specs if (old := before.get(spec.name)) is not None and old.use.spec == spec
         }
+        observations: dict[str, tuple[Observation, ...]] = {}
         for name, old in before.items():
             if name not in equal:
+                observations[name] = tuple(old.use.observations)
                 gone = name not in names
                 fate = "was removed from the configuration" if gone else "is restarted with a new configuration"
                 self._servers.release(old.use, f"server {name!r} {fate}")
         self._client_sources.clear()
         self._sources = {spec.name: equal.get(spec.name) or self._acquire(spec) for spec in specs}
+        for name, source in self._sources.items():
+            for observation in observations.get(name, ()):
+                observation.continue_with(source.use)
         if list(before.items()) != list(self._sources.items()) and self._on_change is not None:
             self._on_change()
 
@@ -326,10 +333,26 @@ class _PoolSource:
         return await (await self._upstream()).list_resources()
 
     async def subscribe(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
-        return self.use.until_end(await (await self._upstream()).subscribe(uri, on_update))
+        remove = await (await self._upstream()).subscribe(uri, on_update)
+
+        def again(use: ServerUse) -> Callable[[], None]:
+            process = use.server.process_of(self._user.client) or use.server.main
+            return process.upstream.subscribe_again(uri, on_update)
+
+        return self._observe(remove, again)
 
     def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
-        return self.use.until_end(self.use.server.log_listeners.add(listener, level, owner, self._user.client))
+        def begin(use: ServerUse) -> Callable[[], None]:
+            return use.server.log_listeners.add(listener, level, owner, self._user.client)
+
+        return self._observe(begin(self.use), begin)
+
+    def _observe(
+        self, remove: Callable[[], None], again: Callable[[ServerUse], Callable[[], None]]
+    ) -> Callable[[], None]:
+        observation = Observation(remove, again)
+        observation.begin(self.use)
+        return observation.end
 
     async def request(self, method: str, params: JsonObject, **options: Unpack[RequestOptions]) -> JsonObject:
         while True:

@@ -165,6 +165,16 @@ class ResourceState(ReportedState):
             raise
         return remove
 
+    def subscribe_again(self, uri: str, on_update: UpdateFn) -> Callable[[], None]:
+        """Continue a subscription that began at another definition of the server, as soon as this one is connected."""
+        try:
+            resource, remove = self.subscriptions.add(uri, on_update)
+        except UpstreamCallError:
+            return lambda: None
+        resource.was_active = True  # updates in between were missed
+        self.wanted.set()
+        return remove
+
     def _refused(self, why: str) -> UpstreamCallError:
         return UpstreamCallError(self.name, f"server {self.name!r} refused the subscription: {why}", dispatched=True)
 

@@ -385,8 +385,8 @@ class ItemSource(DirectSource, Protocol):
         """Have updates of a resource reported, until the returned function is called.
 
         The server is started, and not closed as long as there is a subscription. After a lost connection, the
-        subscription continues with the next one, and one update is reported, since some may have been missed. It ends
-        without notice when the server is removed from the configuration, or gets another definition.
+        subscription continues with the next one, and one update is reported, since some may have been missed. This also
+        applies if the server gets another definition. If it is removed, the subscription ends without notice.
 
         Args:
             on_update: gets the URI that the server has named: the resource or a part of it.
@@ -400,7 +400,7 @@ class ItemSource(DirectSource, Protocol):
     def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
         """Have log messages of the server reported from a level on, until the returned function is called.
 
-        The server is not started for this. It ends without notice like a subscription.
+        The server is not started for this. Like a subscription, it continues with another definition of the server.
 
         Args:
             owner: the owner whose calls the messages may be about (`Asking.owner`); None for all. Messages that belong

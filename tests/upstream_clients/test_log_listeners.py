@@ -163,10 +163,16 @@ async def test_a_client_with_its_own_process_gets_no_messages_of_others(raw_serv
             await messages.until(number)
 
 
-async def test_listeners_end_with_the_use_of_the_server(raw_server: Any, pool_of: Any) -> None:
+async def test_listeners_continue_with_another_definition_and_end_with_the_server(
+    raw_server: Any, pool_of: Any
+) -> None:
     async with pool_of(raw_server("logging")) as pool:
         source, messages = pool.source("srv"), Messages()
         source.on_log(messages, "debug")
+        pool.apply([raw_server("logging", env={"CHANGED": "1"})])
+        source = pool.source("srv")
+        await log(source, "info", "hello")
+        await messages.until("hello")
         pool.apply([])
         assert source.use.server.log_listeners.level(None, lambda _: True) is None
         source.on_log(messages, "debug")()

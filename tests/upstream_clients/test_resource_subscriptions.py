@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -196,8 +197,11 @@ async def test_a_listener_that_raises_does_not_disturb_the_others(server: Any, p
         await updates.until(NOW)
 
 
-async def test_subscriptions_over_http_survive_a_restart_of_the_server(http_server: Any, pool_of: Any) -> None:
-    async with http_server() as running, pool_of(running.spec()) as pool:
+@pytest.mark.parametrize("flags", [(), ("--legacy",)])
+async def test_subscriptions_over_http_survive_a_restart_of_the_server(
+    flags: tuple[str, ...], http_server: Any, pool_of: Any
+) -> None:
+    async with http_server(*flags) as running, pool_of(running.spec()) as pool:
         source, updates = pool.source("srv"), Updates()
         await source.subscribe(NOW, updates)
         await touch(source, NOW)
@@ -207,6 +211,26 @@ async def test_subscriptions_over_http_survive_a_restart_of_the_server(http_serv
         await updates.until(NOW, NOW)
         await touch(source, NOW)
         await updates.until(NOW, NOW, NOW)
+
+
+async def test_a_subscription_continues_with_another_definition_of_the_server(server: Any, pool_of: Any) -> None:
+    spec = server()
+    async with pool_of(spec) as pool:
+        source, updates, ended = pool.source("srv"), Updates(), Updates()
+        leave = await source.subscribe(NOW, updates)
+        (await source.subscribe(NOW, ended))()
+        changed = replace(spec, env={"CHANGED": "1"})
+        pool.apply([changed])
+        await updates.until(NOW)
+        await touch(pool.source("srv"), NOW)
+        await updates.until(NOW, NOW)
+        leave()
+        await until_subscribed_at(pool.source("srv"))
+        await pool.source("srv").subscribe(NOW, updates)
+        pool.apply([])
+        pool.apply([changed])
+        assert await subscribed_at(pool.source("srv")) == []
+        assert (updates.uris, ended.uris) == ([NOW, NOW], [])
 
 
 async def test_the_reference_server_reports_updates(pool_of: Any) -> None:

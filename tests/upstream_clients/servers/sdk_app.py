@@ -15,6 +15,7 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, R
 from mcp_types import (
     CallToolResult,
     ElicitRequest,
+    EmptyResult,
     InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
@@ -51,6 +52,7 @@ templates = [ResourceTemplate(name="note", uri_template="note:///{name}")]
 hanging, cancelled = defaultdict(anyio.Event), defaultdict(anyio.Event)
 bus = InMemorySubscriptionBus()
 streams = []
+legacy_subscriptions = []
 
 
 class Listener(ListenHandler):
@@ -91,6 +93,16 @@ async def list_templates(ctx, params):
     return ListResourceTemplatesResult(resource_templates=templates, **HINTS)
 
 
+async def subscribe_resource(ctx, params):
+    legacy_subscriptions.append(params.uri)
+    return EmptyResult()
+
+
+async def unsubscribe_resource(ctx, params):
+    legacy_subscriptions.remove(params.uri)
+    return EmptyResult()
+
+
 async def call_tool(ctx, params):
     arguments = params.arguments or {}
     answer, key = "done", arguments.get("key")
@@ -121,6 +133,8 @@ async def call_tool(ctx, params):
             answer = json.dumps([(ctx.meta or {}).get("io.modelcontextprotocol/logLevel")])
         case "touch":
             await bus.publish(ResourceUpdated(uri=arguments["uri"]))
+            if arguments["uri"] in legacy_subscriptions:
+                await ctx.session.send_resource_updated(arguments["uri"])
         case "subscribed":
             answer = json.dumps([uri for uris in streams for uri in uris])
         case "grow_silently":
@@ -171,6 +185,8 @@ def make_server() -> Server:
         on_list_prompts=list_prompts,
         on_list_resources=list_resources,
         on_read_resource=read_resource,
+        on_subscribe_resource=subscribe_resource,
+        on_unsubscribe_resource=unsubscribe_resource,
         on_list_resource_templates=list_templates,
         on_subscriptions_listen=Listener(bus),
     )
