@@ -86,7 +86,7 @@ class Surface:
         self.announcer = Announcer(self._describe_list, runs.change)
         self._direct = DirectCalls(runs, runs.auditor)
         self._exposures = ClientExposure(runs.settings)
-        self._apps = ExposedApps(runs, self._direct, self._exposure)
+        self._apps = ExposedApps(runs, self._direct, self._exposure, self.announcer)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.direct_calls import DirectCalls
     from codemode_mcp.server.exchange import Client, Exchange
+    from codemode_mcp.server.list_changed import Announcer
     from codemode_mcp.server.services import Runs
     from codemode_mcp.settings import PolicyRules
     from upstream_clients.tools import JsonObject
@@ -55,15 +56,19 @@ class ExposedApps:
 
     Args:
         exposure: returns what the client of a request sees directly.
+        announcer: reports changes of the tool list.
     """
 
-    def __init__(self, servers: Runs, direct: DirectCalls, exposure: Callable[[Exchange], Exposure]) -> None:
+    def __init__(
+        self, servers: Runs, direct: DirectCalls, exposure: Callable[[Exchange], Exposure], announcer: Announcer
+    ) -> None:
         self._servers = servers
         self._direct = direct
         self._exposure = exposure
+        self._announcer = announcer
         self._listings: WeakKeyDictionary[Catalog, tuple[Catalog, _AppListing]] = WeakKeyDictionary()
         self._listed: dict[Caller, None] = {}
-        """The callers that have received a list with tools of apps, the latest last."""
+        """The callers that receive lists with tools of apps, the latest last."""
         self._deadline: float | None = None
 
     def capabilities(self, client: Client) -> dict[str, Any]:
@@ -78,11 +83,20 @@ class ExposedApps:
         return UI_TOOLS in self._exposure(exchange).direct and apps.shows_apps(exchange.session.capabilities)
 
     async def ready(self, exchange: Exchange) -> None:
-        """Wait for servers whose tools are unknown. All requests together wait for at most `connectWaitMs`."""
-        if self.are_listed(exchange):
-            await self._wait_for_servers()
+        """Wait until a list of tools can be made, if it has tools with apps."""
+        if not self.are_listed(exchange):
+            return
+        await self._wait_for_servers()
+        if exchange.caller not in self._listed:
+            # The fingerprint differs only because there is one more caller. No list has changed.
+            before = self._announcer.describe()
+            self._listed[exchange.caller] = None
+            if len(self._listed) > MAX_CALLERS:
+                del self._listed[next(iter(self._listed))]
+            self._announcer.redescribe(before, self._announcer.describe())
 
     async def _wait_for_servers(self) -> None:
+        """Wait for servers whose tools are unknown. All requests together wait for at most `connectWaitMs`."""
         await self._servers.dispatcher()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._servers.settings().code_mode.connect_wait_ms / 1000
@@ -101,18 +115,10 @@ class ExposedApps:
         """
         if not self.are_listed(exchange):
             return [*own, *exposed]
-        found = self._tools(exchange)
+        found = self._listing(exchange.caller).tools(exchange.session.protocol_version)
         names = {tool["name"] for tool in found}
         shown = [apps.marked(tool) if tool["name"] in VISIBLE_TOOLS else tool for tool in own]
         return [*shown, *(tool for tool in exposed if tool["name"] not in names), *found]
-
-    def _tools(self, exchange: Exchange) -> list[dict[str, Any]]:
-        caller = exchange.caller
-        self._listed.pop(caller, None)
-        self._listed[caller] = None
-        if len(self._listed) > MAX_CALLERS:
-            del self._listed[next(iter(self._listed))]
-        return self._listing(caller).tools(exchange.session.protocol_version)
 
     def fingerprint(self) -> Hashable:
         """Return a value that changes when the tools of a caller change who has received them."""
