@@ -53,11 +53,12 @@ APPS = ROOT / ".cache" / "apps"
 APP_PINS = (
     "@modelcontextprotocol/client@2.0.0",
     "@modelcontextprotocol/ext-apps@2.0.4",
+    "@modelcontextprotocol/inspector@2.12.0",
     "@modelcontextprotocol/server-basic-vanillajs@2.0.3",
     "@modelcontextprotocol/server-budget-allocator@2.0.3",
     "@modelcontextprotocol/server-debug@2.0.3",
 )
-"""The official client and bridge for hosts of MCP Apps, and servers with apps."""
+"""The official client and bridge for hosts of MCP Apps, a host, and servers with apps."""
 CONFORMANCE = ROOT / ".cache" / "conformance"
 CONFORMANCE_PINS = ("@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22.23.3")
 """The suite of MCP, and the Node that it needs, newer than what many systems have."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.apps.hosts import PAGES
+from tests.apps.hosts import APPS, PAGES
 from tests.integration.http_harness import serve_http
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ SERVER = Path(__file__).parent / "servers" / "apps.py"
 
 SCRIPT = (PAGES / "app.js").read_text("utf-8")
 """The part of an app that speaks with its host."""
+
+
+def published(package: str) -> dict[str, Any]:
+    """Return the entry of an example server from npm."""
+    script = APPS / "@modelcontextprotocol" / package / "dist" / "index.js"
+    return {"command": "node", "args": [str(script), "--stdio"]}
 
 
 def document(script: str) -> str:

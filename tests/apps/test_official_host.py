@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apps.hosts import APPS
-from tests.apps.listed_servers import serving_apps
+from tests.apps.listed_servers import published, serving_apps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     from tests.apps.hosts import Host
 
 pytestmark = pytest.mark.anyio
-
-
-def published(package: str) -> dict[str, Any]:
-    """Return the entry of an example server from npm."""
-    script = APPS / "@modelcontextprotocol" / package / "dist" / "index.js"
-    return {"command": "node", "args": [str(script), "--stdio"]}
 
 
 async def test_an_app_of_a_server_is_shown_and_calls_its_tool(host: Host, host_port: int, tmp_path: Path) -> None:
