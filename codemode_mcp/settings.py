@@ -135,7 +135,7 @@ class ExposeSettings:
 
     mode: ExposeMode | None = None
     """Tools that clients get. `code`: `exec` and `wait`. `search`: `search` and `call`. `direct`: `exec` and `wait`,
-    and the tools of `direct`. `auto`: the mode with the smallest cost for the number and size of the tools."""
+    and the tools of `direct`. `auto`: `direct` for a few small tools, otherwise `code`."""
     prompts: bool | None = None
     """List the prompts of servers."""
     resources: bool | None = None

@@ -77,7 +77,7 @@ class ExposedTools:
             size = self._sizes[catalog] = prompt_bytes(listed_tools(catalog.index.tools))
         if caller not in self._decisions and len(self._decisions) >= MAX_CALLERS:
             del self._decisions[next(iter(self._decisions))]
-        mode = self._decisions[caller] = choose_mode(len(catalog.index.tools), size, self._decisions.get(caller))
+        mode = self._decisions[caller] = choose_mode(size, self._decisions.get(caller))
         return mode
 
     # the tools of `direct`
