@@ -73,12 +73,14 @@ class Exposure:
         own: the sizes of `exec` and `wait`, as this server lists them with these servers.
         index: bytes of `mcp/index.d.ts`.
         one_tool: the median size of the declaration of one tool, in bytes.
+        searching: the sizes of `search` and `call`.
     """
 
     servers: tuple[Server, ...]
     own: Weight
     index: int = 0
     one_tool: int = 0
+    searching: Weight = Weight()
 
     @property
     def direct(self) -> Weight:

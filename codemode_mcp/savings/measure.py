@@ -40,6 +40,8 @@ class Measured(Protocol):
 
 async def exposure_of(app: Measured) -> Exposure:
     """Return the sizes of the tools of all servers as they are known now, and of `exec` and `wait`."""
+    from codemode_mcp.server import search_tools
+
     views = (await app.pool()).views()
     catalog = await app.catalog_for(app.operator, None)
     declared = {server.name: catalog.files.read(server.path)["bytes"] for server in catalog.servers}
@@ -48,6 +50,7 @@ async def exposure_of(app: Measured) -> Exposure:
         await _own(app),
         catalog.files.read("mcp/index.d.ts")["bytes"],
         _one_tool(catalog),
+        weigh(search_tools.search_tool_list(list(app.servers(app.operator).values()), read_only=False)),
     )
 
 

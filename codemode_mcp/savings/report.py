@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import counted
+from codemode_mcp.savings.modes import costs_by_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from codemode_mcp.savings.exposure import Exposure, Weight
+    from codemode_mcp.savings.modes import ModeCosts
     from codemode_mcp.savings.tasks import Reads, Tasks
 
 BYTES_PER_TOKEN: Final = 4.0
@@ -99,6 +101,23 @@ def costs(report: Report) -> Iterator[str]:
             yield f"{len(extra):,} that {why}: {report.amount(sum(extra))} more"
 
 
+def costs_of_modes(report: Report) -> ModeCosts | None:
+    """Return what the recorded tasks would have cost in each mode; None without tasks that have ended well."""
+    costs = None if report.tasks is None else costs_by_mode(report.exposure, report.tasks.all)
+    return costs if costs is not None and costs.search else None
+
+
+def modes_in_words(report: Report) -> str:
+    """Compare the modes of `expose` for the recorded tasks. Return a sentence, or "" without tasks."""
+    costs = costs_of_modes(report)
+    if costs is None:
+        return ""
+    return (
+        f"A model would have read, with the mode code: {costs.code:,} bytes, direct: {costs.direct:,}, search: "
+        f"{costs.search:,}. The least is {costs.best}; auto stands for {costs.auto} here."
+    )
+
+
 def left_out(report: Report) -> Iterator[str]:
     """Yield a line for each kind of runs and calls that the report leaves out."""
     tasks = report.tasks
@@ -172,6 +191,7 @@ def _tasks_as_json(report: Report, tasks: Tasks) -> dict[str, Any]:
             "lost_events": tasks.lost,
         },
         "verdict": verdict_of_tasks(report),
+        "modes": None if (modes := costs_of_modes(report)) is None else {**asdict(modes), "best": modes.best},
         "all": [
             {
                 "id": task.id,

@@ -38,6 +38,7 @@ class Task:
         repeats: number of these calls that repeat an earlier repeatable call. With direct calling, the model would have
             had the answer already.
         arguments, results: sizes of arguments and results of these calls, without the repeats.
+        tools: number of different tools that were called.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Task:
     repeats: int = 0
     arguments: int = 0
     results: int = 0
+    tools: int = 0
 
     @property
     def through(self) -> int:
@@ -156,6 +158,7 @@ class _Run:
     arguments: int = 0
     results: int = 0
     requests: list[_Request] = field(default_factory=list)
+    tools: set[str] = field(default_factory=set)
     asked: set[tuple[str, str]] = field(default_factory=set)
     """Tools and argument digests of repeatable calls that have ended."""
 
@@ -164,6 +167,7 @@ class _Run:
         given = mapping(event, "input")
         size = _size(given, "bytes") or 0
         self.calls += 1
+        self.tools.add(text(event, "tool"))
         self.arguments += size
         return size, (text(event, "tool"), text(given, "digest"))
 
@@ -263,6 +267,7 @@ def _assembled(
                 run.repeats,
                 run.arguments,
                 run.results,
+                len(run.tools),
             )
         )
     return Tasks(tuple(sorted(tasks, key=lambda task: task.began)), unmeasured, terminal, passed, lost)

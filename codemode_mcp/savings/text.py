@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.audit.timeline import moment, size
 from codemode_mcp.control.display import columns, padded, plain
-from codemode_mcp.savings.report import costs, left_out, verdict_of_exposure, verdict_of_tasks
+from codemode_mcp.savings.report import costs, left_out, modes_in_words, verdict_of_exposure, verdict_of_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +124,7 @@ def _tasks(report: Report, tasks: Tasks, width: int) -> Iterator[str]:
         f"{report.amount(stayed)} of results stayed in the sandbox.",
         width,
     )
+    yield from _folded(modes_in_words(report), width)
     if tasks.costlier:
         yield f"Code mode cost more in {len(tasks.costlier):,} of them:"
     for line in (*costs(report), *left_out(report)):

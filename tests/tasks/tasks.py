@@ -117,7 +117,7 @@ TASKS = (
         by_program=False,
     ),
     Task(
-        "Which open issues has nobody taken?",
+        "Which open issues have no assignee?",
         {LIST: "list open issues and their assignees"},
         _unassigned,
         'const { issues } = unwrap(await MCP.tracker.listIssues({ state: "open" }));\n'

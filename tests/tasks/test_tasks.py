@@ -52,7 +52,7 @@ async def costs(folder: Path, mode: str, offices: int, allow: list[str] | None) 
 async def test_all_modes_solve_the_tasks_and_auto_costs_little_more_than_the_best(
     tmp_path: Path, offices: int, allow: list[str] | None
 ) -> None:
-    """With three tools, only the tasks of their server are solved."""
+    """Solve all tasks; with three tools, only those of their server."""
     found = {mode: await costs(tmp_path, mode, offices, allow) for mode in ("code", "search", "direct", "auto")}
     answers = [answer for answer, _ in found.values()]
     assert answers == [answers[0]] * 4

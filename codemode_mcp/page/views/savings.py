@@ -13,7 +13,14 @@ from starlette.routing import Route
 from codemode_mcp.audit.trajectory_files import every, files_of
 from codemode_mcp.savings.measure import exposure_of
 from codemode_mcp.savings.plot import plot
-from codemode_mcp.savings.report import Report, costs, verdict_of_exposure, verdict_of_tasks
+from codemode_mcp.savings.report import (
+    Report,
+    costs,
+    costs_of_modes,
+    modes_in_words,
+    verdict_of_exposure,
+    verdict_of_tasks,
+)
 from codemode_mcp.savings.tasks import tasks_of
 
 if TYPE_CHECKING:
@@ -47,6 +54,8 @@ def routes(site: Site) -> Sequence[Route]:
             verdict=verdict_of_exposure(report),
             of_tasks=verdict_of_tasks(report),
             costs=list(costs(report)),
+            modes=costs_of_modes(report),
+            of_modes=modes_in_words(report),
             unrecorded=unrecorded,
             drawing=Markup(plot(report, styled=False)),
         )
