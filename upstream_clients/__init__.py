@@ -14,7 +14,8 @@ General layout, from top to bottom:
 - Questions of servers: `questions`, `question_routing` (the call that a question belongs to), `input_required`.
 - Calls that are answered with tasks: `tasks` follows a task to its end, `task_call` is the task of one call.
 - Lists and resources: `list_state` (the age of a list), `cache_hints`, `resource_state` (resources as callers see
-  them), `answer_cache` (answers that are used again), `resource_subscriptions` and `resource_updates`.
+  them), `answer_cache` (answers that are used again), `resource_subscriptions` and `resource_updates`; `observations`
+  has the subscriptions of a pool.
 - Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
   `sdk_streams`. `handshake` starts a server on trial.
 - Lines and log messages of a server: `server_log` has the latest ones, `log_listeners` passes messages on.

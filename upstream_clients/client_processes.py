@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from upstream_clients.client_roots import ClientRoots
     from upstream_clients.connection import Connection
+    from upstream_clients.observations import Observation
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import JsonObject, UpstreamView
 
@@ -336,40 +337,6 @@ class SharedServer:
             use.report_change()
 
 
-class Observation:
-    """A subscription or a listener of a pool.
-
-    Args:
-        remove: ends it at its present server.
-        again: begins it at another definition of the server, and returns a function that ends it there.
-    """
-
-    def __init__(self, remove: Callable[[], None], again: Callable[[ServerUse], Callable[[], None]]) -> None:
-        self._remove = remove
-        self._again = again
-        self._use: ServerUse | None = None
-
-    def begin(self, use: ServerUse) -> None:
-        """Belong to a use from now on, until its end."""
-        self._use = use
-        if use.over is None:
-            use.observations[self] = None
-        else:
-            self._remove()
-
-    def continue_with(self, use: ServerUse) -> None:
-        """Begin at another definition of the server."""
-        self._remove = self._again(use)
-        self.begin(use)
-
-    def end(self) -> None:
-        """End it. Further calls do nothing."""
-        use, self._use = self._use, None
-        if use is not None and self in use.observations:
-            del use.observations[self]
-            self._remove()
-
-
 class ServerUse:
     """The use of a server by one pool.
 
@@ -384,7 +351,7 @@ class ServerUse:
         self.spec = spec
         self.over: str | None = None
         self._on_change = on_change
-        self.observations: dict[Observation, None] = {}
+        self.observations: dict[Observation[ServerUse], None] = {}
         server.uses.append(self)
         if spec is not server.spec:
             server.spec.followers.append(spec)

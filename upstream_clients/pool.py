@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import anyio
 
 from upstream_clients.call import CallUser
-from upstream_clients.client_processes import Observation
 from upstream_clients.errors import UpstreamUnavailable
+from upstream_clients.observations import Observation
 from upstream_clients.shared_servers import CLOSE_TIMEOUT, SharedServers
 from upstream_clients.upstream import Misdirected, Upstream
 
@@ -254,7 +254,7 @@ class UpstreamPool:
         equal = {
             spec.name: old for spec in specs if (old := before.get(spec.name)) is not None and old.use.spec == spec
         }
-        observations: dict[str, tuple[Observation, ...]] = {}
+        observations: dict[str, tuple[Observation[ServerUse], ...]] = {}
         for name, old in before.items():
             if name not in equal:
                 observations[name] = tuple(old.use.observations)

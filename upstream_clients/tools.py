@@ -1,4 +1,7 @@
-"""Tools of upstreams, outcomes of calls, and the Protocol of every source of tools. Pure: no I/O, no MCP SDK."""
+"""Tools of upstreams, outcomes of calls, and the Protocols of sources of tools. Pure: no I/O, no MCP SDK.
+
+The module is long because half of it describes the values that a source and its users exchange.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ awaited. `call_tool` can wait: for a connection, a place, a turn, a listing, and
 same order, and nothing is awaited between `admit` and the moment at which the request is handed to the transport.
 Otherwise a tool could change after it was admitted.
 
-This module knows no transport.
+This module knows no transport. It is long because both ways follow the same order, which must be read as one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from codemode_mcp.catalog.build import build
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.settings import PolicyRules
 from codemode_mcp.trust.service import Trust
-from upstream_clients.item_list_repair import ITEM_KINDS, read_items
+from upstream_clients.item_list_repair import PROMPTS, TEMPLATES, read_items
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tool_list_repair import read_tools
 from upstream_clients.tools import UpstreamView
@@ -80,7 +80,8 @@ def view_of(server: str, raw: Raw) -> UpstreamView:
     raw = json.loads(json.dumps(raw))
     tools, _ = read_tools(raw["tools"])
     prompts, templates = (
-        None if raw.get(name) is None else read_items(kind, raw[name])[0] for name, kind in ITEM_KINDS.items()
+        None if raw.get(name) is None else read_items(kind, raw[name])[0]
+        for name, kind in (("prompts", PROMPTS), ("templates", TEMPLATES))
     )
     return UpstreamView(
         server,

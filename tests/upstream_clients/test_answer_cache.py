@@ -205,6 +205,16 @@ async def test_a_list_is_given_again_until_a_change_is_announced(sdk_server: Any
         assert len(await names()) == 2
 
 
+async def test_another_login_ends_the_use(http_server: Any, pool_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = [1]
+    monkeypatch.setattr("upstream_clients.token_store.LoginStore.stamp", lambda _: (login[0], 0, 0, 0))
+    async with http_server("--ttl", "60000") as running, pool_of(running.spec()) as pool:
+        source, use = pool.source("srv"), Use()
+        assert [await use.read(source) for _ in range(2)] == ["read 1", "read 1"]
+        login[0] = 2  # e.g. `codemode-mcp login` in another process
+        assert (await use.read(source), use.seen) == ("read 2", ["begin", "sent"])
+
+
 async def test_hints_of_a_legacy_server_do_not_count(raw_server: Any, pool_of: Any) -> None:
     async with pool_of(raw_server("items", "hints")) as pool:
         use = Use()
