@@ -44,8 +44,8 @@ which tools the catalog shows.
 
 The parts: `rules` decides, `arguments` checks, `configured_arguments` adds arguments of the configuration, `sending`
 sends, `repeated_secrets` hides secrets of these arguments in what the server sends, `results` makes the text of a
-result, `hooks` applies hooks to the outer `exec`, and `lookups` answers look-ups. `plugins.interception` has the hooks
-and middleware.
+result, `hooks` applies hooks to the outer `exec`, `lookups` answers look-ups, and `tasks` follows tasks of earlier
+processes. `plugins.interception` has the hooks and middleware.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ from codemode_mcp.calls.lookups import answer
 from codemode_mcp.calls.results import Results, tool_call_error
 from codemode_mcp.calls.rules import CallRules
 from codemode_mcp.calls.sending import Sender, call_error
+from codemode_mcp.calls.tasks import follow_task
 from codemode_mcp.errors import BudgetExceeded, CodeModeError, InternalError, PolicyDenied, ProgramError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
         Question,
         SentCall,
         SentFn,
+        TaskOptions,
         ToolOutcome,
         ToolSource,
         UpstreamView,
@@ -193,6 +195,7 @@ class Dispatcher:
         begin: BeginFn | None = None,
         can_answer: Callable[[Question], bool] = lambda _: True,
         sent: SentFn = lambda: None,
+        task: TaskOptions | None = None,
     ) -> Completion:
         """Make one nested call and return its end. Failures are completions, not exceptions.
 
@@ -207,10 +210,47 @@ class Dispatcher:
             begin: awaited once, right before the call is first sent. If it raises, the call fails and is not sent.
             can_answer: returns whether a client of the run is able to answer a question.
             sent: called right before the call is sent, each time if that takes several requests.
+            task: what to do if the server answers with a task; None if the task ends with this call.
         """
         context.counts.call += 1
         try:
-            result = await self._call(call, context, record, on_progress, ask, approve, note, begin, can_answer, sent)
+            result = await self._call(
+                call, context, record, on_progress, ask, approve, note, begin, can_answer, sent, task
+            )
+        except Exception as error:
+            return self._ended(context, record, self._failed(call, record, error))
+        return self._ended(context, record, Completion(call.id, result))
+
+    async def follow(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        record: CallRecord,
+        on_progress: ProgressFn | None,
+        ask: AskFn,
+        can_answer: Callable[[Question], bool],
+        task: TaskOptions,
+    ) -> Completion:
+        """Follow the task of a call that an earlier process has sent, and return the end of the call.
+
+        The other arguments are those of `call`.
+
+        Args:
+            task: its `known` is the handle of the task.
+        """
+        try:
+            result = await follow_task(
+                call,
+                context,
+                record,
+                on_progress,
+                lambda secrets: _asking(context, record, ask, can_answer, secrets),
+                task,
+                self._sender,
+                self._configured,
+                self._interception,
+                self._results,
+            )
         except Exception as error:
             return self._ended(context, record, self._failed(call, record, error))
         return self._ended(context, record, Completion(call.id, result))
@@ -261,6 +301,7 @@ class Dispatcher:
         sent: SentFn,
         on_end: Callable[[Completion], None],
         spawn: Callable[..., object],
+        task: TaskOptions | None = None,
     ) -> SentCall | Completion | None:
         """Send one nested call immediately, if nothing has to be awaited before.
 
@@ -332,6 +373,7 @@ class Dispatcher:
                 asking=_asking(context, record, ask, can_answer, secrets),
                 on_sent=on_sent,
                 admit=self._rules.admission(entry, context, record, override, approved=False, just_decided=True),
+                task=task,
             )
         except Exception as error:
             context.counts.call += 1
@@ -432,6 +474,7 @@ class Dispatcher:
         begin: BeginFn | None,
         can_answer: Callable[[Question], bool],
         sent: SentFn,
+        task: TaskOptions | None,
     ) -> str:
         catalog = context.catalog
         if call.through is not None and call.through.refusal:
@@ -482,6 +525,7 @@ class Dispatcher:
             sent,
             override,
             secrets,
+            task,
             approved=asked_for is not None,
         )
         result = without_apps(entry, result)

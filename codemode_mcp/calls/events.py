@@ -77,6 +77,7 @@ class CallEvents:
             **record.seen,
             dispatched=record.dispatched,
             repeatable=record.repeatable,
+            task=True if record.is_task else None,
             late=True if late else None,
             is_error=True if is_error else None,
         )

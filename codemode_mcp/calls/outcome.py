@@ -29,6 +29,8 @@ class CallRecord:
         watched: True if an event will report `seen`.
         seen: the size of the result as a model would have read it; see `audit.sizes`.
         exceeded: the limit that failed the call.
+        is_task: True if the server has answered with a task (see `upstream_clients.tasks`).
+        is_unknown: True if it cannot be found out whether the tool has acted.
         refused: why policy, a person or a budget refused the call; empty if they did not.
         challenges: authentication challenges in its result; see `calls.challenges`.
         server_error: the code, the message and the data of the JSON-RPC error with which the server has answered. For a
@@ -56,6 +58,8 @@ class CallRecord:
     seen: Mapping[str, int] = field(default_factory=dict)
     exceeded: Exceeded | None = None
     refused: str = ""
+    is_task: bool = False
+    is_unknown: bool = False
     challenges: tuple[str, ...] = ()
     server_error: tuple[int, str, Any] | None = None
 

@@ -88,5 +88,10 @@ class Results:
 
 def tool_call_error(record: CallRecord, message: str, code: str) -> GuestError:
     """Return the `ToolCallError` that a program gets for a call."""
-    data = {"tool": record.tool, "dispatched": record.dispatched, "repeatable": record.repeatable}
+    data: dict[str, object] = {
+        "tool": record.tool,
+        "dispatched": record.dispatched,
+        "repeatable": record.repeatable,
+        **({"outcome": "unknown"} if record.is_unknown else {}),
+    }
     return GuestError(message, name="ToolCallError", code=code, data=json_text(data))

@@ -13,7 +13,7 @@ from codemode_mcp.catalog.servers import login_advice
 from codemode_mcp.errors import UpstreamError
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.running import removal_message
-from upstream_clients.errors import UpstreamCallError, UpstreamClientError
+from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamClientError
 from upstream_clients.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import CodeModeSettings
     from codemode_mcp.tool_override import ToolOverride
     from declarations.operations import Operation
-    from upstream_clients.tools import Asking, BeginFn, JsonObject, ProgressFn, SentFn, ToolSource, UpstreamView
+    from upstream_clients.tools import (
+        Asking,
+        BeginFn,
+        JsonObject,
+        ProgressFn,
+        SentFn,
+        TaskOptions,
+        ToolSource,
+        UpstreamView,
+    )
 
 log = logging.getLogger("codemode_mcp.calls")
 
@@ -65,6 +74,7 @@ class Sender:
         sent: SentFn,
         override: ToolOverride | None,
         secrets: RepeatedSecrets | None,
+        task: TaskOptions | None = None,
         *,
         approved: bool,
     ) -> tuple[Any, str | None]:
@@ -73,17 +83,11 @@ class Sender:
         Args:
             override: the override that has set some of the arguments.
             secrets: the secret values that the server may repeat.
+            task: what to do if the server answers with a task.
         """
         source_text: str | None = None
         from_cache = False
-        try:
-            source = self._source(entry, context)
-        except KeyError:
-            why = f"server {entry.source_name!r} is no longer configured"
-            if entry.source != "mcp":
-                why = f"{entry.path}: {removal_message(entry.source_name)}"
-            raise UpstreamError(why, dispatched=False) from None
-
+        source = self._source_of(entry, context, dispatched=False)
         use = self._budgets.use(entry, context)
 
         def on_sent() -> None:
@@ -113,6 +117,7 @@ class Sender:
                     on_sent=on_sent,
                     admit=self._rules.admission(entry, context, record, override, approved=approved),
                     begin=begin,
+                    task=task,
                 )
                 if secrets is not None:
                     outcome = secrets.hide_in_outcome(outcome)
@@ -146,6 +151,44 @@ class Sender:
         if not from_cache:
             record.dispatched = True  # even if the source did not report it
         return result, source_text
+
+    async def follow(
+        self,
+        entry: Entry,
+        context: CallContext,
+        record: CallRecord,
+        on_progress: ProgressFn | None,
+        asking: Asking | None,
+        secrets: RepeatedSecrets | None,
+        task: TaskOptions,
+    ) -> Any:
+        """Follow the task of a call that an earlier process has sent. Return the result of the call."""
+        try:
+            source = self._source_of(entry, context, dispatched=True)
+        except UpstreamError:
+            record.is_unknown = True
+            raise
+        try:
+            outcome = await source.call_tool(entry.original.name, {}, on_progress=on_progress, asking=asking, task=task)
+        except UpstreamClientError as error:
+            raise call_error(entry, source, record, error, secrets) from error
+        if secrets is not None:
+            outcome = secrets.hide_in_outcome(outcome)
+        for note in outcome.notes:
+            log.warning("%s: %s", entry.id, note)
+        use = self._budgets.use(entry, context)
+        if use is not None:
+            use.received(outcome.result, None)
+        return outcome.result
+
+    def _source_of(self, entry: Entry, context: CallContext, *, dispatched: bool) -> ToolSource:
+        try:
+            return self._source(entry, context)
+        except KeyError:
+            why = f"server {entry.source_name!r} is no longer configured"
+            if entry.source != "mcp":
+                why = f"{entry.path}: {removal_message(entry.source_name)}"
+            raise UpstreamError(why, dispatched=dispatched) from None
 
     async def _perform(
         self,
@@ -228,6 +271,7 @@ def call_error(
             record.server_error = (
                 (error.code, said, data) if secrets is None else (error.code, secrets.hide(said), secrets.hide(data))
             )
+        record.is_unknown = isinstance(error, TaskLost)
         return UpstreamError(f"{entry.path}: {why}", dispatched=error.dispatched)
     if source.view().login_required:
         why = f"server {entry.source_name!r} {login_advice(entry.source_name)}"

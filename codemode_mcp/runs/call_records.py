@@ -41,6 +41,13 @@ class _PendingCall(Form):
     request: RequestMessage | None
 
 
+class _StoredTask(Form):
+    """The form of the task of a call. `request` is the request of the program, for middleware of plugins."""
+
+    handle: str
+    request: RequestMessage
+
+
 class CompletionForm(Form):
     """The form of a `Completion`. The parts of an error are its message, name, code and data."""
 
@@ -79,7 +86,23 @@ def _stored(live: LiveCall, now: float, wall: float) -> StoredCall:
     sent = record.dispatched and not record.repeatable
     asked = call if call.through is None or call.through.request is None else call.through.request
     body = _PendingCall(record.began - now + wall, record.path, digest(call), None if sent else message_of(asked))
-    return StoredCall(call.id, record.tool, status, record.repeatable, stored_text(body), executor=executor)
+    text, task = stored_text(body), task_text(live)
+    return StoredCall(call.id, record.tool, status, record.repeatable, text, executor=executor, task=task)
+
+
+def task_text(live: LiveCall) -> str:
+    """Return the task of a call as text; empty without one."""
+    return stored_text(_StoredTask(live.task, message_of(live.call))) if live.task else ""
+
+
+def task_of(stored: StoredCall) -> tuple[ToolCall, str]:
+    """Return a call whose task has to be followed, and the handle of the task. Raises as `call_of`."""
+    with rejecting_damage(not_restorable):
+        form = read_stored(stored.task, _StoredTask)
+        asked = request_of(form.request)
+        if not isinstance(asked, ToolCall) or asked.id != stored.id:
+            raise TypeError
+        return asked, form.handle
 
 
 def digest(call: ToolCall) -> str:

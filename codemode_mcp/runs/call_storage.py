@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
-from codemode_mcp.runs.call_records import completion_text
+from codemode_mcp.runs.call_records import completion_text, task_text
 from codemode_mcp.runs.state import may_send
 from declarations.untrusted_text import escape_line
 
@@ -109,6 +109,29 @@ class CallStorage:
                 f"{escape_line(record.tool)}: the call was not sent: the store of this server does not answer, so "
                 "that another process may have taken the program over; try again later"
             )
+
+    async def record_task(self, run: Run, live: LiveCall) -> None:
+        """Store the task of a call, so that a later process can follow it. If the store does not answer, retry later.
+
+        If the store does not have the call yet, the task is stored with it.
+        """
+        async with run.writing:
+            pass  # a write in progress may have begun before there was a task
+        if run.is_durable and live.recorded and not await self._try_record_task(run, live):
+            self._spawn(self._record_task_later, run, live)
+
+    async def _try_record_task(self, run: Run, live: LiveCall) -> bool:
+        try:
+            live.task_stored = await self._store.note_task(run.id, live.call.id, task_text(live))
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def _record_task_later(self, run: Run, live: LiveCall) -> None:
+        while live.state == "dispatched" and run.is_durable:
+            await anyio.sleep(RETRY_SECONDS)
+            if await self._try_record_task(run, live):
+                return
 
     async def record_end(self, run: Run, live: LiveCall, completion: Completion) -> None:
         """Store the end of a call, for whichever process continues its program."""

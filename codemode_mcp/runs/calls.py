@@ -57,6 +57,7 @@ from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion
 from declarations.untrusted_text import escape_line
+from upstream_clients.tools import TaskOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -148,14 +149,55 @@ class Calls:
             run.calls[call.id] = live
             run.queue.append(live)
 
+    def follow(self, run: Run, call: ToolCall, began: float, task: str) -> None:
+        """Follow the task of a call of a dead process. `task`: the handle of the task, as text."""
+        live = self._sent_elsewhere(run, call, began)
+        live.executor, live.task, live.task_stored = "here", task, True
+        live.record.is_task = True
+        self._take_slot(run, live)
+        live.scope = anyio.CancelScope()
+        self._spawn(self._follow, run, live)
+
+    async def _follow(self, run: Run, live: LiveCall) -> None:
+        completion = None
+        assert live.scope is not None
+        try:
+            with live.scope:
+                completion = await self._dispatcher.follow(
+                    live.call,
+                    run.context,
+                    live.record,
+                    partial(_report_progress, run, live),
+                    partial(self._ask, run, live),
+                    run.can_answer,
+                    TaskOptions(known=live.task, is_left=lambda: live.is_left),
+                )
+        except BaseException:
+            self._end(run, live, completion)
+            raise
+        await self._end_stored(run, live, completion)
+
+    def _task_options(self, run: Run, live: LiveCall) -> TaskOptions:
+        """Return what happens if the server answers a call with a task."""
+
+        async def created(handle: str) -> None:
+            live.task, live.record.is_task = handle, True
+            await self._storage.record_task(run, live)
+
+        return TaskOptions(created=created, is_left=lambda: live.is_left)
+
     def await_other_executor(self, run: Run, call: ToolCall, began: float) -> None:
         """Wait for a call that another process has sent. Its end comes with `Restoring.accept_news`."""
+        self._sent_elsewhere(run, call, began)
+
+    def _sent_elsewhere(self, run: Run, call: ToolCall, began: float) -> LiveCall:
         live = self._restored(run, call, began)
         live.executor = "elsewhere"
         live.admit()
         live.advance("send")
         live.record.status, live.record.dispatched = "executing", True
         run.calls[call.id] = live
+        return live
 
     def _restored(self, run: Run, call: ToolCall, began: float) -> LiveCall:
         live = _live_call(run, call, began, self._auditor)
@@ -241,6 +283,7 @@ class Calls:
             sent,
             on_end,
             partial(self._spawn_rest, run, live),
+            self._task_options(run, live),
         )
         if found is None:
             return False
@@ -406,6 +449,7 @@ class Calls:
                     partial(self._permit, run, live),
                     run.can_answer,
                     sent,
+                    self._task_options(run, live),
                 )
         except BaseException:
             self._end(run, live, completion)

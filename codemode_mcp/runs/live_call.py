@@ -33,6 +33,8 @@ class LiveCall:
         start_reported: True if the start of the call was reported to the auditor.
         sent: the call in flight, if it was sent without a task.
         scope: the scope of the task that executes the call.
+        task: the handle of the task with which the server has answered, as text; empty without one.
+        task_stored: True if a durable store has the task, so that a later process can follow it.
         on_cancel: called when a call that was sent without a task is given up. None after the end of the call.
     """
 
@@ -49,6 +51,8 @@ class LiveCall:
     sent: SentCall | None = None
     scope: anyio.CancelScope | None = None
     on_cancel: Callable[[LiveCall], None] | None = None
+    task: str = ""
+    task_stored: bool = False
     _news: anyio.Event | None = None
     """Set by `wake`. A call waits until it is recorded, or has a slot again."""
 
@@ -84,6 +88,11 @@ class LiveCall:
     def is_unsent(self) -> bool:
         """True if no tool has received the call, and none is about to receive it."""
         return self.state in UNSENT
+
+    @property
+    def is_left(self) -> bool:
+        """True if a later process follows the task of the call when this one ends."""
+        return self.task_stored and not self.cancelled
 
     def cancel(self) -> None:
         """Give the call up, and cancel it at its server."""

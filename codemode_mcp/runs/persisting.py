@@ -187,6 +187,7 @@ class Persisting:
             # Everything from here to the write is of one moment. During the write, calls end and begin: what is written
             # is noted before, and only that is marked as stored afterwards.
             written_calls = list(run.calls.values())
+            written_tasks = [live for live in written_calls if live.task and not live.recorded]
             if store.durable:
                 wall = self._wall()
                 suspended = replace(
@@ -203,6 +204,8 @@ class Persisting:
             await (store.checkpoint(suspended) if checkpoint else store.suspend(suspended))
             if store.durable:
                 run.stored_outputs, run.stored_ends = printed, ends
+                for live in written_tasks:
+                    live.task_stored = True
             for live in written_calls:
                 live.note_recorded()
         return expires

@@ -150,11 +150,16 @@ class Restoring:
     def _restore_call(self, run: Run, stored: StoredCall) -> None:
         """Continue a call from its stored state. Raises `ProgramError`, `snapshot_restore_failed`.
 
-        A call with a result is delivered. A call that was sent by a dead process, and must not be sent again, fails
-        with an unknown outcome. An unsent call is queued here. For all other calls, wait for their executors.
+        A call with a result is delivered. If a dead process has sent a call, its task is followed. Without a task, and
+        if it must not be sent again, it fails with an unknown outcome. An unsent call is queued here. For all other
+        calls, wait for their executors.
         """
         if stored.result is not None:
             run.settled.append(call_records.completion_of(stored.result))
+        elif stored.task:
+            call, handle = call_records.task_of(stored)
+            began = call_records.began_of(stored, now=self._clock(), wall=self._wall())
+            self._calls.follow(run, call, began, handle)
         elif stored.executor == "nobody":
             run.settled.append(call_records.unknown_outcome(stored))
         else:

@@ -55,6 +55,8 @@ class StoredCall:
             end already.
         executor: the process that sends the call, or has sent it. The third value stands for a dead process whose call
             must not be sent again.
+        task: JSON of the task with which the server has answered the call, see `call_records`; empty without one. In a
+            claim and in news, only the task of a dead executor, which this process has to follow.
     """
 
     id: int
@@ -64,6 +66,7 @@ class StoredCall:
     body: str = ""
     result: str | None = None
     executor: Executor = "here"
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ class News:
             run.
         cancelled: a client or the operator has cancelled the run.
         calls: calls that ended in another process (`settled`), and calls of dead executors. This process must send the
-            latter again (`queued`) or give them up (`dispatched`). Their `executor` is "here".
+            latter again (`queued`), follow their task, or give them up (`dispatched`). Their `executor` is "here".
     """
 
     fenced: bool = False
@@ -256,6 +259,14 @@ class RunStore(Protocol):
 
         Returns:
             False if the call must not be sent from here, because another process is its executor or may have sent it.
+        """
+        return True
+
+    async def note_task(self, run_id: str, call: int, task: str) -> bool:
+        """Store the task of a call that was sent from here, so that another process can follow it.
+
+        Returns:
+            False if this process is not the executor of the call, or if the call has ended.
         """
         return True
 

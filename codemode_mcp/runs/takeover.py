@@ -244,7 +244,9 @@ class Takeover:
         self._restoring.accept_news(
             run,
             [
-                replace(each, executor="nobody") if each.result is None and each.status == "dispatched" else each
+                replace(each, executor="nobody")
+                if each.result is None and each.status == "dispatched" and not each.task
+                else each
                 for each in news.calls
             ],
         )

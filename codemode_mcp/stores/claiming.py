@@ -195,6 +195,8 @@ def _take_calls(
 ) -> Work[tuple[tuple[StoredCall, ...], bool]]:
     """Make this process the executor of the unsent calls of a run, and of the calls of dead executors.
 
+    A call of a dead executor with a task keeps its state, and this process follows the task.
+
     The row of the run must be locked.
 
     Returns:
@@ -202,13 +204,14 @@ def _take_calls(
     """
     plain = escaped(run_id)
     rows = yield Query(
-        "SELECT id, tool, status, repeatable, carrier, body, result FROM calls WHERE run = ? ORDER BY id", (plain,)
+        "SELECT id, tool, status, repeatable, carrier, body, result, task FROM calls WHERE run = ? ORDER BY id",
+        (plain,),
     )
     others = frozenset(row[4] for row in rows) - {process}
     alive = yield Alive(others)
     sent = known_run.sent if known_run is not None else set()
     calls: list[StoredCall] = []
-    for number, tool, status, repeatable, executor, body, result in rows:
+    for number, tool, status, repeatable, executor, body, result, task in rows:
         call = _call_of_row(run_id, owner, blobs, number, tool, status, repeatable, body, result)
         if status == "settled":
             pass
@@ -217,6 +220,8 @@ def _take_calls(
             call = replace(call, executor="here")
         elif executor != process and executor in alive:
             call = replace(call, executor="elsewhere")
+        elif task is not None:
+            call = replace(call, executor="here", task=blobs.text_of(owner, run_id, f"task {number}", task))
         elif repeatable:
             call = replace(call, status="queued", executor="here")
         # All other calls may have been sent, and no living process knows their ends. They stay without an executor.
@@ -296,6 +301,18 @@ def dispatching(run_id: str, call: int, process: str, unsure: bool) -> Work[bool
     # This process has recorded the call as sent before. It may send the call if it did not do so then, or if sending
     # it twice does no harm.
     return status == "dispatched" and (unsure or bool(repeatable))
+
+
+def note_task(run_id: str, call: int, process: str, task: str, blobs: Blobs) -> Work[bool]:
+    """Implement `RunStore.note_task`."""
+    key = (escaped(run_id), call)
+    runs = yield Query("SELECT owner FROM runs WHERE id = ?", key[:1], locks=True)
+    rows = yield Query("SELECT status, carrier FROM calls WHERE run = ? AND id = ?", key)
+    if not runs or not rows or tuple(rows[0]) != ("dispatched", process):
+        return False
+    sealed = blobs.seal(unescaped(runs[0][0]), run_id, f"task {call}", task)
+    yield Query("UPDATE calls SET task = ? WHERE run = ? AND id = ?", (sealed, *key))
+    return True
 
 
 def settle(run_id: str, call: int, process: str, result: str, blobs: Blobs) -> Work[bool]:

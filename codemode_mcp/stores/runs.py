@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codemode_mcp.runs.state import RunState
-    from codemode_mcp.runs.store import News, Totals
+    from codemode_mcp.runs.store import News, StoredCall, Totals
     from codemode_mcp.runs.views import RunView
     from codemode_mcp.settings import CodeModeSettings, StoreKind
     from codemode_mcp.stores.rows import Sealing
@@ -220,6 +220,7 @@ class DurableStore:
         known.driving = True
         known.current = current
         run = found.claim.run
+        _note_followed(known, run.calls)
         digest = manifest_hash(run.manifest)
         self._manifests[digest] = run.manifest
         self._manifests.move_to_end(digest)
@@ -300,6 +301,9 @@ class DurableStore:
             known.sent.discard(call)
         return sends
 
+    async def note_task(self, run_id: str, call: int, task: str) -> bool:
+        return await self._execute(lambda: claiming.note_task(run_id, call, self._database.process, task, self._blobs))
+
     async def settle(self, run_id: str, call: int, result: str) -> bool:
         return await self._execute(lambda: claiming.settle(run_id, call, self._database.process, result, self._blobs))
 
@@ -326,6 +330,7 @@ class DurableStore:
                 raise
             if known is not None:
                 known.missed_news = False
+                _note_followed(known, news.calls)
             if not news.fenced or not self._may_have_claimed(run_id, known, before):
                 return news
             await anyio.sleep(OWN_CLAIM_SECONDS)
@@ -369,3 +374,8 @@ class DurableStore:
         with anyio.CancelScope(shield=True):
             result = await self._database.execute(work)
         return result  # noqa: RET504 - mypy takes the scope for one that swallows
+
+
+def _note_followed(known: claiming.KnownRun, calls: tuple[StoredCall, ...]) -> None:
+    """Note the calls whose tasks this process follows from now on. For later claims, they were sent from here."""
+    known.sent |= {call.id for call in calls if call.task}

@@ -114,7 +114,12 @@ _SECOND = (
     "CREATE INDEX runs_by_state ON runs (state, expires, share, holder)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+_THIRD = (
+    # `task` is the task with which the server has answered a call, so that another process can follow it.
+    "ALTER TABLE calls ADD COLUMN task {blob}",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 """Migrations from each version to the next. A released migration is never changed."""
 
 VERSION = len(MIGRATIONS)

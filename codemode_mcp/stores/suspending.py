@@ -151,15 +151,19 @@ def _write_calls(run: SuspendedRun, process: str, known: bool, blobs: Blobs) -> 
         if each.id not in found:
             body = None if not each.body else blobs.seal(run.owner, run.id, f"call {each.id}", each.body)
             result = None if each.result is None else _sealed_result(run, each.id, each.result, blobs)
+            task = blobs.seal(run.owner, run.id, f"task {each.id}", each.task) if each.task else None
             yield Query(
-                "INSERT INTO calls (run, id, tool, status, repeatable, carrier, body, result) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (run_id, each.id, escaped(each.tool), each.status, int(each.repeatable), process, body, result),
+                "INSERT INTO calls (run, id, tool, status, repeatable, carrier, body, result, task) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (run_id, each.id, escaped(each.tool), each.status, int(each.repeatable), process, body, result, task),
             )
             continue
         # The stored state of a call only moves forward. It may be ahead of the state here: other executors store the
         # ends of their calls, and this process stores that it sends a call before it does so.
         status, executor = found[each.id]
+        if each.task and executor == process:
+            task = blobs.seal(run.owner, run.id, f"task {each.id}", each.task)
+            yield Query("UPDATE calls SET task = ? WHERE run = ? AND id = ?", (task, run_id, each.id))
         if each.result is not None and status != "settled":
             result = _sealed_result(run, each.id, each.result, blobs)
             yield Query(

@@ -2,6 +2,7 @@
 
 - a call that may not be repeated is acted on once at most;
 - what a program has seen of its calls is what was done: done, once; unknown, perhaps; not sent, never;
+- a call is never unknown if its process knew that its task was recorded: another process has followed the task;
 - everything done that may not be repeated was asked for by the program whose end the client got, in the state in which
   it says that it asked: nothing comes from a process that continued it in parallel, or from a past that did not count;
 - two processes never compute for one run at the same time; one call after the other stays so;
@@ -47,6 +48,8 @@ class Model:
     told: dict[str, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
     _turns: dict[str, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
     counts: Counter[str] = field(default_factory=Counter)
+    tasks: dict[str, int] = field(default_factory=dict)
+    """The processes whose calls were answered with tasks, by the keys of the calls."""
 
     def begin(self, program: Program) -> None:
         self.programs[program.tag] = program
@@ -68,6 +71,11 @@ class Model:
                     overlapped = self._turns[line["run"]].pop(pid, False)
                     if overlapped and pid not in self.histories.stopped:
                         raise Broken(f"two processes have computed for {line['run']} at the same time")
+                case "task":
+                    self.tasks[line["key"]] = pid
+                case "followed":
+                    self.counts["tasks"] += 1
+                    self.counts["tasks of others"] += self.tasks.get(line["key"]) != pid
                 case "fault":
                     raise Broken(f"a process has logged: {line['text']}")
 
@@ -133,6 +141,8 @@ class Model:
         elif seen["outcome"] == "unknown":
             self.counts["unknown"] += 1
             self.counts["unknown, and done"] += bool(acts)
+            if name.split()[0] in self.tasks:
+                raise Broken(f"{name} is said to be unknown, but it had a task that was recorded")
             if tool not in NOT_REPEATABLE:
                 raise Broken(f"{name} may be repeated, but is said to be unknown")
             if seen["code"] != "nested_tool_failed" or seen["dispatched"] is not True:

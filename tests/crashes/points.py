@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-WORKS = ("suspend", "checkpoint", "claim", "dispatching", "settle", "end", "release", "news_of")
+WORKS = ("suspend", "checkpoint", "claim", "dispatching", "note_task", "settle", "end", "release", "news_of")
 """The requests to a store, by their purpose."""
 
 NAMES = (

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-NOT_REPEATABLE = frozenset(("append", "slow_append", "broken_append"))
-TOOLS = ("append", "append", "read", "put", "slow_append", "slow_append", "slow_read", "slow_put", "broken_append")
+NOT_REPEATABLE = frozenset(("append", "slow_append", "broken_append", "task_append"))
+TOOLS = (
+    *("append", "append", "read", "put", "slow_append", "slow_append", "slow_read", "slow_put", "broken_append"),
+    *("task_append", "task_append", "task_put"),
+)
 
 _HEAD = """
 const TAG = "%s";
@@ -175,6 +178,7 @@ SHAPES: dict[str, Callable[[random.Random], str]] = {
     "left": _left,
     # of the harness's own tests
     "suspended_append": lambda _: 'await yield_control(); await call("append"); await call("append");',
+    "suspended_task": lambda _: 'await yield_control(); await call("task_append"); await call("task_append");',
     "suspended_slow": lambda _: 'await call("slow_append"); await call("append"); await call("slow_append");',
 }
-_SEQUENTIAL = frozenset(("in_turn", "loop", "yield", "kept", "suspended_append", "suspended_slow"))
+_SEQUENTIAL = frozenset(("in_turn", "loop", "yield", "kept", "suspended_append", "suspended_slow", "suspended_task"))

@@ -95,6 +95,15 @@ def _states() -> None:
     LiveCall.admit = admit  # type: ignore[method-assign]
 
 
+def _task() -> None:
+    """The task of a call is not recorded."""
+
+    async def note_task(self: runs.DurableStore, run_id: str, call: int, task: str) -> bool:
+        return True
+
+    runs.DurableStore.note_task = note_task  # type: ignore[method-assign]
+
+
 WAYS = {
     "dispatching": _dispatching,
     "checkpoint": _checkpoint,
@@ -103,6 +112,7 @@ WAYS = {
     "end": _end,
     "permission": _permission,
     "states": _states,
+    "task": _task,
 }
 
 

@@ -58,8 +58,9 @@ def test_every_promise_is_kept_by_processes_on_postgres(
         ("end", {"shapes": ("suspended_slow",)}),
         ("permission", {"shapes": ("suspended_append",)}),
         ("states", {"shapes": ("suspended_append",)}),
+        ("task", {"shapes": ("suspended_task",)}),
     ],
-    ids=["dispatching", "checkpoint", "claims", "told", "end", "permission", "states"],
+    ids=["dispatching", "checkpoint", "claims", "told", "end", "permission", "states", "task"],
 )
 def test_what_is_broken_on_purpose_is_found(
     broken: str, orders: dict[str, Any], births: Nursery, tmp_path: Path, engine_cache: Path

@@ -44,7 +44,7 @@ from tests.crashes.ledger import Ledger
 from tests.crashes.points import Points, wrap
 from tests.crashes.watch import watch_states
 from upstream_clients.errors import UpstreamCallError
-from upstream_clients.tools import Annotations, Tool, ToolOutcome, UpstreamView
+from upstream_clients.tools import Annotations, TaskOptions, Tool, ToolOutcome, UpstreamView
 
 if TYPE_CHECKING:
     import socket
@@ -93,7 +93,8 @@ class Task:
 class Box:
     """The tools, as far as they are in this process; what they have done is in the ledger.
 
-    A slow one answers when it is told to: `opened` has for the tag of a program up to which step.
+    A slow one answers when it is told to: `opened` has for the tag of a program up to which step. `task_append` and
+    `task_put` are slow too, but calls of them are answered with tasks, which any process can follow.
     """
 
     name = "box"
@@ -115,7 +116,9 @@ class Box:
                     ("append", plain),
                     ("slow_append", plain),
                     ("broken_append", plain),
+                    ("task_append", plain),
                     ("put", repeats),
+                    ("task_put", repeats),
                     ("slow_put", repeats),
                     ("read", reads),
                     ("slow_read", reads),
@@ -142,8 +145,11 @@ class Box:
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
         begin: BeginFn | None = None,
+        task: TaskOptions | None = None,
     ) -> ToolOutcome:
         await anyio.lowlevel.checkpoint()
+        if task is not None and task.known:
+            return await self._follow(task)
         if begin is not None:
             await begin()
         if admit is not None:
@@ -155,12 +161,32 @@ class Box:
         self._ledger.write(what="act", tool=tool, key=arguments["key"], past=arguments["past"], serial=serial)
         self._points.pass_by("after:act")
         await anyio.lowlevel.checkpoint()
+        if tool.startswith("task_"):
+            assert task is not None
+            assert task.created is not None
+            known = TaskOptions(json.dumps([arguments["key"], serial]), is_left=task.is_left)
+            await task.created(known.known)
+            self._ledger.write(what="task", key=arguments["key"], serial=serial)
+            return await self._follow(known)
         tag, _, step = arguments["key"].partition("/")
         while tool.startswith("slow_") and int(step) > self._opened.get(tag, 0):
             await self._change.wait()
         if tool == "broken_append":
             raise UpstreamCallError(self.name, "it is broken", dispatched=True)
         self._points.pass_by("answered:act")
+        return ToolOutcome({"content": [], "structuredContent": {"serial": serial}})
+
+    async def _follow(self, task: TaskOptions) -> ToolOutcome:
+        key, serial = json.loads(task.known)
+        tag, _, step = key.partition("/")
+        try:
+            while int(step) > self._opened.get(tag, 0):
+                await self._change.wait()
+        except BaseException:
+            self._ledger.write(what="given up", key=key, left=task.is_left())
+            raise
+        self._points.pass_by("answered:act")
+        self._ledger.write(what="followed", key=key, serial=serial)
         return ToolOutcome({"content": [], "structuredContent": {"serial": serial}})
 
     async def request(self, method: str, params: JsonObject, **_: Any) -> JsonObject:

@@ -71,7 +71,7 @@ def context(run_id: str = "run_1", caller: Caller = CALLER) -> CallContext:
 
 def live(call: ToolCall, **known: Any) -> LiveCall:
     record = CallRecord(call.id, call.target, **{"began": NOW - 2, **known})
-    return cast("LiveCall", SimpleNamespace(call=call, record=record, executor="here", recorded=False))
+    return cast("LiveCall", SimpleNamespace(call=call, record=record, executor="here", recorded=False, task=""))
 
 
 def full_run() -> Run:

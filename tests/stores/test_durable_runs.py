@@ -540,6 +540,62 @@ async def test_calls_of_a_dead_process_are_made_again_only_where_that_does_no_ha
     assert await second.store.settle("run_a", 2, "done") is True
 
 
+@pytest.mark.parametrize("when", ["before the claim", "while it is resumed"])
+@pytest.mark.parametrize("stored", ["with the run", "later"])
+async def test_the_task_of_a_call_of_a_dead_process_is_followed_by_the_next(
+    shared: SharedDatabase, when: str, stored: str
+) -> None:
+    first, second, third = [await shared.process() for _ in range(3)]
+    with_run = "the task\ud800" if stored == "with the run" else ""
+    sent = StoredCall(1, "t", "dispatched", repeatable=False, task=with_run)
+    await first.store.suspend(suspended(first, "run_a", sent, AGAIN))
+    await first.store.dispatching("run_a", 2)
+    if stored == "later":
+        assert await first.store.note_task("run_a", 1, "the task\ud800") is True
+    assert await first.store.note_task("run_a", 2, "of a read") is True
+    assert await first.store.note_task("run_a", 3, "of no call") is False
+    assert await second.store.note_task("run_a", 1, "of another process") is False
+    followed = [
+        (1, "dispatched", "here", "the task\ud800"),
+        (2, "dispatched", "here", "of a read"),
+    ]
+    if when == "while it is resumed":
+        assert [(call.executor, call.task) for call in (await claimed(second)).run.calls] == [("elsewhere", "")] * 2
+        await shared.kill(first)
+        calls = (await second.store.news_of("run_a")).calls
+    else:
+        await shared.kill(first)
+        calls = (await claimed(second)).run.calls
+    assert [(call.id, call.status, call.executor, call.task) for call in calls] == followed
+    # From now on, both are calls of the second process, whose death is the next one.
+    assert (await second.store.news_of("run_a")).calls == ()
+    second.store.forget("run_a")
+    assert [(call.executor, call.task) for call in (await claimed(second)).run.calls] == [("here", "")] * 2
+    await second.store.release("run_a", ME)
+    assert await second.store.settle("run_a", 2, "done") is True
+    assert await second.store.note_task("run_a", 2, "too late") is False
+    assert await first.store.note_task("run_a", 1, "of a dead process") is False
+    await shared.kill(second)
+    assert [(call.result, call.task) for call in (await claimed(third)).run.calls] == [
+        (None, followed[0][3]),
+        ("done", ""),
+    ]
+
+
+async def test_a_task_that_a_claim_has_found_is_followed_even_if_the_answer_to_the_claim_was_lost(
+    shared: SharedDatabase,
+) -> None:
+    first, second = await shared.process(), await shared.process()
+    await first.store.suspend(suspended(first, "run_a", StoredCall(1, "t", "dispatched", False, task="the task")))
+    await shared.kill(first)
+    database = second.store._database
+    second.store._database = losing(database)
+    with pytest.raises(StoreUnavailable):
+        await second.store.claim("run_a", ME)
+    second.store._database = database
+    assert [(call.executor, call.task) for call in (await claimed(second)).run.calls] == [("here", "the task")]
+
+
 async def test_a_call_that_is_in_flight_here_is_not_given_up(shared: SharedDatabase) -> None:
     process = await shared.process()
     sent = StoredCall(1, "t", "dispatched", repeatable=False)
