@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from codemode_mcp.sandbox.engine import Engine
-    from upstream_clients.tools import AdmitFn, Asking, CallEnd, JsonObject, ProgressFn, SentFn
+    from upstream_clients.tools import AdmitFn, Asking, CallEnd, JsonObject, ProgressFn, SentFn, TaskOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +71,7 @@ class DirectFake(ScriptedSource):
         asking: Asking | None = None,
         on_sent: SentFn | None = None,
         admit: AdmitFn | None = None,
+        task: TaskOptions | None = None,
     ) -> InFlight | None:
         if not self.accepts:
             return None
