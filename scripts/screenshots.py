@@ -1,8 +1,8 @@
-"""Takes the pictures of the page in `docs/pictures`, in the system's Chromium, with the servers of the quick start.
+"""Takes the pictures of the page, and of an app, in `docs/pictures`, in the system's Chromium.
 
     PYTHONPATH=. .venv/bin/python scripts/screenshots.py
 
-Nothing compares them: they differ from machine to machine. `tests/test_site.py` checks their size.
+The page shows the servers of the quick start. Nothing compares the pictures: they differ from machine to machine. `tests/test_site.py` checks their size.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from unittest.mock import patch
 
 import anyio
 
+from tests.apps.inspector import inspector, open_app
+from tests.apps.listed_servers import published, serving_apps
 from tests.integration.harness import SERVERS, quickstart
 from tests.page.browsers import BROWSER_ARGUMENTS, chromium_path, served, showing
 
 if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
     from tests.page.browsers import Shown
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -68,7 +72,20 @@ async def main() -> None:
                         await shown.go("/trust/chat")
                         await anyio.sleep(2)
                         await _picture(shown, "/trust/chat", "page-trust")
+                await _picture_of_app(browser, folder)
                 await browser.close()
+
+
+async def _picture_of_app(browser: Browser, folder: Path) -> None:
+    """Take the picture of an app in the Inspector."""
+    servers = {"clock": published("server-basic-vanillajs")}
+    async with serving_apps(folder, 1, servers) as running, inspector(folder, running.url) as address:
+        page = await browser.new_page(viewport={"width": SIZE["width"], "height": SIZE["height"]})
+        app = await open_app(page, address, "Get Time")
+        await app.frame_locator("iframe").get_by_role("button", name="Get Server Time").click()
+        await anyio.sleep(2)  # until the frame has the height of the app
+        await page.screenshot(path=PICTURES / "apps-inspector.png")
+        await page.close()
 
 
 def _list(folder: Path, description: str) -> None:

@@ -1,64 +1,21 @@
-"""An app in the Inspector, a host of the authors of MCP, through the real command."""
+"""An app in the Inspector, through the real command."""
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import anyio
 import pytest
 
-from tests.apps.hosts import APPS
+from tests.apps.inspector import inspector, open_app
 from tests.apps.listed_servers import published, serving_apps
-from tests.integration.harness import SECONDS, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.anyio
-
-LAUNCHER = APPS / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
-
-
-@asynccontextmanager
-async def inspector(folder: Path, url: str) -> AsyncIterator[str]:
-    """Run the Inspector for a server for the duration of the context, and yield the address of its page."""
-    if not LAUNCHER.is_file():
-        pytest.skip("the Inspector is not installed; python3 tests/run.py installs it")
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        port, sandbox = first.getsockname()[1], second.getsockname()[1]
-    path = folder / "inspector.log"
-    environ = {"HOME": str(folder), "CLIENT_PORT": str(port), "MCP_SANDBOX_PORT": str(sandbox)}
-    quiet = {"BROWSER": "none", "MCP_AUTO_OPEN_ENABLED": "false", "MCP_INSPECTOR_SECRET_STORE": "memory"}
-    command = ["node", str(LAUNCHER), "--web", "--transport", "http", "--server-url", url]
-    with path.open("wb") as log:
-        process = await anyio.open_process(
-            command, env={**os.environ, **environ, **quiet}, stdin=None, stdout=log, stderr=log
-        )
-        try:
-            await until(lambda: b"Auth token" in path.read_bytes() or process.returncode is not None)
-            found = re.search(rf"http://\S+:{port}\S*", path.read_text("utf-8"))
-            assert found is not None, path.read_text("utf-8")
-            yield found[0]
-        finally:
-            with anyio.CancelScope(shield=True):
-                if process.returncode is None:
-                    process.terminate()
-                await process.aclose()
-
-
-async def app_in(page: Page, name: str) -> None:
-    """Show an app that needs no input."""
-    await page.get_by_text(name, exact=True).first.click()
-    opening = page.get_by_role("button", name="Open App")
-    if await opening.count():
-        await opening.first.click()
 
 
 async def test_the_inspector_shows_an_app_that_calls_its_tool(browser: Browser, tmp_path: Path) -> None:
@@ -68,18 +25,12 @@ async def test_the_inspector_shows_an_app_that_calls_its_tool(browser: Browser, 
     ):
         context = await browser.new_context(viewport={"width": 1300, "height": 900})
         try:
-            page = await context.new_page()
-            page.set_default_timeout(SECONDS * 1000)
-            await page.goto(address)
-            await page.locator("label:has(input[role=switch]), .mantine-Switch-track").first.click()
-            await page.get_by_text("Apps", exact=True).first.click()
-            await app_in(page, "Get Time")
-            app = page.frame_locator("iframe").frame_locator("iframe").frame_locator("iframe")
-            time = app.get_by_text(re.compile(r"^20\d\d-\d\d-\d\dT")).first
-            before = await time.inner_text()
+            ours = await open_app(await context.new_page(), address, "Get Time")
+            app = ours.frame_locator("iframe")
+            before = await app.get_by_text(re.compile(r"^20\d\d-\d\d-\d\dT")).first.inner_text()
             await app.get_by_role("button", name="Get Server Time").click()
             await app.get_by_text(before).first.wait_for(state="detached")
-            shown = await page.frame_locator("iframe").frame_locator("iframe").locator("iframe").bounding_box()
+            shown = await ours.locator("iframe").bounding_box()
             assert shown is not None
             assert shown["height"] > 250  # as high as the app has asked for
         finally:
