@@ -2,7 +2,8 @@
 
     PYTHONPATH=. .venv/bin/python scripts/screenshots.py
 
-The page shows the servers of the quick start. Nothing compares the pictures: they differ from machine to machine. `tests/test_site.py` checks their size.
+The page shows the servers of the quick start. Nothing compares the pictures: they differ from machine to machine.
+`tests/test_site.py` checks their size.
 """
 
 from __future__ import annotations
