@@ -17,7 +17,6 @@ from upstream_clients.call import CallsInFlight, TaskCall
 from upstream_clients.errors import UpstreamCallError, UpstreamUnavailable
 from upstream_clients.reported_state import ReportedState
 from upstream_clients.resource_subscriptions import ResourceSubscriptions
-from upstream_clients.token_store import LoginStore
 from upstream_clients.tools import ResourceListing
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from upstream_clients.list_state import ListName
     from upstream_clients.server_log import ServerLog
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.token_store import Stamp
+    from upstream_clients.token_store import LoginStore, Stamp
     from upstream_clients.tools import HintFn, JsonObject, UpdateFn
 
 
@@ -51,7 +50,7 @@ class ResourceState(ReportedState):
         self.calls = CallsInFlight(clock)
         self.answers = AnswerCache()
         self.subscriptions = ResourceSubscriptions(spec.name, self._wake)
-        self._logins = LoginStore(spec) if spec.may_log_in else None
+        self._logins: LoginStore | None = None
 
     # The list.
 
@@ -143,7 +142,13 @@ class ResourceState(ReportedState):
 
     def _login(self) -> Stamp:
         """Return the stamp of the present login; None for a server without logins."""
-        return None if self._logins is None else self._logins.stamp()
+        if not self.spec.may_log_in:
+            return None
+        if self._logins is None:
+            from upstream_clients.token_store import LoginStore  # not needed at the start
+
+            self._logins = LoginStore(self.spec)
+        return self._logins.stamp()
 
     # Updates.
 
