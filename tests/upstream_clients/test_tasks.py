@@ -4,19 +4,34 @@ machine by itself."""
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.sdk_servers import free_port
-from upstream_clients import Asking, Question, QuestionRefused, UpstreamCallError, UpstreamPool, UpstreamSpec, tasks
+from upstream_clients import (
+    Asking,
+    Question,
+    QuestionRefused,
+    UpstreamCallError,
+    UpstreamPool,
+    UpstreamSpec,
+    UpstreamUnavailable,
+    tasks,
+)
 from upstream_clients.errors import TaskLost
 from upstream_clients.jsonrpc import TASKS_EXTENSION
+from upstream_clients.questions import CallQuestions
 from upstream_clients.tools import TaskOptions
 
 if TYPE_CHECKING:
@@ -437,3 +452,100 @@ async def test_a_task_as_the_answer_to_another_request_is_refused(tmp_path: Path
     async with served(tmp_path) as server:
         with pytest.raises(UpstreamCallError, match="answered resources/read with a task"):
             await server.source.request("resources/read", {"uri": "test://task"})
+
+
+# the state machine by itself
+
+
+class Script:
+    """A server whose answers to `tasks/get` are given, and a clock that moves only while the task is not asked about.
+
+    After the last answer, the task is completed.
+    """
+
+    def __init__(self, states: list[Any]) -> None:
+        self.states = list(states)
+        self.now = 1000.0
+        self.gets: list[float] = []
+        self.updates: list[JsonObject] = []
+        self.cancelled = 0
+
+    async def request(self, method: str, params: Any) -> JsonObject:
+        assert params["taskId"] == "t"
+        await anyio.lowlevel.checkpoint()
+        if method == "tasks/update":
+            self.updates.append(params["inputResponses"])
+            return {}
+        self.gets.append(self.now)
+        state = self.states.pop(0) if self.states else {"status": "completed", "result": {"content": []}}
+        if isinstance(state, Exception):
+            raise state
+        return {"taskId": "t", **state} if isinstance(state, dict) else state
+
+    async def cancel_task(self, params: Any) -> None:
+        assert params == {"taskId": "t"}
+        self.cancelled += 1
+
+    async def sleep(self, seconds: float) -> None:
+        assert 0 <= seconds <= tasks.MAX_INTERVAL
+        self.now += seconds
+        await anyio.lowlevel.checkpoint()
+
+
+class Unlimited:
+    deadline = math.inf
+
+
+NUMBERS = st.one_of(
+    st.none(), st.integers(-(10**12), 10**12), st.floats(allow_nan=False), st.just("soon"), st.booleans()
+)
+LIMITS = st.fixed_dictionaries({}, optional={"ttlMs": NUMBERS, "pollIntervalMs": NUMBERS})
+QUESTIONS = st.dictionaries(
+    st.sampled_from("abcd"), st.just({"method": "elicitation/create", "params": {"message": "Name?"}}), max_size=3
+)
+STATES = st.one_of(
+    st.builds(lambda more, said: {"status": "working", "statusMessage": said, **more}, LIMITS, st.text(max_size=3)),
+    st.builds(lambda more, asked: {"status": "input_required", "inputRequests": asked, **more}, LIMITS, QUESTIONS),
+    st.builds(lambda status: {"status": status}, st.sampled_from(["cancelled", "failed", "completed", "odd"])),
+    st.just({"status": "completed", "result": {"content": [], "isError": True}}),
+    st.just({"status": "failed", "error": {"code": -32603, "message": "no"}}),
+    st.just({"status": "working", "taskId": "another"}),
+    st.sampled_from(
+        [
+            UpstreamUnavailable("srv", "down"),
+            UpstreamCallError("srv", "the connection was lost", dispatched=True),
+            UpstreamCallError("srv", "internal", dispatched=True, code=-32603),
+            UpstreamCallError("srv", "unknown task", dispatched=True, code=-32602),
+        ]
+    ),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(STATES, max_size=12), LIMITS, st.sampled_from(["working", "input_required", "completed"]))
+async def test_any_server_gives_one_end_of_a_call_and_is_never_asked_too_often(
+    states: list[Any], limits: dict[str, Any], status: str
+) -> None:
+    server, person = Script(states), Person()
+    seed = tasks.read_task({"taskId": "t", "status": status, **limits})
+    call = CallQuestions("srv", "tool 'work'", person.asking, Unlimited())
+    handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=server.now)
+    assert tasks.handle_of(handle.text()) == handle
+    following = tasks.Following(
+        handle, server, call, sleep=server.sleep, clock=lambda: server.now, wall=lambda: server.now
+    )
+    ends: list[Any] = []
+    try:
+        ends.append((await following.result(seed))["content"])
+    except UpstreamCallError as error:
+        ends.append(error.dispatched)
+    assert ends in ([[]], [True])
+    # No question is asked again once it was answered.
+    answered = [key for update in server.updates for key in update]
+    assert len(answered) == len(set(answered))
+    # The server is told that the task is not needed, unless it has ended or lost the task itself.
+    assert server.cancelled <= (ends == [True])
+    early = seed.ttl is not None or any(isinstance(each, dict) and "ttlMs" in each for each in states)
+    for before, after in pairwise(server.gets):
+        assert early or after - before >= tasks.MIN_INTERVAL - 1e-9
+    assert len(server.gets) <= 2 * len(states) + 2
