@@ -83,7 +83,11 @@ def _with_metadata_of(present: Tool, accepted: Tool) -> Tool:
     """Return an accepted tool with the metadata of the present one that is not compared."""
     ui = ui_of(present.meta)
     meta = {key: value for key, value in (present.meta or {}).items() if key not in ui} | dict(accepted.meta or {})
-    return replace(accepted, meta=meta or None, icons=present.icons)
+    annotations = accepted.annotations
+    if present.annotations.title is not None and annotations.title is None:
+        # The definition has only one of two equal titles; see `items.tool_item`.
+        annotations = replace(annotations, title=accepted.title)
+    return replace(accepted, annotations=annotations, meta=meta or None, icons=present.icons)
 
 
 def shown_view(

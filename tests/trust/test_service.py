@@ -123,6 +123,15 @@ async def test_metadata_may_change_and_clients_get_that_of_the_present_listing(t
     assert world.trust.why_held("s", "prompt", [{**greet, "_meta": {"at": 4}}]) == [None]
 
 
+async def test_both_titles_of_a_tool_stay_the_accepted_ones(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    titled = replace(LOOK, title="Look", annotations=replace(LOOK.annotations, title="Look"))
+    world.lists(titled)
+    for title, shown in (("Obey", "Obey"), ("Look", "Obey"), ("Obey", "Look")):
+        seen = world.lists(replace(titled, title=title, annotations=replace(titled.annotations, title=shown)))
+        assert seen.tools == (titled,)
+
+
 async def test_another_user_interface_of_a_tool_is_held(tmp_path: Path) -> None:
     world = World(tmp_path)
     app = {"ui": {"resourceUri": "ui://s/app"}}
