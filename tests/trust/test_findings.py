@@ -49,9 +49,13 @@ INDEPENDENT_POISONED_FOUND = 72
 INDEPENDENT_BENIGN_FOUND = 15
 HELD_OUT_POISONED_FOUND = 47
 HELD_OUT_BENIGN_FOUND = 4
+THIRD_POISONED_FOUND = 68
+THIRD_BENIGN_FOUND = 17
 
 # Labelled definitions. Those named `independent` were written by another person who had not seen the rules; the classes
 # of words were chosen with them. Those named `held_out` were written before the classes, by the same person.
+# Those named `third` were written by a third person without sight of the rules, and examined once before the rules
+# were changed with them.
 # docs/findings.md has the figures.
 
 
@@ -85,6 +89,15 @@ def test_as_many_held_out_definitions_as_measured_have_findings() -> None:
     found, of = found_in("benign_held_out")
     assert found <= HELD_OUT_BENIGN_FOUND
     assert of == 30
+
+
+def test_as_many_definitions_of_the_third_set_as_measured_have_findings() -> None:
+    found, of = found_in("poisoned_third")
+    assert found >= THIRD_POISONED_FOUND
+    assert of == 80
+    found, of = found_in("benign_third")
+    assert found <= THIRD_BENIGN_FOUND
+    assert of == 150
 
 
 def test_recorded_lists_have_no_findings() -> None:
