@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from declarations.untrusted_text import HIDDEN, escape_hidden, escape_misleading, json_escape
 
-from .finding_rules import look_alikes
+from .finding_rules import known_words, look_alikes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -146,15 +146,13 @@ class FoldedTexts:
             at += len(part) + 2
         self._ends = [start + len(part) for start, part in zip(self._starts, parts, strict=True)]
         self._sentences: list[tuple[int, int, int]] | None = None
-        self._may_match: dict[Wording, bool] = {}
+        self._words: frozenset[str] | None = None
 
     def may_match(self, wording: Wording) -> bool:
         """Return False if a pattern matches nowhere, as far as that is quickly known."""
-        known = self._may_match.get(wording)
-        if known is None:
-            known = not wording.needs or any(word in self.lower for word in wording.needs)
-            self._may_match[wording] = known
-        return known
+        if self._words is None:
+            self._words = known_words().found_in(self.lower)
+        return wording.may_match(self._words)
 
     def text_at(self, at: int) -> Text:
         """Return the text that a position is in."""

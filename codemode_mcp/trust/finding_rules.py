@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .finding_words import Meeting, meeting
-from .required_words import required_words
+from .required_words import RequiredWords, required_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,16 +23,29 @@ RULES_FILE: Final = Path(__file__).with_name("finding_rules.toml")
 _TERM: Final = re.compile(r"\{([a-z_]+)\}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Wording:
-    """A pattern, and the substrings of which every match has one. Equal patterns are one object."""
+    """A pattern, compiled when it is first searched, and the substrings that every match has."""
 
-    pattern: re.Pattern[str]
-    needs: tuple[str, ...]
+    def __init__(self, pattern: str) -> None:
+        self.source = pattern
+        self.needs = required_words(pattern)
+        """Sets of substrings. Every match has at least one of each set."""
+        self._pattern: re.Pattern[str] | None = None
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled."""
+        if self._pattern is None:
+            self._pattern = re.compile(self.source)
+        return self._pattern
 
     def search(self, text: str, start: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
         """Return the first match between two positions."""
         return self.pattern.search(text, start, end)
+
+    def may_match(self, words: frozenset[str]) -> bool:
+        """Return False if a text cannot match that has only these of the required words of all rules."""
+        return not any(map(words.isdisjoint, self.needs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +79,7 @@ def rules() -> tuple[Rule, ...]:
 
     @functools.cache
     def wording(pattern: str) -> Wording:
-        return Wording(re.compile(expanded(pattern)), required_words(expanded(pattern)))
+        return Wording(expanded(pattern))
 
     def wordings(patterns: Sequence[str]) -> tuple[Wording, ...]:
         return tuple(map(wording, patterns))
@@ -89,6 +102,13 @@ def rules() -> tuple[Rule, ...]:
         )
         for entry in _data()["rule"]
     )
+
+
+@functools.cache
+def known_words() -> RequiredWords:
+    """Return the required words of the patterns of `any` and `together`."""
+    found = (each for rule in rules() for each in (*rule.any, *(each for group in rule.together for each in group)))
+    return RequiredWords(word for wording in found for words in wording.needs for word in words)
 
 
 @functools.cache

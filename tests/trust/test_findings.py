@@ -46,11 +46,11 @@ def rules_in(description: str, **members: object) -> set[str]:
 
 
 INDEPENDENT_POISONED_FOUND = 72
-INDEPENDENT_BENIGN_FOUND = 15
+INDEPENDENT_BENIGN_FOUND = 7
 HELD_OUT_POISONED_FOUND = 47
-HELD_OUT_BENIGN_FOUND = 4
+HELD_OUT_BENIGN_FOUND = 2
 THIRD_POISONED_FOUND = 68
-THIRD_BENIGN_FOUND = 17
+THIRD_BENIGN_FOUND = 15
 
 # Labelled definitions. Those named `independent` were written by another person who had not seen the rules; the classes
 # of words were chosen with them. Those named `held_out` were written before the classes, by the same person.
@@ -367,4 +367,4 @@ def test_a_pattern_matches_only_where_one_of_its_required_words_is() -> None:
     for entry in labelled("poisoned") + labelled("benign"):
         folded = FoldedTexts(texts_of(entry["definition"])[0])
         for wording in wordings:
-            assert folded.may_match(wording) or not wording.search(folded.lower), wording.pattern.pattern
+            assert folded.may_match(wording) or not wording.search(folded.lower), wording.source
