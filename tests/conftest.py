@@ -40,6 +40,8 @@ LONG = (
     "tests/chaos/test_chaos_network.py",
     "tests/integration/test_repl_by_instance.py",
     "tests/page/test_hostile.py",
+    "tests/apps/test_hostile_apps.py",
+    "tests/apps/test_official_host.py",
     "tests/crashes/test_crashes.py",
     "tests/integration/test_instance_life.py",
     "tests/chaos/test_chaos_processes.py",
