@@ -197,6 +197,20 @@ async def test_a_shown_app_is_with_the_answer_of_wait_too(era: str, tmp_path: Pa
         assert note.startswith("The app of mcp:clock:show is attached to this answer. show() was called 2 times")
 
 
+async def test_challenges_of_nested_calls_are_in_the_metadata_of_the_answer(era: str, tmp_path: Path) -> None:
+    servers = {"vault": written_server(tmp_path, "vault", [plain_tool("locked")], {})}
+    async with serving_apps(tmp_path, 1, servers) as served:
+        client, _ = await connected(served, era, {})
+        code = """
+          for (const challenge of ['Bearer realm="a"', 'nonsense', 'Bearer realm="a"', 'Bearer realm="b"']) {
+            await MCP.vault.locked({ challenge });
+          }
+          return 1
+        """
+        result = await client.result("tools/call", name="exec", arguments={"code": code})
+        assert result["_meta"]["mcp/www_authenticate"] == ['Bearer realm="a"', 'Bearer realm="b"']
+
+
 async def test_apps_reach_clients_over_stdio_too(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"mcpServers": {"clock": clock(tmp_path)}, "expose": {"direct": ["ui"]}}), "utf-8")

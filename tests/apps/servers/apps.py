@@ -1,7 +1,8 @@
 """A server whose tools and apps a file lists: `apps.py FILE`.
 
 The file is `{"tools": [...], "resources": [...], "contents": {URI: CONTENT}}`. A content with `repeat` has that many
-times its text. Each call is answered with its name and its arguments, and is written to `FILE.calls`.
+times its text. Each call is answered with its name and its arguments, and is written to `FILE.calls`. The tool `locked`
+also answers with its argument `challenge` as an authentication challenge.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def answer(request: dict[str, Any], listed: dict[str, Any], log: Path) -> dict[s
             with log.open("a", encoding="utf-8") as calls:
                 calls.write(json.dumps([params["name"], params.get("arguments")]) + "\n")
             called = {"called": params["name"], "with": params.get("arguments")}
-            return {"result": {"content": [{"type": "text", "text": json.dumps(called)}], "structuredContent": called}}
+            result = {"content": [{"type": "text", "text": json.dumps(called)}], "structuredContent": called}
+            if params["name"] == "locked":
+                result["_meta"] = {"mcp/www_authenticate": [(params.get("arguments") or {}).get("challenge")]}
+            return {"result": result}
         case "ping":
             return {"result": {}}
     return {"error": {"code": -32601, "message": "Method not found"}}
