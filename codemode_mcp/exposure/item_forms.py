@@ -70,13 +70,18 @@ def _text(value: str) -> str:
 def _members(item: JsonObject) -> dict[str, Any]:
     """Return the members that all kinds of items have."""
     shown: dict[str, Any] = {key: _text(item[key]) for key in _TEXTS if isinstance(item.get(key), str)}
-    icons = item.get("icons")
-    if isinstance(icons, list | tuple) and (fit := [icon for each in icons if (icon := _icon(each)) is not None]):
-        shown["icons"] = fit
+    if icons := icons_form(item.get("icons")):
+        shown["icons"] = icons
     meta = item.get("_meta")
     if isinstance(meta, dict) and meta:
         shown["_meta"] = meta
     return shown
+
+
+def icons_form(icons: object) -> list[dict[str, Any]]:
+    """Return the valid icons of a list, without other members."""
+    fitted = map(_icon, icons) if isinstance(icons, list | tuple) else ()
+    return [icon for icon in fitted if icon is not None]
 
 
 def _argument(argument: Mapping[str, Any]) -> dict[str, Any]:

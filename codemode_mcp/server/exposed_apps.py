@@ -293,7 +293,7 @@ class _AppListing:
     def tools(self, version: str) -> list[dict[str, Any]]:
         """Return the tools with apps, and those that only apps may call, in the form of a protocol revision."""
         return [
-            {**tool, "_meta": self._meta[tool["name"]]}
+            {**tool, "_meta": {**tool.get("_meta", {}), **self._meta[tool["name"]]}}
             for part in self._parts
             for tool in part.of_version(version)
             if tool["name"] in self._meta

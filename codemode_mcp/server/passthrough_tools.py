@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.servers import ServerIndex
 from codemode_mcp.catalog.toolset import Toolset
+from codemode_mcp.exposure.item_forms import icons_form
 from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.server.protocol_fit import fit_tool
 from declarations.untrusted_text import escape_line
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.settings import PolicyRules
-    from upstream_clients.tools import Annotations
+    from upstream_clients.tools import Annotations, Tool
 
 log = logging.getLogger("codemode_mcp.server")
 
@@ -43,6 +44,7 @@ _HINTS = (
     ("destructiveHint", "destructive"),
     ("idempotentHint", "idempotent"),
     ("openWorldHint", "open_world"),
+    ("title", "title"),
 )
 
 
@@ -181,4 +183,14 @@ def _tool_json(name: str, entry: Entry, rules: PolicyRules, title: str | None) -
         annotations = {key: value for key, value in declared if value is not None}
         if annotations:
             shown["annotations"] = annotations
+    if icons := icons_form(tool.icons):
+        shown["icons"] = icons
+    if meta := _meta(tool):
+        shown["_meta"] = meta
     return shown
+
+
+def _meta(tool: Tool) -> dict[str, Any]:
+    """Return the metadata of a tool, without the references to apps. `exposed_apps` adds these with our URIs."""
+    meta = tool.meta or {}
+    return {key: value for key, value in meta.items() if key != "ui" and not key.startswith("ui/")}

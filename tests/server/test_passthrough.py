@@ -103,6 +103,21 @@ def test_the_fingerprint_depends_on_what_clients_see_alone() -> None:
     assert fingerprint(one, two) != fingerprint(one, two, rules=PolicyRules(deny=("mcp:s:two",)))
 
 
+def test_icons_titles_and_metadata_are_passed_on_without_references_to_apps() -> None:
+    tool = Tool(
+        "look",
+        title="Look",
+        annotations=Annotations(title="Look here"),
+        meta={"example.com/a": 1, "ui": {"resourceUri": "ui://a"}, "ui/resourceUri": "ui://a"},
+        icons=({"src": "https://example.com/i.png", "mimeType": "image/png", "sizes": ["any"]}, {"href": "x"}),
+    )
+    (found,) = Listing(build([view("s", tool)], Policy(PolicyRules())), PolicyRules()).tools
+    assert found["title"] == "Look"
+    assert found["annotations"] == {"title": "Look here"}
+    assert found["_meta"] == {"example.com/a": 1}
+    assert found["icons"] == [{"src": "https://example.com/i.png", "mimeType": "image/png", "sizes": ["any"]}]
+
+
 def test_annotations_of_a_distrusted_server_are_left_out() -> None:
     tool = Tool("look", annotations=Annotations(read_only=True))
     for distrusted, shown in ((frozenset[str](), {"readOnlyHint": True}), (frozenset({"s"}), None)):
