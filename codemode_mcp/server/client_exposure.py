@@ -60,7 +60,7 @@ class ClientExposure:
         if self.shows(exposure, "prompts", servers):
             found["prompts"] = {"listChanged": True}
         if self.shows(exposure, "resources", servers):
-            found["resources"] = {"listChanged": True}
+            found["resources"] = {"subscribe": True, "listChanged": True}
         return {**found, "completions": {}} if found else found
 
     def policy_of(self, caller: Caller) -> Policy:

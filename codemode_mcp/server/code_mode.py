@@ -34,6 +34,7 @@ from codemode_mcp.server.interrupted import Interrupted, interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.program_results import tool_result
+from codemode_mcp.server.resource_updates import ResourceUpdates
 from codemode_mcp.server.tool_list import tool_list
 from declarations.untrusted_text import escape_line
 
@@ -66,6 +67,7 @@ class Surface:
         lasting: one client is connected for as long as the server runs.
 
     Attributes:
+        updates: the subscriptions of clients to resources.
         notes_of: returns the notes about the run of a request, for a client with a relay.
         client: the client of the latest request; None before the first one.
     """
@@ -86,12 +88,13 @@ class Surface:
         self.announcer = Announcer(self._describe_list, runs.change)
         self._direct = DirectCalls(runs, runs.auditor)
         self._exposures = ClientExposure(runs.settings)
+        self.updates = ResourceUpdates(runs, lambda exchange, uri: self._items.located_resource(exchange, uri))
         self._apps = ExposedApps(runs, self._direct, self._exposure, self.announcer)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Announce changes, and make direct calls, for the duration of the context."""
-        async with self.announcer.running(), self._direct.running():
+        async with self.announcer.running(), self._direct.running(), self.updates.running():
             yield
 
     def capabilities(self, client: Client, path: ExposeMode | None, caller: Caller | None = None) -> dict[str, Any]:
@@ -119,6 +122,13 @@ class Surface:
                 return {"tools": await self.list_tools(exchange)}
             case "tools/call":
                 return await self.call_tool(exchange)
+            case "resources/subscribe" | "resources/unsubscribe" if self.sees(
+                exchange.session, exchange.path_mode, exchange.caller, "resources"
+            ):
+                self._note_request(exchange)
+                if method == "resources/subscribe":
+                    return await self.updates.subscribe(exchange, exchange.params["uri"])
+                return self.updates.unsubscribe(exchange, exchange.params["uri"])
             case "resources/read" if exchange.params["uri"].startswith("ui://"):
                 self._note_request(exchange)
                 return await self._apps.read(exchange)

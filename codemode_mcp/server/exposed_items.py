@@ -300,8 +300,9 @@ class ExposedItems:
             return listed or Located(*wrapped, is_wrapped=True)
         await self._servers.dispatcher()
         views = self._visible(viewer, "resources")
-        if len(views) > 1 and any(view.resource_list is None for view in views):
-            # A server whose resources are not known may list the same URI.
+        is_connecting = any(view.state == "connecting" for view in views)
+        if is_connecting or (len(views) > 1 and any(view.resource_list is None for view in views)):
+            # A server whose resources are not known may list the URI, or list it too.
             await self._update_resources(viewer, LIST_SECONDS)
         listing = self._listing(viewer, "resources")
         if (listed := listing.located.get(uri)) is not None:

@@ -16,6 +16,7 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ResourceUpdated,
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
@@ -35,6 +36,7 @@ from upstream_clients.jsonrpc import JsonRpcError
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.models import InitializationOptions
@@ -48,6 +50,10 @@ if TYPE_CHECKING:
     from upstream_clients.jsonrpc import RequestId
     from upstream_clients.tools import JsonObject
 
+    UpdatesFn = Callable[
+        [ServerRequestContext[Any], Sequence[str], Callable[[str], Awaitable[None]]],
+        AbstractAsyncContextManager[list[str]],
+    ]
     StateKeys = Callable[[], Awaitable[Sequence[bytes]]]
 
 
@@ -176,10 +182,16 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
     def sees(context: ServerRequestContext[Any], kind: ListKind) -> bool:
         return surface.sees(SdkSession(context.session), path_mode_of(context), caller_of(context), kind)
 
+    def updates(
+        context: ServerRequestContext[Any], uris: Sequence[str], publish: Callable[[str], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[list[str]]:
+        return surface.updates.stream(SdkExchange(context, caller_of(context)), uris, publish)
+
     server = AnnouncingServer(
         surface.name,
         announcer=surface.announcer,
         sees=sees,
+        updates=updates,
         version=surface.version,
         title=surface.title,
         lifespan=running,
@@ -212,6 +224,34 @@ _EVENTS: Final[Mapping[ListKind, Callable[[], ServerEvent]]] = {
 }
 
 
+MAX_STREAMS: Final = 1024
+"""Maximum number of open streams of changes."""
+
+
+@asynccontextmanager
+async def _no_updates(
+    context: ServerRequestContext[Any], uris: Sequence[str], publish: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[list[str]]:
+    yield []
+
+
+class _StreamBus(InMemorySubscriptionBus):
+    """The events of one stream: those of all streams, and updates of its own resources."""
+
+    def __init__(self, shared: InMemorySubscriptionBus) -> None:
+        super().__init__()
+        self._shared = shared
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        ends = self._shared.subscribe(listener), super().subscribe(listener)
+
+        def unsubscribe() -> None:
+            for end in ends:
+                end()
+
+        return unsubscribe
+
+
 class AnnouncingServer(Server[Any]):
     """A server that declares and sends announcements of changes to its lists.
 
@@ -219,6 +259,7 @@ class AnnouncingServer(Server[Any]):
 
     Args:
         sees: returns True if the client of a request sees a kind of lists.
+        updates: subscribes to resources, as `ResourceUpdates.stream`; None if there are no resources.
     """
 
     def __init__(
@@ -227,16 +268,38 @@ class AnnouncingServer(Server[Any]):
         *,
         announcer: Announcer,
         sees: Callable[[ServerRequestContext[Any], ListKind], bool] = lambda _, kind: kind == "tools",
+        updates: UpdatesFn | None = None,
         **others: Any,
     ) -> None:
         bus = InMemorySubscriptionBus()
-        listen = ListenHandler(bus)
+        streams: set[ListenHandler] = set()
+
+        async def listen(
+            context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
+        ) -> types.SubscriptionsListenResult:
+            if len(streams) >= MAX_STREAMS:
+                raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open already; close one first")
+            own = _StreamBus(bus)
+            handler = ListenHandler(own)
+            streams.add(handler)
+
+            async def publish(uri: str) -> None:
+                await own.publish(ResourceUpdated(uri=uri))
+
+            try:
+                uris = params.notifications.resource_subscriptions or []
+                async with (updates or _no_updates)(context, uris, publish) as honored:
+                    wanted = params.notifications.model_copy(update={"resource_subscriptions": honored or None})
+                    return await handler(context, params.model_copy(update={"notifications": wanted}))
+            finally:
+                streams.discard(handler)
 
         @asynccontextmanager
         async def announcing(server: Server[Any]) -> AsyncIterator[dict[str, Any]]:
             async with announcer.running():
                 yield {}
-            listen.close()
+            for stream in [*streams]:
+                stream.close()
 
         async def initialized(context: ServerRequestContext[Any], params: types.NotificationParams | None) -> None:
             connection = context.session._connection
