@@ -51,11 +51,13 @@ HELD_OUT_POISONED_FOUND = 47
 HELD_OUT_BENIGN_FOUND = 2
 THIRD_POISONED_FOUND = 68
 THIRD_BENIGN_FOUND = 15
+FOURTH_POISONED_FOUND = 61
+FOURTH_BENIGN_FOUND = 5
 
 # Labelled definitions. Those named `independent` were written by another person who had not seen the rules; the classes
 # of words were chosen with them. Those named `held_out` were written before the classes, by the same person.
 # Those named `third` were written by a third person without sight of the rules, and examined once before the rules
-# were changed with them.
+# were changed with them. So were those named `fourth`, and no rule was changed with them.
 # docs/findings.md has the figures.
 
 
@@ -97,6 +99,15 @@ def test_as_many_definitions_of_the_third_set_as_measured_have_findings() -> Non
     assert of == 80
     found, of = found_in("benign_third")
     assert found <= THIRD_BENIGN_FOUND
+    assert of == 150
+
+
+def test_as_many_definitions_of_the_fourth_set_as_measured_have_findings() -> None:
+    found, of = found_in("poisoned_fourth")
+    assert found >= FOURTH_POISONED_FOUND
+    assert of == 80
+    found, of = found_in("benign_fourth")
+    assert found <= FOURTH_BENIGN_FOUND
     assert of == 150
 
 
