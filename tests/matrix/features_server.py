@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions
+from mcp.server.runner import serve_dual_era_loop, serve_loop
 from mcp.server.stdio import stdio_server
-from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 
 from tests.mcp_conformance.fixture_server import Fixture, result, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.mcp_conformance.fixture_server import Context, Params, ToolResult
 
 WATCHED = "test://watched-resource"
@@ -137,15 +137,12 @@ async def main() -> None:
     warnings.simplefilter("ignore", MCPDeprecationWarning)
     modern = sys.argv[1] == "modern"
     server = Features(modern=modern).server
-
-    async def one_era(context: Any, proceed: Callable[[Any], Any]) -> Any:
-        if context.method == ("initialize" if modern else "server/discover"):
-            raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
-        return await proceed(context)
-
-    server.middleware.insert(0, one_era)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+    options = server.create_initialization_options(changes)
+    async with stdio_server() as (read, write), server.lifespan(server) as state:
+        # The loop for both eras would stay in the era of the first request, and clients ask for 2026-07-28 first.
+        serve = serve_dual_era_loop if modern else serve_loop
+        await serve(server, read, write, lifespan_state=state, init_options=options)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ async def observe_direct(subject: Subject, folder: Path) -> dict[str, Json | Non
 async def observe_through(subject: Subject, era: Era, folder: Path) -> dict[str, Json | None]:
     config = folder / "config.json"
     servers = {SERVER: subject.entry(folder)}
-    config.write_text(json.dumps({"mcpServers": servers, "expose": {"mode": "direct"}}), "utf-8")
+    config.write_text(json.dumps({"mcpServers": servers, "expose": {"mode": "direct", "direct": ["*", "ui"]}}), "utf-8")
     command = [*COMMAND, "serve", "--private", "--config", str(config)]
     async with connected(command, era, folder, PYTHONPATH=str(REPOSITORY)) as wire:
         return await Probe(wire, subject, folder, through=True).observe()
