@@ -1,7 +1,7 @@
-"""What a client sees of each feature of MCP: one observation as JSON for each, or None if the server does not offer it.
+"""Probes of each feature of MCP: one observation as JSON for each, or None if the server does not offer the feature.
 
-The same probes run against a server directly and through `codemode-mcp serve`. `compare` says whether both have seen the
-same. Names of ours are undone before the comparison; everything else has to be equal.
+The same probes run against a server directly and through `codemode-mcp serve`. `compare` says whether both have seen
+the same. Names of ours are undone before the comparison; everything else has to be equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SERVER = "origin"
 
 OWN_TOOLS = ("exec", "wait")
 NEWS_SECONDS = 8
-"""How long a notification is waited for. The reference server sends them every five seconds."""
+"""Seconds to wait for a notification. The reference server sends them every five seconds."""
 
 FEATURES = (
     *("tools", "prompts", "resources", "templates", "subscriptions", "list changes", "completion", "logging"),
@@ -327,7 +327,7 @@ _OURS = ((f"ui://{SERVER}/", "ui://"), (f"{SERVER}__", ""), (f"{SERVER}/", ""), 
 
 
 def _clean(value: Any, undo: bool) -> Any:
-    """Return a value without times and the server that answers, and, to undo our names, with the names of the server."""
+    """Return a value without times and without the server that answers. `undo`: with the names of the server."""
     if isinstance(value, dict):
         return {
             _clean(k, undo): _clean(v, undo)

@@ -1,4 +1,4 @@
-"""The table of `docs/matrix.md`: `python -m tests.matrix.table` makes it anew from all servers that are installed."""
+"""The table of all features and servers: `python -m tests.matrix.table [SERVER...]` prints it, and what is lost."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from tests.matrix.subjects import Subject
     from tests.matrix.wire import Era, Json
 
-PAGE = REPOSITORY / "docs" / "matrix.md"
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 Column = dict[str, tuple[str, str]]
-"""By feature, the cell and what was seen of a lost one."""
+"""The cells by feature, each with the observations of a lost one."""
 
 
 async def observe_direct(subject: Subject, folder: Path) -> dict[str, Json | None]:
@@ -52,23 +51,6 @@ async def columns(subject: Subject, folder: Path) -> dict[Era, Column]:
     return found
 
 
-def begin(era: Era) -> str:
-    return f"<!-- matrix {VERSIONS[era]}: begin -->"
-
-
-def end(era: Era) -> str:
-    return f"<!-- matrix {VERSIONS[era]}: end -->"
-
-
-def written(era: Era) -> dict[str, dict[str, str]]:
-    """Return the cells of the page, by server and feature."""
-    lines = PAGE.read_text("utf-8").partition(begin(era))[2].partition(end(era))[0].strip().splitlines()
-    heading, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {
-        server: {row[0].strip("`"): row[index] for row in rows} for index, server in enumerate(heading) if index > 0
-    }
-
-
 async def main() -> int:
     found: dict[str, dict[Era, Column]] = {}
     only: Any = set(sys.argv[1:])
@@ -86,19 +68,11 @@ async def main() -> int:
             for feature, (cell, seen) in by_era[era].items():
                 if cell == "lost":
                     print(f"lost: {feature}, {name}, {VERSIONS[era]}\n{seen}\n", file=sys.stderr)
-    if only:
-        return 0
-    page = PAGE.read_text("utf-8")
     for era in ERAS:
-        lines = [f"| feature | {' | '.join(found)} |", "|" + "---|" * (len(found) + 1)]
+        print(f"\n{VERSIONS[era]}\n")
+        print(f"| feature | {' | '.join(found)} |\n|{'---|' * (len(found) + 1)}")
         for feature in FEATURES:
-            shown = f"`{feature}`" if feature == "_meta" else feature
-            lines.append(f"| {shown} | {' | '.join(each[era][feature][0] for each in found.values())} |")
-        before, opened, rest = page.partition(begin(era))
-        _, closed, after = rest.partition(end(era))
-        assert opened and closed, f"{PAGE} has no lines {begin(era)} and {end(era)} to put the table between"
-        page = f"{before}{opened}\n" + "\n".join(lines) + f"\n{closed}{after}"
-    PAGE.write_text(page, "utf-8")
+            print(f"| {feature} | {' | '.join(each[era][feature][0] for each in found.values())} |")
     return 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import anyio.abc
 
 from tests.integration.harness import SECONDS
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    import anyio.abc
 
 Era = Literal["legacy", "modern"]
 Json = dict[str, Any]
