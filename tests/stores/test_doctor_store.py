@@ -82,7 +82,7 @@ async def test_one_that_works_is_written_read_and_left_as_it_was(tmp_path: Path,
     asked = StoreSettings("sqlite", path=settings.path, encryption_keys=keys)
     ((status, detail),) = said(await check_store(asked, tmp_path))
     assert status == "ok"
-    assert f"SQLite, {settings.path}: 0 suspended programs; schema 2, answers in " in detail
+    assert f"SQLite, {settings.path}: 0 suspended programs; schema 3, answers in " in detail
     assert detail.partition(" ms; ")[2].startswith("encrypted; " if keys else "not encrypted; ")
     assert rows(settings, "SELECT * FROM catalogs") == []
 
@@ -99,7 +99,7 @@ async def test_suspended_programs_are_counted(tmp_path: Path) -> None:
         )
     ((status, detail),) = said(await check_store(settings, tmp_path))
     assert status == "ok"
-    assert ": 2 suspended programs, the oldest for 10 min, 3.0 MB; schema 2" in detail
+    assert ": 2 suspended programs, the oldest for 10 min, 3.0 MB; schema 3" in detail
 
 
 async def test_a_database_of_a_newer_version_or_none_at_all_fails(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_postgres_that_does_not_answer_is_named_without_its_password(tmp_p
 async def test_postgres_that_works_is_ok(tmp_path: Path, postgres_url: str) -> None:
     ((status, detail),) = said(await check_store(StoreSettings("postgres", url=postgres_url), tmp_path))
     assert status in ("ok", "warn"), "warn: a slow machine"
-    assert ": 0 suspended programs; schema 2, answers in " in detail
+    assert ": 0 suspended programs; schema 3, answers in " in detail
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
