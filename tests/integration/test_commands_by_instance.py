@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -23,7 +25,6 @@ from codemode_mcp.paths import state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -220,8 +221,12 @@ async def test_a_command_does_without_an_instance_that_does_not_answer(tmp_path:
 
 def _connected(pid: int) -> bool:
     """Return True if a process has a socket."""
-    folder = f"/proc/{pid}/fd"
-    return any(os.readlink(f"{folder}/{each}").startswith("socket:") for each in os.listdir(folder))
+    folder = Path(f"/proc/{pid}/fd")
+    for descriptor in folder.iterdir():
+        with suppress(FileNotFoundError):  # the process has closed it meanwhile
+            if os.readlink(descriptor).startswith("socket:"):
+                return True
+    return False
 
 
 def test_a_configuration_of_the_working_directory_has_to_be_confirmed(tmp_path: Path) -> None:

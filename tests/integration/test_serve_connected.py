@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -16,12 +17,11 @@ from mcp_types import Implementation
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app
-from tests.integration.harness import serve, write_config
+from tests.integration.harness import serve, until, write_config
 from tests.integration.http_harness import ALICE, TWO_TOKENS, serve_http, write_http_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from typer.testing import Result
 
@@ -50,8 +50,14 @@ async def command(runtime: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
+async def opened(runtime: dict[str, str]) -> None:
+    """Return once the server has its socket: it answers clients before that."""
+    await until(lambda: any(Path(runtime["XDG_RUNTIME_DIR"]).rglob("*.sock")))
+
+
 async def listed(runtime: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the connected clients; `exec` has been answered, so that the socket is open."""
+    """Return the clients of the only server."""
+    await opened(runtime)
     (server,) = json.loads(await command(runtime, "clients", "--json"))["servers"]
     found: list[dict[str, Any]] = server["clients"]
     return found
@@ -111,6 +117,7 @@ async def test_doctor_has_a_line_for_each_connected_client(tmp_path: Path, runti
     info = Implementation(name="mcp-use\x1b[2J", version="1.7")
     async with serve(config, env=runtime, client_info=info) as session:
         await session.exec("return 1")
+        await opened(runtime)
         told = json.loads(await command(runtime, "doctor", "--config", str(config), "--json"))
         (check,) = [each for each in told if each["name"].startswith("client mcp-use")]
         assert check["name"] == "client mcp-use\\x1b[2J"
