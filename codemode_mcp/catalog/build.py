@@ -16,7 +16,7 @@ from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.catalog.overrides import Overrides
@@ -53,6 +53,7 @@ def build(
         identifier = server_names[view.name]
         tools = tuple(_tool_entries(view, identifier, policy, overrides))
         groups = tuple(_groups(view, identifier, policy))
+        held = _held(view, policy)
         if not tools and not groups and not view.withheld and (view.tools or view.resources or view.prompts):
             continue  # policy denies everything that the server has
         servers.append(
@@ -66,7 +67,8 @@ def build(
                 tools=tools,
                 groups=groups,
                 login_required=view.login_required and _GUEST_STATUS[view.state] == "down",
-                withheld=_withheld(view, tools, policy, overrides) if view.withheld else {},
+                withheld=_withheld(view.name, held, tools, overrides),
+                held=len(held),
             )
         )
     index = ServerIndex(tuple(servers), meaning, None if previous is None else previous.index)
@@ -96,15 +98,21 @@ def _tool_entries(view: UpstreamView, identifier: str, policy: Policy, overrides
         )
 
 
-def _withheld(view: UpstreamView, tools: Sequence[Entry], policy: Policy, overrides: Overrides) -> dict[str, str]:
-    """Return the reasons for held tools, by identifier and by original name, unless a callable tool has that name."""
+def _held(view: UpstreamView, policy: Policy) -> dict[str, str]:
+    """Return the reasons for held tools, by original name."""
     # Effects of held tools are not known. A tool that no annotation could make callable stays invisible.
-    held = {
+    return {
         name: reason
         for name, reason in view.withheld.items()
         if not isinstance(policy.decide(mcp_id(view.name, name), READ_ONLY), Deny)
     }
-    shown = {overrides.name_of(mcp_id(view.name, name)) or name: reason for name, reason in held.items()}
+
+
+def _withheld(server: str, held: Mapping[str, str], tools: Sequence[Entry], overrides: Overrides) -> dict[str, str]:
+    """Return the reasons for held tools, by identifier and by original name, unless a callable tool has that name."""
+    if not held:
+        return {}
+    shown = {overrides.name_of(mcp_id(server, name)) or name: reason for name, reason in held.items()}
     named = {identifier: shown[name] for name, identifier in identifiers(list(shown)).items()} | shown | held
     taken = {entry.identifier for entry in tools} | {entry.tool.name for entry in tools}
     return {name: reason for name, reason in named.items() if name not in taken}

@@ -79,6 +79,7 @@ class _Server(Form, rename={"login_required": "login"}):
     """The tools that overrides change, as the server lists them, by identifier."""
     withheld: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The reasons why tools are held; see `Server.withheld`."""
+    held: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _OtherTool(Form, array_like=True):
@@ -179,6 +180,7 @@ def _servers_text(index: ServerIndex) -> str:
             listed={each.identifier: _tool_form(each.listed) for each in server.tools if each.listed is not None}
             or msgspec.UNSET,
             withheld=dict(server.withheld) or msgspec.UNSET,
+            held=server.held or msgspec.UNSET,
         )
         for server in index.servers
     ]

@@ -31,6 +31,7 @@ class Server:
 
     Attributes:
         withheld: reasons why tools are held, by the names that a program would use. They follow the name in a sentence.
+        held: the number of held tools. A tool may have several names, and several tools the same reason.
     """
 
     identifier: str
@@ -43,6 +44,7 @@ class Server:
     groups: tuple[tuple[str, tuple[Entry, ...]], ...]
     login_required: bool = False
     withheld: Mapping[str, str] = field(default_factory=dict)
+    held: int = 0
 
     @property
     def trouble(self) -> str | None:
@@ -252,10 +254,9 @@ _HAS_APP: Final = "Has an app: show(result) shows it to the user."
 
 def _notes(server: Server) -> list[str]:
     notes = [] if server.trouble is None else [f"This server {server.trouble}"]
-    count = len(set(server.withheld.values()))
-    if count:
+    if server.held:
         command = f"codemode-mcp trust status {shlex.quote(server.name)}"
-        held = "1 tool of this server is" if count == 1 else f"{count} tools of this server are"
+        held = "1 tool of this server is" if server.held == 1 else f"{server.held} tools of this server are"
         notes.append(f"{held} held until the user accepts them. To see them, the user can run: {command}")
     return notes
 

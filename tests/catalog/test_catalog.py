@@ -359,3 +359,11 @@ def test_a_held_tool_is_named_even_while_its_server_is_connecting(name: str) -> 
         catalog.resolve("mcp:github:other")
     with pytest.raises(ProgramError, match="is held until the user accepts it"):
         read_catalog(catalog_text(catalog)).resolve(f"mcp:github:{name}")
+
+
+def test_the_note_about_held_tools_counts_tools_with_the_same_reason_one_by_one() -> None:
+    tools = dict.fromkeys(("create_issue", "drop_all", "look"), "is held: it is not as the user's lock file has it")
+    policy = Policy(PolicyRules(deny=("mcp:github:look",)))
+    catalog = build([UpstreamView("github", "ready", era="legacy", withheld=tools)], policy)
+    for each in (catalog, read_catalog(catalog_text(catalog))):
+        assert "2 tools of this server are held until" in each.files.read("mcp/github.d.ts")["content"]
