@@ -24,7 +24,7 @@ _MIN_SECRET_LENGTH = 4
 
 _MAX_LEARNED = 32
 
-_KEY_IN_PATH = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[^/]{20,}(?=/|$)")
+KEY_IN_PATH = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[^/]{20,}(?=/|$)")
 """A path segment that looks like a credential: some services put it there."""
 
 
@@ -125,7 +125,7 @@ class UpstreamSpec:
         if self.url is None:
             return self.command or ""
         parts = urlsplit(self.url)
-        path = _KEY_IN_PATH.sub(HIDDEN, parts.path)
+        path = KEY_IN_PATH.sub(HIDDEN, parts.path)
         return self.redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")))
 
     @property

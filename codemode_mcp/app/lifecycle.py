@@ -142,7 +142,7 @@ class Lifecycle:
         pins = None if config.path is None else PinsFolder(state_dir() / "pins", config.path)
         self.trust = Trust(pins, self.server_views, self.auditor, self._on_change)
         """The pins of the servers."""
-        self.trust.apply(config.trust, config.upstreams, config.lock)
+        self.trust.apply(config.trust, config.upstreams, config.lock, config.written)
         self._roots: dict[str | None, RootsFn | None] = {}
         """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
@@ -292,7 +292,7 @@ class Lifecycle:
             log.warning("the configuration has changed: %s takes effect only after a restart", line)
         self._esbuild = None
         # Policy and pins come first, so that no call that is now refused is made in between.
-        self.trust.apply(config.trust, config.upstreams, config.lock)
+        self.trust.apply(config.trust, config.upstreams, config.lock, config.written)
         self._visible = VisibleServers(config)
         if self._dispatcher is not None:
             self._dispatcher.apply(config.tools)

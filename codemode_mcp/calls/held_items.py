@@ -62,9 +62,12 @@ class HeldItems:
 
         Raises:
             HeldResource: only a held template makes the URI, and it is not in `resources`.
-            PolicyDenied: the prompt or template is held.
+            PolicyDenied: the prompt or template is held, or everything of the server is.
             UpstreamError: the prompt is unknown, or the prompts or templates could not be listed.
         """
+        why = self._trust.why_server_held(entry.source_name)
+        if why is not None:
+            raise PolicyDenied(f"{entry.path} {why}")
         match entry.operation.id if entry.operation is not None else "":
             case "prompts/list":
                 self._known_list(entry, "prompt", view)

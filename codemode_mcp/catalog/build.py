@@ -16,7 +16,7 @@ from declarations.names import aliases, identifiers
 from declarations.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.catalog.overrides import Overrides
@@ -108,7 +108,7 @@ def _held(view: UpstreamView, policy: Policy) -> dict[str, str]:
     }
 
 
-def _withheld(server: str, held: Mapping[str, str], tools: Sequence[Entry], overrides: Overrides) -> dict[str, str]:
+def _withheld(server: str, held: dict[str, str], tools: Sequence[Entry], overrides: Overrides) -> dict[str, str]:
     """Return the reasons for held tools, by identifier and by original name, unless a callable tool has that name."""
     if not held:
         return {}

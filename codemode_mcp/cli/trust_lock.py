@@ -9,7 +9,7 @@ from codemode_mcp.cli.messages import stop_line
 from codemode_mcp.cli.pinned_items import not_listed
 from codemode_mcp.control.display import counted
 from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins, compare
-from codemode_mcp.trust.items import SERVER_KEY, Item, Kind, items_of
+from codemode_mcp.trust.items import ENTRY_KEY, SERVER_KEY, Item, Kind, entry_item, items_of
 from codemode_mcp.trust.lock_file import LockFile, LockFileError, lock_path, read_lock_file
 from codemode_mcp.trust.pins_file import KINDS
 from codemode_mcp.trust.references import reference
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.trust.comparison import Status
     from codemode_mcp.trust.items import Key
-    from upstream_clients.tools import UpstreamView
+    from upstream_clients.tools import JsonObject, UpstreamView
 
 CONNECT_SECONDS: Final = 30.0
 """Timeout for connecting servers and for their lists of prompts and resource templates."""
@@ -94,7 +94,7 @@ def check_servers(config: str | None) -> tuple[Path, list[Difference]]:
         stop_line(2, error.problems[0])
     with logging_of(loaded, level="error"), plugins_on_stderr():
         views = anyio.run(_views_of, loaded)
-    return path, list(_differences(lock, views))
+    return path, list(_differences(lock, views, loaded.written))
 
 
 async def _views_of(config: Config) -> list[UpstreamView]:
@@ -107,7 +107,7 @@ async def _views_of(config: Config) -> list[UpstreamView]:
         return list(pool.views())
 
 
-def _differences(lock: LockFile, views: list[UpstreamView]) -> Iterator[Difference]:
+def _differences(lock: LockFile, views: list[UpstreamView], written: Mapping[str, JsonObject]) -> Iterator[Difference]:
     configured = {view.name for view in views}
     for name in lock.servers:
         if name not in configured:
@@ -117,12 +117,13 @@ def _differences(lock: LockFile, views: list[UpstreamView]) -> Iterator[Differen
         complete = _complete(view)
         if locked is None:
             yield Difference(view.name, "unlocked")
-        elif view.state != "ready" or complete != KINDS:
+        elif view.state != "ready" or complete != KINDS - {ENTRY_KEY[0]}:
             failed = (problem for problem in view.problems if problem.startswith(("prompts/", "resources/")))
             yield Difference(view.name, "unreachable", view.error or next(failed, "it has not answered in time"))
         else:
             pins = ServerPins(view.name, {key: Acceptance(item) for key, item in locked.items()})
-            for report in compare(pins, Listing(items_of(view), complete), "strict"):
+            entry = entry_item(written.get(view.name)) if ENTRY_KEY in locked else None
+            for report in compare(pins, Listing(items_of(view, entry), complete), "strict"):
                 if report.status != "accepted":
                     yield Difference(reference(report.server, report.kind, report.name), report.status)
 

@@ -79,7 +79,7 @@ def server_row(server: PinnedServer) -> tuple[str, ...]:
     """Return the row of `SERVER_HEAD` about a server."""
     if not server.is_listed:
         return server.name, server.mode, "", "", "", "", "not recorded" if server.mode == "follow" else "not listed yet"
-    reports = server.reports
+    reports = [report for report in server.reports if report.kind != "entry"]
     removed = sum(report.status == "removed" for report in reports)
     held = sum(report.held for report in reports)
     texts = sum(not report.held and report.status in ("text_changed", "rejected") for report in reports)

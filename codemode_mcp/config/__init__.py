@@ -5,7 +5,8 @@ module: `servers` (with `server_entry`), `plugins`, `tools` (with `patterns` and
 `http`. `expand` and `secret_values` resolve variables, files, programs and the keyring. `load` combines all of these.
 
 `reload` watches the file. `trust` records which files of working directories a person has confirmed. `literals` finds
-secrets that are written into entries. `edit`, `edit_members`, `json_layout` and `formats` change files in place.
+secrets that are written into entries, and `written_entry` leaves them out. `edit`, `edit_members`, `json_layout` and
+`formats` change files in place.
 """
 
 from __future__ import annotations

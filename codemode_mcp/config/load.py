@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from codemode_mcp.trust.comparison import Mode
     from codemode_mcp.trust.lock_file import LockFile
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import JsonObject
 
     Admit = Callable[[Path, Any, os.stat_result], None]
 
@@ -60,6 +61,7 @@ class Config:
         path: the absolute path of the file. If there is no file, the path is None and all settings have their defaults.
         upstreams: the enabled servers, in the order of the file.
         trust: the values of `trust` in server entries, by the names of servers.
+        written: the command lines and URLs of the enabled servers, as they are written; see `written_entry`.
         store: None if the file does not choose a store.
         secrets: secret values of the section `store`, which must never be shown.
         notes: warnings for `doctor`: clamped values, ignored keys of other clients, disabled servers.
@@ -80,6 +82,7 @@ class Config:
     instance: InstanceSettings = field(default_factory=InstanceSettings)
     ui: UiSettings = field(default_factory=UiSettings)
     trust: Mapping[str, Mode] = field(default_factory=dict)
+    written: Mapping[str, JsonObject] = field(default_factory=dict)
     store: StoreSettings | None = None
     secrets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -177,6 +180,7 @@ def load_config(
         instance=instance,
         ui=ui,
         trust=servers.trust,
+        written=servers.written,
         store=store.settings,
         secrets=tuple(store.secrets),
         notes=tuple(report.notes),

@@ -11,6 +11,7 @@ from codemode_mcp.config.expose import read_server_expose
 from codemode_mcp.config.nodes import array_of
 from codemode_mcp.config.patterns import tool_pattern
 from codemode_mcp.config.server_entry import KEYS, EntryReader
+from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.trust.comparison import MODES
 from declarations.untrusted_text import HIDDEN
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from codemode_mcp.settings import ExposeSettings, PolicyRules
     from codemode_mcp.tool_override import ToolOverride
     from codemode_mcp.trust.comparison import Mode
+    from upstream_clients.tools import JsonObject
 
 ROOT_KEYS = ("mcpServers", "servers")
 
@@ -57,6 +59,7 @@ class Servers:
         disabled: the names of servers with `disabled: true`.
         distrusted: the names of servers with `trustAnnotations: false`.
         trust: the values of `trust`, by the names of servers.
+        written: the command lines and URLs of the enabled servers; see `written_entry`.
         expose: the values of `expose`, by the names of servers.
         allow: the names of servers with their lists `allow`, as globs on ids.
         deny: the lists `deny` of all entries, as globs on ids.
@@ -68,6 +71,7 @@ class Servers:
     disabled: list[str] = field(default_factory=list)
     distrusted: list[str] = field(default_factory=list)
     trust: dict[str, Mode] = field(default_factory=dict)
+    written: dict[str, JsonObject] = field(default_factory=dict)
     expose: dict[str, ExposeSettings] = field(default_factory=dict)
     allow: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     deny: list[str] = field(default_factory=list)
@@ -156,6 +160,7 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
                 spec = reader.spec()
                 if spec is not None:
                     servers.specs[name] = spec
+                    servers.written[name] = written_entry(node.value)
     return servers
 
 

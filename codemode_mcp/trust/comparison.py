@@ -1,9 +1,16 @@
-"""The comparison of a server's listing with what a person has accepted. Pure."""
+"""The comparison of a server's listing with what a person has accepted. Pure.
+
+The entry of the server in the configuration is one of the items. If it differs from the accepted one, the server may be
+another program, so nothing of it is accepted without a person. In the modes `strict` and `ask`, everything of the
+server is then held.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from codemode_mcp.trust.items import ENTRY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,6 +101,7 @@ class ItemReport:
         held: True if programs cannot use the present definition. If only texts differ, they use the accepted one.
         accepted: the accepted definition; None if there is none.
         present: the definition as the server lists it; None if it does not list the item.
+        by_entry: True if the item is held because everything of its server is.
     """
 
     server: str
@@ -103,6 +111,7 @@ class ItemReport:
     held: bool
     accepted: Item | None
     present: Item | None
+    by_entry: bool = False
 
     @property
     def is_comparable(self) -> bool:
@@ -119,6 +128,7 @@ class ItemReport:
 
 def compare(pins: ServerPins, present: Listing, mode: Mode) -> tuple[ItemReport, ...]:
     """Return a report for each item, present ones first, in the order of the listing."""
+    pins = replace(pins, present=present)
     reports = [compare_item(pins, item, mode) for item in present.items.values()]
     reports += [
         ItemReport(pins.server, *key, "removed", False, acceptance.item, None)
@@ -129,35 +139,68 @@ def compare(pins: ServerPins, present: Listing, mode: Mode) -> tuple[ItemReport,
 
 
 def compare_item(pins: ServerPins, item: Item, mode: Mode) -> ItemReport:
-    """Return the report for an item of the present listing."""
+    """Return the report for an item, as the server lists it now."""
     acceptance = pins.accepted.get(item.key)
     accepted = None if acceptance is None else acceptance.item
     status, held = _status(accepted, item, mode)
+    is_entry = item.key == ENTRY_KEY
+    if is_entry:
+        held = _is_entry_held(pins, mode)
     if item.digest in pins.rejected:
         status = "rejected"
     if mode == "follow":
         held = False
     elif status == "rejected" and accepted is not None and accepted.digest == item.digest:
         held = True
+    elif not is_entry and _is_entry_held(pins, mode):
+        return ItemReport(pins.server, *item.key, status, True, accepted, item, by_entry=True)
     return ItemReport(pins.server, *item.key, status, held, accepted, item)
+
+
+def is_other_entry(pins: ServerPins) -> bool:
+    """Return True if the present entry of the server in the configuration is not the accepted one."""
+    entry = pins.present.items.get(ENTRY_KEY)
+    if entry is None or ENTRY_KEY[0] not in pins.baseline:
+        return entry is not None and entry.digest in pins.rejected
+    accepted = pins.accepted.get(ENTRY_KEY)
+    return accepted is None or accepted.item.digest != entry.digest
+
+
+def with_entry(pins: ServerPins, entry: Item | None) -> ServerPins:
+    """Return the pins with the present entry in the configuration, which may be newer than the listing."""
+    if entry is None or pins.present.items.get(ENTRY_KEY) is entry:
+        return pins
+    items = {**pins.present.items, ENTRY_KEY: entry}
+    return replace(pins, present=replace(pins.present, items=items, complete=pins.present.complete | {ENTRY_KEY[0]}))
+
+
+def _is_entry_held(pins: ServerPins, mode: Mode) -> bool:
+    """Return True if everything of the server is held because of its entry."""
+    if mode == "follow" or not is_other_entry(pins):
+        return False
+    return mode != "pin" or pins.present.items[ENTRY_KEY].digest in pins.rejected
 
 
 def baseline_of(pins: ServerPins | None, server: str, present: Listing, mode: Mode, *, logged_in: bool) -> ServerPins:
     """Return the pins after a listing was seen: the first list of each kind is accepted, except in mode `ask`.
 
-    The first list with a login replaces what was accepted without one, except for what a person has accepted.
+    The first list with a login replaces what was accepted without one, except for what a person has accepted. The first
+    entry of the configuration is accepted in each mode, because a person has written it. With another entry, nothing is
+    accepted.
     """
-    pins = pins or ServerPins(server)
+    pins = replace(pins or ServerPins(server), present=present)
+    if is_other_entry(pins):
+        return replace(pins, logged_in=pins.logged_in or logged_in)
     accepted = dict(pins.accepted)
     if logged_in and not pins.logged_in:
         # Also for kinds that are not listed with the login yet: their first list comes later.
-        accepted = {key: each for key, each in accepted.items() if each.by}
-        pins = replace(pins, baseline=frozenset())
+        accepted = {key: each for key, each in accepted.items() if each.by or key == ENTRY_KEY}
+        pins = replace(pins, baseline=pins.baseline & {ENTRY_KEY[0]})
     first = present.complete - pins.baseline
-    if mode in ("pin", "strict"):
-        for key, item in present.items.items():
-            if key[0] in first and item.is_comparable and item.digest not in pins.rejected:
-                accepted.setdefault(key, Acceptance(item, at=present.at))
+    for key, item in present.items.items():
+        is_first = key[0] in first and (mode in ("pin", "strict") or key == ENTRY_KEY)
+        if is_first and item.is_comparable and item.digest not in pins.rejected:
+            accepted.setdefault(key, Acceptance(item, at=present.at))
     return ServerPins(server, accepted, pins.rejected, present, pins.logged_in or logged_in, pins.baseline | first)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, Literal
 
+from codemode_mcp.trust.items import ENTRY_KEY
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.state_words import NOT_COMPARABLE
 from declarations.untrusted_text import escape_line
@@ -43,6 +44,13 @@ def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) ->
         )
     if not report.is_comparable:
         return f"is held: {NOT_COMPARABLE}"
+    if report.by_entry or report.kind == "entry":
+        entry = shlex.quote(reference(report.server, *ENTRY_KEY))
+        return (
+            "is held: the configuration has another command or URL for its server than the accepted one. Ask the user "
+            f"to look at it with: codemode-mcp trust diff {entry}, and to accept it with: codemode-mcp trust accept "
+            f"{entry}"
+        )
     if report.status == "rejected":
         return "is held: the user has rejected it. Do not try again unless the user asks for it"
     return (
@@ -65,6 +73,16 @@ def held_line(server: str, reports: Sequence[ItemReport], *, locked: bool) -> st
     return (
         f"server {server!r}: {_items(len(reports))} held until a person accepts them ({named(reports)}); look at them "
         f"with: codemode-mcp trust diff {shlex.quote(server)}"
+    )
+
+
+def entry_line(report: ItemReport) -> str:
+    """Return the line for the log about a changed entry in the configuration."""
+    entry = shlex.quote(reference(report.server, *ENTRY_KEY))
+    effect = "everything of it is held" if report.held else "it may be another server"
+    return (
+        f"server {report.server!r}: the configuration has another command or URL for it than the accepted one, so "
+        f"{effect}; look at it with: codemode-mcp trust diff {entry}"
     )
 
 

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
-Kind = Literal["server", "tool", "prompt", "template"]
+Kind = Literal["entry", "server", "tool", "prompt", "template"]
 
 Key = tuple[Kind, str]
-"""The kind and the name of an item. The name of a template is its URI template. The server's own item has no name."""
+"""The kind and the name of an item. The name of a template is its URI template. The server's own item has no name, and
+neither has that of its entry in the configuration."""
+
+ENTRY_KEY: Final[Key] = ("entry", "")
 
 SERVER_KEY: Final[Key] = ("server", "")
 
@@ -73,6 +76,8 @@ _Place = Literal["definition", "schema", "schemas", "names", "texts", "value"]
 @dataclass(frozen=True)
 class Item:
     """One part of a server's listing: a tool, a prompt, a resource template, or the server's own texts.
+
+    The entry of the server in the configuration is an item, too, so that it is compared and accepted in the same way.
 
     Attributes:
         definition: the JSON object as MCP has it; None for a pin of a definition that is not stored, since it quotes a
@@ -125,12 +130,20 @@ def tool_item(tool: Tool) -> Item:
     return item_of("tool", tool.name, _tool_json(tool))
 
 
-def items_of(view: UpstreamView) -> Mapping[Key, Item]:
+def entry_item(written: JsonObject | None) -> Item | None:
+    """Return the item of the entry in the configuration, as `config.written_entry` returns the entry."""
+    return None if written is None else item_of(*ENTRY_KEY, written)
+
+
+def items_of(view: UpstreamView, entry: Item | None = None) -> Mapping[Key, Item]:
     """Return the items of a listing, as far as it is known. The server's own item is always one of them.
 
     Of items with the same name, the first one counts.
+
+    Args:
+        entry: the item of the entry in the configuration, to include it.
     """
-    items: dict[Key, Item] = {}
+    items: dict[Key, Item] = {} if entry is None else {ENTRY_KEY: entry}
     for item in _items(view):
         items.setdefault(item.key, item)
     return items

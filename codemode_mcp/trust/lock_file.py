@@ -1,7 +1,8 @@
 """The lock file: the digests of what a team has accepted of its servers, for version control.
 
-It stands beside the configuration. It has names and digests only, since definitions could quote secrets. Its members
-are sorted, so that two versions can be compared and merged.
+It stands beside the configuration. It has names and digests only, since definitions could quote secrets. Digests of
+entries of the configuration are made without secrets. The members are sorted, so that two versions can be compared and
+merged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec import Meta, convert
 
 from codemode_mcp.errors import ConfigError
 from codemode_mcp.strict_json import Form, parse_json
-from codemode_mcp.trust.items import SERVER_KEY, Item
+from codemode_mcp.trust.items import ENTRY_KEY, SERVER_KEY, Item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from codemode_mcp.trust.items import Key, Kind
 
 NAME: Final = "codemode-mcp.lock.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
+
+_READABLE: Final = (1, FORMAT)
+"""Formats that this version reads. Format 1 has no entries of the configuration."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 
@@ -64,6 +68,8 @@ class _Server(Form):
     tools: dict[str, _Digests]
     prompts: dict[str, _Digests]
     templates: dict[str, _Digests]
+    entry: _Digests | None = None
+    """None if the server was listed last by a version without entries. Its entry is not compared then."""
 
 
 class _Content(Form):
@@ -97,7 +103,7 @@ def read_lock_file(path: Path) -> LockFile:
         raise LockFileError(path, f"has more than {MAX_BYTES:,} bytes")
     try:
         value = parse_json(data.decode())
-        if value["format"] == FORMAT:
+        if value["format"] in _READABLE:
             return LockFile({name: _items(each) for name, each in convert(value, _Content).servers.items()})
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise LockFileError(path, f"is not a lock file: {error}; write it with: codemode-mcp trust lock") from None
@@ -138,7 +144,8 @@ def _server_json(items: Mapping[Key, Item]) -> dict[str, Any]:
         member: {name: _digests_json(item) for (each, name), item in sorted(items.items()) if each == kind}
         for member, kind in _GROUPS
     }
-    return {"server": _digests_json(items[SERVER_KEY]), **groups}
+    entry = {"entry": _digests_json(items[ENTRY_KEY])} if ENTRY_KEY in items else {}
+    return {**entry, "server": _digests_json(items[SERVER_KEY]), **groups}
 
 
 def _digests_json(item: Item) -> dict[str, str]:
@@ -148,6 +155,8 @@ def _digests_json(item: Item) -> dict[str, str]:
 def _items(server: _Server) -> Mapping[Key, Item]:
     """Return the items of one server in the file."""
     found = {SERVER_KEY: Item(*SERVER_KEY, None, server.server.digest, server.server.shape)}
+    if server.entry is not None:
+        found[ENTRY_KEY] = Item(*ENTRY_KEY, None, server.entry.digest, server.entry.shape)
     for member, kind in _GROUPS:
         named: Mapping[str, _Digests] = getattr(server, member)
         for name, each in named.items():

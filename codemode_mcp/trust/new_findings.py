@@ -22,8 +22,8 @@ def new_findings(report: ItemReport, others: Collection[str]) -> tuple[Finding, 
         others: the names of the tools of other servers, as `tools_of_others` returns them.
     """
     present = None if report.present is None else report.present.definition
-    if present is None:
-        return ()
+    if present is None or report.kind == "entry":
+        return ()  # a person has written the entry, and no model reads it
     found = find(report.kind, present, server=report.server, others=others)
     accepted = None if report.accepted is None else report.accepted.definition
     if accepted is None or report.status == "accepted":

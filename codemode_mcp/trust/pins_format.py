@@ -11,7 +11,10 @@ from codemode_mcp.strict_json import Form
 from codemode_mcp.trust.comparison import Acceptance, Listing, ServerPins
 from codemode_mcp.trust.items import Item, Kind
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+
+_READABLE: Final = (1, FORMAT)
+"""Formats that this version reads. Format 1 has no entries of the configuration."""
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -51,7 +54,7 @@ def decode(data: bytes) -> ServerPins | None:
         Exception: the content is damaged.
     """
     raw = json.loads(data)
-    if raw.pop("format") != FORMAT:
+    if raw.pop("format") not in _READABLE:
         return None
     return _from_stored(msgspec.convert(raw, _StoredPins))
 

@@ -17,11 +17,12 @@ _PREFIXES: Final[Mapping[Kind, str]] = {
     "prompt": "prompts/",
     "template": "templates/",
     "server": "server/",
+    "entry": "entry/",
 }
 
 
 def reference(server: str, kind: Kind, name: str) -> str:
-    """Return the name of an item. The server's own texts are `github.server/`. Tools need no prefix."""
+    """Return the name of an item. The server's own texts are `github.server/`, and its entry is `github.entry/`."""
     needs_prefix = kind != "tool" or name.startswith(tuple(_PREFIXES.values()))
     return f"{server}.{_PREFIXES[kind] if needs_prefix else ''}{name}"
 

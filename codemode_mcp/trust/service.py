@@ -25,8 +25,8 @@ import anyio.to_thread
 from codemode_mcp.audit.events import MAX_NAME
 from codemode_mcp.trust import comparison
 from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
-from codemode_mcp.trust.held_messages import held_line, texts_line, why_held
-from codemode_mcp.trust.items import Item, listed_item, listed_key, tool_item
+from codemode_mcp.trust.held_messages import entry_line, held_line, texts_line, why_held
+from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, tool_item
 from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable
 from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.stored_pins import load_changed_pins, load_pins, merge_pins, store_pins
@@ -69,6 +69,7 @@ class _Server:
         pins: None before its first listing was seen, if nothing is stored.
         stamp: the version of the file that was read or written.
         problem: the reason why the file cannot be used.
+        entry: the entry in the configuration; None if it is not compared.
         view: the last view whose listing was compared.
         shown: the view that programs see in its place.
         admitted: the reasons for held tools, by the identity of the tool. The tools are kept, so that no other object
@@ -81,6 +82,7 @@ class _Server:
     pins: ServerPins | None = None
     stamp: Stamp = None
     problem: str | None = None
+    entry: Item | None = None
     loaded: bool = False
     unwritten: bool = False
     view: UpstreamView | None = None
@@ -88,6 +90,11 @@ class _Server:
     reports: Mapping[Key, ItemReport] = field(default_factory=dict)
     admitted: dict[int, tuple[Tool, str | None]] = field(default_factory=dict)
     reported: frozenset[tuple[Key, str]] = frozenset()
+
+    @property
+    def current_pins(self) -> ServerPins:
+        """The pins, with the present entry of the configuration even if no listing was compared since it changed."""
+        return comparison.with_entry(self.pins or ServerPins(self.name), self.entry)
 
     def forget_comparison(self) -> None:
         """Have the present listing compared again."""
@@ -123,12 +130,19 @@ class Trust:
         self._locked: LockFile | None = None
         self._warned_of_files = False
 
-    def apply(self, modes: Mapping[str, Mode], specs: Iterable[UpstreamSpec], locked: LockFile | None = None) -> None:
+    def apply(
+        self,
+        modes: Mapping[str, Mode],
+        specs: Iterable[UpstreamSpec],
+        locked: LockFile | None = None,
+        written: Mapping[str, JsonObject] | None = None,
+    ) -> None:
         """Use this configuration from now on.
 
         Args:
             modes: the modes of servers; `pin` for other ones.
             locked: accepted items that replace those in the files, for servers of every mode.
+            written: the entries of servers, as `config.written_entry` returns them. Other entries are not compared.
         """
         self._specs = {spec.name: spec for spec in specs}
         was_locked, self._locked = self._locked is not None, locked
@@ -137,8 +151,11 @@ class Trust:
             if was_locked:
                 server.pins, server.loaded = None, False
             server.mode = "strict" if locked is not None else modes.get(name, "pin")
+            server.entry = entry_item((written or {}).get(name))
             if locked is not None:
                 items = locked.servers.get(name, {})
+                if ENTRY_KEY not in items:
+                    server.entry = None  # the lock file is older than entries in it
                 accepted = {key: Acceptance(item, "the lock file") for key, item in items.items()}
                 server.pins, server.loaded = ServerPins(name, accepted, baseline=KINDS), True
             server.forget_comparison()
@@ -186,6 +203,16 @@ class Trust:
         if known is None:
             known = self._admit(found, tool)
         return known[1]
+
+    def why_server_held(self, server: str) -> str | None:
+        """Return the reason why everything of a server is held, as `admits` does; None if not all of it is."""
+        found = self._servers.get(server)
+        if found is None or found.mode == "follow":
+            return None
+        self._see(found)
+        if found.entry is None:
+            return None
+        return self._why_held(found, comparison.compare_item(found.current_pins, found.entry, found.mode))
 
     def why_held(self, server: str, kind: ListedKind, definitions: Sequence[JsonObject]) -> list[str | None]:
         """Return the reasons why prompts or templates are held, as a process of their server lists them now.
@@ -241,7 +268,7 @@ class Trust:
         if server is None or server.mode == "follow":
             return [None] * len(definitions)
         self._see(server)
-        pins = server.pins or ServerPins(name)
+        pins = server.current_pins
         return [self._report_listed(server, pins, kind, each) for each in definitions]
 
     def _report_listed(self, server: _Server, pins: ServerPins, kind: ListedKind, definition: JsonObject) -> ItemReport:
@@ -386,7 +413,7 @@ class Trust:
     def _compare(self, server: _Server, view: UpstreamView) -> None:
         self._load(server)
         before = server.pins
-        present = listing_of(view, self._secrets(view.name), before, self._clock())
+        present = listing_of(view, self._secrets(view.name), before, self._clock(), server.entry)
         after = baseline_of(before, view.name, present, server.mode, logged_in=view.logged_in)
         if self._locked is not None and before is not None:
             after = replace(before, present=present)
@@ -405,8 +432,8 @@ class Trust:
         known = server.admitted.get(id(tool))
         if known is None:
             # A process of the server for one client lists its own tools.
-            pins = server.pins or ServerPins(server.name)
-            report = comparison.compare_item(pins, self._without_secrets(tool_item(tool), server.name), server.mode)
+            item = self._without_secrets(tool_item(tool), server.name)
+            report = comparison.compare_item(server.current_pins, item, server.mode)
             why = self._why_held(server, report)
             if len(server.admitted) >= _MAX_ADMITTED:
                 server.admitted.clear()
@@ -442,9 +469,13 @@ class Trust:
         held = [each for each in unreported if each.held]
         for each in held[:_MAX_RECORDED]:
             _record(self._auditor, "item_held", each.server, (each.kind, each.name), each.present, status=each.status)
+        for each in unreported:
+            if each.kind == "entry":
+                log.warning("%s", entry_line(each))
+        held = [each for each in held if each.kind != "entry"]
         if held:
             log.warning("%s", held_line(server.name, held, locked=self._locked is not None))
-        texts = [each for each in unreported if not each.held]
+        texts = [each for each in unreported if not each.held and each.kind != "entry"]
         if texts:
             log.warning("%s", texts_line(server.name, texts))
 

@@ -25,6 +25,14 @@ STATES: Final[Mapping[tuple[Status, bool], str]] = {
 }
 """The state of an item, by its status and whether it is held."""
 
+_ENTRY_STATES: Final[Mapping[tuple[Status, bool], str]] = {
+    ("new", False): "the command or URL in the configuration is new; it may be another server",
+    ("new", True): "the command or URL in the configuration is new; everything of the server is held",
+    ("changed", False): "the configuration has another command or URL; it may be another server",
+    ("changed", True): "the configuration has another command or URL; everything of the server is held",
+    ("rejected", True): "the command or URL in the configuration was rejected; everything of the server is held",
+}
+
 NOT_COMPARABLE: Final = (
     f"its definition is nested deeper than {MAX_DEPTH} levels, or has a number of thousands of digits, so it cannot be "
     "compared or accepted; its server must change it"
@@ -36,4 +44,8 @@ def state_of(report: ItemReport) -> str:
     """Return the state of an item in words."""
     if report.held and not report.is_comparable:
         return f"held: {NOT_COMPARABLE}"
+    if report.by_entry:
+        return "held, since the configuration has another command or URL for the server"
+    if report.kind == "entry":
+        return _ENTRY_STATES.get((report.status, report.held)) or STATES[report.status, report.held]
     return STATES[report.status, report.held]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codemode_mcp.trust.comparison import Listing
-from codemode_mcp.trust.items import SERVER_KEY, Item, items_of, ui_of
+from codemode_mcp.trust.items import ENTRY_KEY, SERVER_KEY, Item, items_of, ui_of
 from upstream_clients.item_list_repair import metadata_of
 from upstream_clients.tool_list_repair import read_tools
 
@@ -33,19 +33,27 @@ def same_listing(one: UpstreamView, other: UpstreamView) -> bool:
     return all(map(operator.is_, _LISTS(one), _LISTS(other))) and _FACTS(one) == _FACTS(other)
 
 
-def listing_of(view: UpstreamView, secrets: Sequence[str], before: ServerPins | None, at: float) -> Listing:
-    """Return the listing of a view. Lists that are not known yet are as they were before, for the same login."""
+def listing_of(
+    view: UpstreamView, secrets: Sequence[str], before: ServerPins | None, at: float, entry: Item | None = None
+) -> Listing:
+    """Return the listing of a view. Lists that are not known yet are as they were before, for the same login.
+
+    Args:
+        entry: the item of the entry in the configuration; None to leave it out.
+    """
     complete: set[Kind] = {"server", "tool"}
+    if entry is not None:
+        complete.add("entry")
     if view.prompt_list is not None or not view.prompts:
         complete.add("prompt")
     if view.template_list is not None or not view.resources:
         complete.add("template")
-    items = {key: without_secrets(item, secrets) for key, item in items_of(view).items()}
+    items = {key: without_secrets(item, secrets) for key, item in items_of(view, entry).items()}
     if before is not None and (before.logged_in or not view.logged_in):
         for key, item in before.present.items.items():
-            if key[0] not in complete:
+            if key[0] not in complete and key != ENTRY_KEY:
                 items.setdefault(key, item)
-        complete |= before.present.complete
+        complete |= before.present.complete - {ENTRY_KEY[0]}
     listing = Listing(items, frozenset(complete), at)
     same = before is not None and before.present.has_same_items(listing)
     return before.present if before is not None and same else listing
@@ -114,6 +122,9 @@ def shown_view(
     if own.status != "accepted":
         accepted = None if own.accepted is None else own.accepted.definition
         instructions = None if accepted is None else accepted.get("instructions")
+    if ENTRY_KEY in reports and reports[ENTRY_KEY].held:
+        # It may be another server, so its resources are held, too.
+        view = replace(view, resources=False, prompts=False, completions=False, resource_list=None)
     return replace(
         view,
         tools=tuple(tools),

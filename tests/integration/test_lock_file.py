@@ -113,6 +113,28 @@ def test_check_names_servers_that_are_new_gone_or_down(team: Team) -> None:
     assert down.stdout.startswith("s: it cannot be compared: ")
 
 
+def test_a_name_that_another_command_has_got_is_named_and_differs_from_the_lock_file(team: Team) -> None:
+    team.has_locked(look="Look.")
+    entry = json.loads(team.config.read_text())["mcpServers"]["s"]
+    # The same tools, from another command line. The token must be neither stored nor shown.
+    write_config(team.folder, {"s": {**entry, "args": [*entry["args"], "tools.json", "--token", "Tr0ub4dor"]}})
+    assert team.run("trust", "check").stdout.splitlines() == ["s.entry/: it differs from the lock file"]
+    used = team.run("call", "s.look", "--private")
+    assert used.exit_code == 0, used.stderr
+    assert "the configuration has another command or URL for it than the accepted one" in " ".join(used.stderr.split())
+    shown = team.run("trust", "diff").stdout
+    assert shown.startswith("s.entry/: the configuration has another command or URL; it may be another server")
+    assert 'tools.json", "--token", "***"' in shown
+    strict = {"s": {**entry, "args": [*entry["args"], "tools.json"], "trust": "strict"}}
+    write_config(team.folder, strict)
+    refused = team.run("call", "s.look", "--private")
+    assert refused.exit_code == 1
+    assert "codemode-mcp trust accept s.entry/" in " ".join(refused.stderr.split())
+    stored = b"".join(each.read_bytes() for each in (team.folder / "state").rglob("*") if each.is_file())
+    assert b"Tr0ub4dor" not in stored + team.lock.read_bytes()
+    assert (team.folder / "called").read_text().split() == ["look"]
+
+
 async def seen(client: Any) -> dict[str, Any]:
     """Return the tools that a program sees, and what a call of each returns."""
     code = "const { text } = (await MCP.s.TOOL({})).content[0]; return text"

@@ -18,7 +18,7 @@ from codemode_mcp.trust.comparison import (
     compare_item,
     reject,
 )
-from codemode_mcp.trust.items import Item, Kind, item_of
+from codemode_mcp.trust.items import ENTRY_KEY, Item, Kind, entry_item, item_of
 
 
 def tool(name: str, description: str = "", **schema: Any) -> Item:
@@ -161,3 +161,58 @@ def test_a_definition_that_cannot_be_compared_is_never_accepted() -> None:
     assert compare_item(first(item), item, "pin").held
     with pytest.raises(Stale):
         accept(first(item), {item.key: item.digest}, "a person at a terminal", 1.0)
+
+
+def with_entry(command: str, *items: Item) -> Listing:
+    entry = entry_item({"command": command})
+    assert entry is not None
+    return listing(entry, *items, complete=("entry", "tool"))
+
+
+@pytest.mark.parametrize(("mode", "held"), [("pin", False), ("strict", True), ("ask", True)])
+def test_another_entry_is_reported_and_holds_everything_in_careful_modes(mode: Mode, held: bool) -> None:
+    pins = baseline_of(None, "s", with_entry("a", CREATE), "pin", logged_in=False)
+    other = with_entry("b", CREATE)
+    pins = baseline_of(pins, "s", other, mode, logged_in=False)
+    reports = {each.kind: each for each in compare(pins, other, mode)}
+    assert {kind: (each.status, each.held, each.by_entry) for kind, each in reports.items()} == {
+        "entry": ("changed", held, False),
+        "tool": ("accepted", held, held),
+    }
+    assert (reports["tool"].usable is None) == held
+    accepted = accept(pins, {ENTRY_KEY: other.items[ENTRY_KEY].digest}, "a person at a terminal", 1.0)
+    assert not any(each.held for each in compare(accepted, other, mode))
+    assert not any(each.held for each in compare(pins, other, "follow"))
+
+
+def test_a_rejected_entry_holds_everything_in_mode_pin_too() -> None:
+    pins = baseline_of(None, "s", with_entry("a", CREATE), "pin", logged_in=False)
+    other = with_entry("b", CREATE)
+    pins = reject(replace(pins, present=other), {ENTRY_KEY: other.items[ENTRY_KEY].digest}, "a person at a terminal")
+    assert all(each.held for each in compare(pins, other, "pin"))
+    assert not any(each.held for each in compare(pins, with_entry("a", CREATE), "pin"))
+
+
+@pytest.mark.parametrize("mode", ["pin", "strict", "ask"])
+def test_pins_without_an_entry_take_over_the_first_one(mode: Mode) -> None:
+    old = first(CREATE)
+    pins = baseline_of(old, "github", with_entry("a", CREATE), mode, logged_in=False)
+    assert pins.accepted[ENTRY_KEY].item == with_entry("a").items[ENTRY_KEY]
+    assert compare_item(
+        baseline_of(pins, "github", with_entry("b", CREATE), mode, logged_in=False), CREATE, mode
+    ).held == (mode != "pin")
+
+
+def test_neither_a_login_nor_a_first_list_is_accepted_of_another_entry() -> None:
+    pins = baseline_of(None, "s", with_entry("a", CREATE), "pin", logged_in=False)
+    prompt = item_of("prompt", "greet", {"name": "greet"})
+    other = with_entry("b", CHANGED, prompt)
+    pins = baseline_of(pins, "s", replace(other, complete=other.complete | {"prompt"}), "pin", logged_in=True)
+    assert all(compare_item(pins, each, "pin").held for each in (CHANGED, prompt))
+
+
+def test_a_login_does_not_replace_the_accepted_entry() -> None:
+    pins = baseline_of(None, "s", with_entry("a", CREATE), "pin", logged_in=False)
+    pins = baseline_of(pins, "s", with_entry("a", CHANGED), "pin", logged_in=True)
+    assert compare_item(pins, CHANGED, "pin").status == "accepted"
+    assert ENTRY_KEY in pins.accepted

@@ -25,6 +25,7 @@ from codemode_mcp.trust.lock_file import (
 def lock_of(*names: str) -> LockFile:
     """Return a lock file with one server that has these tools, a prompt and a template."""
     items = [
+        item_of("entry", "", {"command": "demo"}),
         item_of("server", "", {"name": "demo"}),
         *(item_of("tool", name, {"name": name}) for name in names),
         item_of("prompt", "greet", {"name": "greet"}),
@@ -47,6 +48,16 @@ def test_a_lock_file_keeps_names_and_digests_and_no_definition(tmp_path: Path) -
     }
     assert all(item.definition is None for item in found.values())
     assert list(json.loads(path.read_text())["servers"]["demo"]["tools"]) == ["a", "b"]
+
+
+def test_a_lock_file_of_format_1_has_no_entries(tmp_path: Path) -> None:
+    path = tmp_path / "codemode-mcp.lock.json"
+    content = json.loads(lock_text(lock_of("a")))
+    del content["servers"]["demo"]["entry"]
+    path.write_text(json.dumps({**content, "format": 1}))
+    found = read_lock_file(path)
+    assert sorted({kind for kind, _ in found.servers["demo"]}) == ["prompt", "server", "template", "tool"]
+    assert "entry" not in lock_text(found)
 
 
 def test_the_same_items_have_the_same_text_in_any_order() -> None:
@@ -78,7 +89,7 @@ SHA = "0" * 64
         "[]",
         "{}",
         '{"format": 1}',
-        '{"format": 2, "servers": {}}',
+        '{"format": 3, "servers": {}}',
         '{"format": 1, "servers": {"a": {}}}',
         '{"format": 1, "servers": {}, "more": 1}',
         f'{{"format": 1, "servers": {{"a": {{"server": {{"digest": "{SHA}", "shape": "x"}}}}}}}}',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
@@ -17,6 +17,7 @@ from codemode_mcp.trust import service
 from codemode_mcp.trust.comparison import Stale, accept
 from codemode_mcp.trust.lock_file import LockFile
 from codemode_mcp.trust.pins_file import PinsFolder
+from codemode_mcp.trust.references import reference
 from codemode_mcp.trust.service import Trust
 from upstream_clients.spec import UpstreamSpec
 from upstream_clients.tools import Annotations, Tool, UpstreamView
@@ -488,3 +489,43 @@ async def test_a_tool_of_a_process_for_one_client_is_compared_too(tmp_path: Path
     assert world.trust.admits("s", replace(LOOK)) is None
     assert world.trust.admits("s", replace(WORSE)) is None
     assert "is held" in (world.trust.admits("s", replace(WIDER)) or "")
+
+
+async def test_another_command_is_named_and_holds_a_strict_server_with_its_resources(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for mode in ("pin", "strict"):
+        world = World(tmp_path / mode, cast("Mode", mode))
+        world.trust.apply({"s": cast("Mode", mode)}, world.specs, None, {"s": {"command": "a"}})
+        assert world.lists(LOOK, resources=True, resource_list=()) is world.view
+        world.trust.apply({"s": cast("Mode", mode)}, world.specs, None, {"s": {"command": "b"}})
+        seen = world.trust.trusted(world.view)
+        why = world.trust.admits("s", replace(LOOK))
+        assert ("s.entry/", "changed") in [
+            (reference(each.server, each.kind, each.name), each.status) for each in world.trust.reports("s")
+        ]
+        if mode == "pin":
+            assert (seen.tools, seen.resources, why, world.trust.why_server_held("s")) == ((LOOK,), True, None, None)
+            assert "server 's': the configuration has another command or URL for it" in caplog.text
+            assert "it may be another server; look at it with: codemode-mcp trust diff s.entry/" in caplog.text
+        else:
+            assert (seen.tools, seen.resources) == ((), False)
+            assert why == world.trust.why_server_held("s") == seen.withheld["look"]
+            assert "trust accept s.entry/" in (why or "")
+        world.trust.apply({"s": cast("Mode", mode)}, world.specs, None, {"s": {"command": "a"}})
+        assert world.trust.trusted(world.view) is world.view
+
+
+async def test_another_command_is_noticed_by_the_next_process_before_it_has_listed(tmp_path: Path) -> None:
+    world = World(tmp_path, "strict")
+    world.trust.apply({"s": "strict"}, world.specs, None, {"s": {"command": "a"}})
+    world.lists(LOOK)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await world.trust.run(lambda: world.change)
+    again = World(tmp_path, "strict")
+    again.view = replace(again.view, era=None, tools=())
+    again.trust.apply({"s": "strict"}, again.specs, None, {"s": {"command": "b"}})
+    again.trust.load()
+    # A process of the server for one client lists its own tools.
+    assert "trust accept s.entry/" in (again.trust.admits("s", LOOK) or "")

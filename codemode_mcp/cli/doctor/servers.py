@@ -122,6 +122,8 @@ async def connect(pool: UpstreamPool, spec: UpstreamSpec) -> tuple[UpstreamView,
 def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
     """Report items of a server that differ from what was accepted."""
     from codemode_mcp.trust.held_messages import named
+    from codemode_mcp.trust.references import reference
+    from codemode_mcp.trust.state_words import state_of
 
     named_server = shlex.quote(server)
     problem = trust.problem(server)
@@ -132,10 +134,11 @@ def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
         )
         return
     reports = trust.reports(server)
-    kept_back = [report for report in reports if report.held]
-    advice = (
-        f"look at them: codemode-mcp trust diff {named_server}; accept them: codemode-mcp trust accept {named_server}"
-    )
+    for entry in (report for report in reports if report.kind == "entry" and report.status != "accepted"):
+        about_entry = _decision_about(reference(server, entry.kind, entry.name), "it")
+        yield Check(title, "warn", state_of(entry), about_entry)
+    kept_back = [report for report in reports if report.held and report.kind != "entry"]
+    advice = _decision_about(server, "them")
     if kept_back:
         detail = f"{counted(len(kept_back), 'item')} held until you accept them: {named(kept_back)}"
         yield Check(title, "warn", detail, advice)
@@ -143,6 +146,11 @@ def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
     if texts:
         detail = f"{counted(len(texts), 'item')} used with the accepted texts, since these have changed: {named(texts)}"
         yield Check(title, "info", detail, advice)
+
+
+def _decision_about(target: str, pronoun: str) -> str:
+    named = shlex.quote(target)
+    return f"look at {pronoun}: codemode-mcp trust diff {named}; accept {pronoun}: codemode-mcp trust accept {named}"
 
 
 def oddities(view: UpstreamView, title: str) -> Iterable[Check]:

@@ -128,11 +128,13 @@ def _application_of(site: Site, server: str) -> Application:
 
 
 def _server(application: Application, name: str) -> dict[str, Any]:
-    reports = application.trust.reports(name)
+    every = application.trust.reports(name)
+    reports = [each for each in every if each.kind != "entry"]
     return {
         "name": name,
         "address": f"/trust/{quote(name, safe='')}",
         "followed": not application.trust.is_pinned(name),
+        "other_entry": any(each.kind == "entry" and each.status != "accepted" for each in every),
         "total": len(reports),
         "held": sum(each.held for each in reports),
         "texts": sum(not each.held and each.status in ("text_changed", "rejected") for each in reports),
