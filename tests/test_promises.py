@@ -19,7 +19,7 @@ from codemode_mcp.policy import approval
 from codemode_mcp.runs import approvals, next_step
 from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.sandbox import guest
-from codemode_mcp.server import descriptions, protocol_fit
+from codemode_mcp.server import descriptions, forwarded_logs, protocol_fit
 from codemode_mcp.server.http import connection, oauth
 from codemode_mcp.server.http.bodies import BodyBudget
 from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
@@ -121,6 +121,9 @@ FIGURES = {
     "`tools/list` is": (
         f"2 descriptions of {descriptions.DESCRIPTION_BYTES:,} bytes; {descriptions.TOOLS_BYTES:,} bytes in all, "
         f"{descriptions.TOOLS_BYTES_NAMESPACES:,} with namespaces"
+    ),
+    "A server that floods its log": (
+        f"{forwarded_logs.BURST:.0f} messages at a time, {forwarded_logs.RATE:.0f} per second"
     ),
     "A result in pass-through": f"{protocol_fit.MAX_PARTS:,} parts, {protocol_fit.MAX_VALUES:,} values",
 }

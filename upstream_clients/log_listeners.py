@@ -3,7 +3,7 @@
 Several clients may listen, each from a level on. A server has one level: the lowest that any of them wants. A legacy
 server gets it by `logging/setLevel`, a modern one with each request. A message that comes with the answer to a call is
 reported only to listeners of the call's owner. Other transports do not tell for which call a message is; then all
-listeners of the process get it.
+listeners of the process get it, except those that want only messages about known calls.
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ class _Listener(NamedTuple):
     Attributes:
         owner: the owner of the calls whose messages are wanted; None for all owners.
         client: the client whose processes are wanted; None for all processes.
+        known_only: True to leave out messages that are about no known call.
     """
 
     take: LogFn
     level: int
     owner: str | None
     client: str | None
+    known_only: bool
 
 
 class LogListeners:
@@ -71,11 +73,13 @@ class LogListeners:
         self._count = 0
         self._changed = anyio.Event()
 
-    def add(self, take: LogFn, level: LogLevel, owner: str | None, client: str | None) -> Callable[[], None]:
+    def add(
+        self, take: LogFn, level: LogLevel, owner: str | None, client: str | None, *, known_only: bool = False
+    ) -> Callable[[], None]:
         """Add a listener. Return a function that removes it. Raises `ValueError` for an unknown level."""
         self._count += 1
         number = self._count
-        self._listeners[number] = _Listener(take, LEVELS.index(level), owner, client)
+        self._listeners[number] = _Listener(take, LEVELS.index(level), owner, client, known_only)
         self._change()
 
         def remove() -> None:
@@ -106,7 +110,9 @@ class LogListeners:
         """Call the listeners for a message. See `level` for the arguments."""
         given = params.get("level")
         level = LEVELS.index(given) if given in LEVELS else LEVELS.index(UNKNOWN_LEVEL)
-        listeners = [each for each in self._of(owner, hears) if each.level <= level]
+        listeners = [
+            each for each in self._of(owner, hears) if each.level <= level and not (owner is None and each.known_only)
+        ]
         if not listeners:
             return
         message: dict[str, Any] = {"level": LEVELS[level], "data": self._data(params.get("data"))}
@@ -129,10 +135,10 @@ class LogListeners:
         """Return the data of a message without secrets, of limited size."""
         try:
             text = json.dumps(data)
+            if len(text) <= MAX_DATA:
+                return self._without_secrets(data)
         except (ValueError, RecursionError):
             return "(a value that cannot be written as JSON)"
-        if len(text) <= MAX_DATA:
-            return self._without_secrets(data)
         text = data if isinstance(data, str) else text
         if len(text) > MAX_SEARCHED:
             return f"(a message of {len(text)} characters, which is too long)"

@@ -341,9 +341,12 @@ class _PoolSource:
 
         return self._observe(remove, again)
 
-    def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
+    def on_log(
+        self, listener: LogFn, level: LogLevel, owner: str | None = None, *, known_only: bool = False
+    ) -> Callable[[], None]:
         def begin(use: ServerUse) -> Callable[[], None]:
-            return use.server.log_listeners.add(listener, level, owner, self._user.client)
+            listeners = use.server.log_listeners
+            return listeners.add(listener, level, owner, self._user.client, known_only=known_only)
 
         return self._observe(begin(self.use), begin)
 

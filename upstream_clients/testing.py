@@ -110,8 +110,10 @@ class ScriptedSource:
         """Report an update of a resource."""
         self.subscriptions.report_update(uri)
 
-    def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
-        return self.log_listeners.add(listener, level, owner, None)
+    def on_log(
+        self, listener: LogFn, level: LogLevel, owner: str | None = None, *, known_only: bool = False
+    ) -> Callable[[], None]:
+        return self.log_listeners.add(listener, level, owner, None, known_only=known_only)
 
     def report_log(self, level: LogLevel, data: Any, owner: str | None = None) -> None:
         """Report a log message, perhaps about a call of an owner."""

@@ -400,14 +400,16 @@ class ItemSource(DirectSource, Protocol):
         """
         ...
 
-    def on_log(self, listener: LogFn, level: LogLevel, owner: str | None = None) -> Callable[[], None]:
+    def on_log(
+        self, listener: LogFn, level: LogLevel, owner: str | None = None, *, known_only: bool = False
+    ) -> Callable[[], None]:
         """Have log messages of the server reported from a level on, until the returned function is called.
 
         The server is not started for this. Like a subscription, it continues with another definition of the server.
 
         Args:
-            owner: the owner whose calls the messages may be about (`Asking.owner`); None for all. Messages that belong
-                to no known call are reported in any case.
+            owner: the owner whose calls the messages may be about (`Asking.owner`); None for all.
+            known_only: True to leave out messages that belong to no known call. Otherwise all listeners get them.
 
         Raises:
             ValueError: the level is unknown.

@@ -19,7 +19,7 @@ from codemode_mcp import __version__
 from codemode_mcp.audit import debugging, sizes
 from codemode_mcp.audit.events import MAX_NAME, request_id
 from codemode_mcp.calls.outcome import Usage
-from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown, StoreUnavailable
+from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown
 from codemode_mcp.exposure.selection import ALL_TOOLS
 from codemode_mcp.runs.rendering import render, render_error
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
@@ -30,7 +30,8 @@ from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.exposed_apps import ExposedApps
-from codemode_mcp.server.interrupted import Interrupted, interruption
+from codemode_mcp.server.forwarded_logs import ForwardedLogs
+from codemode_mcp.server.interrupted import Interrupted, find_interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.program_results import tool_result
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client as RunClient
     from codemode_mcp.runs.questions import RunNotes
-    from codemode_mcp.runs.state import RunState
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.exposed_tools import ExposedTools
@@ -90,17 +90,19 @@ class Surface:
         self._exposures = ClientExposure(runs.settings)
         self.updates = ResourceUpdates(runs, lambda exchange, uri: self._items.located_resource(exchange, uri))
         self._apps = ExposedApps(runs, self._direct, self._exposure, self.announcer)
+        self._logs = ForwardedLogs(runs)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Announce changes, and make direct calls, for the duration of the context."""
-        async with self.announcer.running(), self._direct.running(), self.updates.running():
+        """Announce changes, pass on messages, and make direct calls, for the duration of the context."""
+        async with self._logs.running(), self.announcer.running(), self._direct.running(), self.updates.running():
             yield
 
     def capabilities(self, client: Client, path: ExposeMode | None, caller: Caller | None = None) -> dict[str, Any]:
         """Return the capabilities of this server for a client, as JSON."""
         exposure = self._exposures.of(caller or self._user, client.client_name, path)
         items = self._exposures.capabilities(exposure, self._runs.configured())
+        items |= self._logs.capabilities(client, caller or self._user)
         return {"tools": {"listChanged": True}, **self._apps.capabilities(client), **items}
 
     def sees(self, client: Client, path: ExposeMode | None, caller: Caller, kind: ListKind) -> bool:
@@ -117,6 +119,10 @@ class Surface:
         Raises:
             JsonRpcError: the client does not see what it asks for.
         """
+        async with self._logs.open(exchange):
+            return await self._result(exchange, method)
+
+    async def _result(self, exchange: Exchange, method: str) -> dict[str, Any]:
         match method:
             case "tools/list":
                 return {"tools": await self.list_tools(exchange)}
@@ -129,6 +135,9 @@ class Surface:
                 if method == "resources/subscribe":
                     return await self.updates.subscribe(exchange, exchange.params["uri"])
                 return self.updates.unsubscribe(exchange, exchange.params["uri"])
+            case "logging/setLevel":
+                self._note_request(exchange)
+                return await self._logs.set_level(exchange)
             case "resources/read" if exchange.params["uri"].startswith("ui://"):
                 self._note_request(exchange)
                 return await self._apps.read(exchange)
@@ -269,7 +278,8 @@ class Surface:
             try:
                 if interrupted is not None and name in ("exec", "wait"):
                     waits_for = continued.run_id or (_named_run(arguments) if name == "wait" else None)
-                    raise await self._interruption(interrupted, waits_for, exchange.caller.owner)
+                    stored_state, owner = self._runs.stored_state, exchange.caller.owner
+                    raise await find_interruption(stored_state, interrupted, waits_for, owner)
                 outcome = await self._answer(exchange, name, arguments, continued, client, request)
                 fields["run"] = outcome.run_id
                 if outcome.questions:
@@ -302,22 +312,6 @@ class Surface:
         if self._runs.auditor.listening:
             fields.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
         return result
-
-    async def _interruption(self, interrupted: Interrupted, waits_for: object, owner: str | None) -> ProgramError:
-        """Return the answer to an `exec` or `wait` that an earlier process has left unanswered, as an error.
-
-        Args:
-            waits_for: the id of the run, if the client has named one.
-        """
-        run_id = waits_for if isinstance(waits_for, str) else interrupted.run_id
-        state: RunState | None = None
-        failure = ""
-        if run_id is not None:
-            try:
-                state = await self._runs.stored_state(run_id, owner)
-            except StoreUnavailable as error:
-                failure = error.message
-        return interruption(interrupted, run_id, state, failure, waited=waits_for is not None)
 
     async def _counted(self, usage: Usage, exchange: Exchange, client: RunClient) -> Usage:
         """Return the usage of a request whose program did not run, with the catalog it would have seen."""

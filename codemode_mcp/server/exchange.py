@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.settings import ExposeMode
     from upstream_clients.jsonrpc import RequestId
-    from upstream_clients.tools import JsonObject
+    from upstream_clients.tools import JsonObject, LogLevel
 
 
 METHODS: Final = (
@@ -104,3 +104,10 @@ class Exchange(Protocol):
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send `notifications/progress`. Do nothing if the client has disconnected."""
+
+    @property
+    def log_level(self) -> LogLevel | None:
+        """The level from which on the client wants log messages during the request; None before revision 2026-07-28."""
+
+    async def report_log(self, params: JsonObject) -> None:
+        """Send `notifications/message` to a client of 2026-07-28 and later."""

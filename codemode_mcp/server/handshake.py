@@ -346,6 +346,7 @@ class _Exchange:
     """A request of the client, as an `exchange.Exchange`."""
 
     path_mode: Final = None
+    log_level: Final = None
     __slots__ = ("_token", "caller", "cancelled", "ended", "params", "request_id", "scope", "session")
 
     def __init__(self, session: HandshakeSession, request_id: RequestId, params: Mapping[str, Any]) -> None:
@@ -373,6 +374,9 @@ class _Exchange:
         if message is not None:
             params["message"] = message
         await self.session.send({"method": "notifications/progress", "params": params})
+
+    async def report_log(self, params: JsonObject) -> None:
+        await self.session.notify("notifications/message", params)
 
 
 # Validation by the SDK's models

@@ -1,14 +1,19 @@
-"""The answer to an `exec` or `wait` that an earlier process of this server has left unanswered. Pure."""
+"""The answer to an `exec` or `wait` that an earlier process of this server has left unanswered."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from codemode_mcp.errors import ProgramError
+from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.json_text import compact_json
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from codemode_mcp.runs.state import RunState
+
+    StoredState = Callable[[str, str | None], Awaitable[RunState | None]]
+    """Returns the state of a run of an owner in the store. Raises `StoreUnavailable`."""
 
 MAX_RUN_ID = 80
 """Maximum characters of a run id in a message. A client may have sent any text as one."""
@@ -24,6 +29,25 @@ class Interrupted(NamedTuple):
 
     run_id: str | None
     dispatched: bool
+
+
+async def find_interruption(
+    stored_state: StoredState, request: Interrupted, waits_for: object, owner: str | None
+) -> ProgramError:
+    """Return the error with which to answer the request, from what the store has of its run.
+
+    Args:
+        waits_for: the id of the run, if the client has named one.
+    """
+    run_id = waits_for if isinstance(waits_for, str) else request.run_id
+    state: RunState | None = None
+    failure = ""
+    if run_id is not None:
+        try:
+            state = await stored_state(run_id, owner)
+        except StoreUnavailable as error:
+            failure = error.message
+    return interruption(request, run_id, state, failure, waited=waits_for is not None)
 
 
 def interruption(

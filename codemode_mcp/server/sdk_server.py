@@ -31,7 +31,8 @@ from codemode_mcp.server.client_questions import REQUESTS, RESULTS
 from codemode_mcp.server.exchange import METHODS
 from codemode_mcp.server.path_mode import path_mode_of
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.jsonrpc import JsonRpcError
+from upstream_clients.jsonrpc import LOG_LEVEL, JsonRpcError
+from upstream_clients.log_listeners import LEVELS
 
 if TYPE_CHECKING:
     import contextvars
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from codemode_mcp.server.line_stream import Lines
     from codemode_mcp.server.list_changed import Announcer, ListKind
     from upstream_clients.jsonrpc import RequestId
-    from upstream_clients.tools import JsonObject
+    from upstream_clients.tools import JsonObject, LogLevel
 
     UpdatesFn = Callable[
         [ServerRequestContext[Any], Sequence[str], Callable[[str], Awaitable[None]]],
@@ -142,6 +143,15 @@ class SdkExchange:
         # If the client has disconnected, its request is about to be cancelled.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._context.session.report_progress(progress, total, message)
+
+    @property
+    def log_level(self) -> LogLevel | None:
+        level = (self._context.meta or {}).get(LOG_LEVEL) if self.session.modern else None
+        return level if level in LEVELS else None
+
+    async def report_log(self, params: JsonObject) -> None:
+        # The SDK's own function would leave out data that is null.
+        await self._context.session._request_outbound.notify("notifications/message", params)
 
 
 def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext[Any]], Caller]) -> Server[Any]:

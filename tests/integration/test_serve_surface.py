@@ -72,7 +72,7 @@ async def test_the_oldest_client_gets_its_own_version_and_clean_lines(tmp_path: 
         assert hello["protocolVersion"] == "2024-11-05"
         assert hello["serverInfo"]["name"] == "codemode-mcp"
         assert "exec" in hello["instructions"]
-        assert list(hello["capabilities"]) == ["tools", "prompts", "resources", "completions"]
+        assert list(hello["capabilities"]) == ["tools", "prompts", "resources", "completions", "logging"]
         check_budget((await client.request("tools/list"))["result"]["tools"])
         code = 'console.log("print\\nme"); return unwrap(await MCP.counting.count({ name: "raw" }))'
         answer = (await client.request("tools/call", {"name": "exec", "arguments": {"code": code}}))["result"]

@@ -179,6 +179,13 @@ async def test_listeners_continue_with_another_definition_and_end_with_the_serve
         assert source.use.server.log_listeners.level(None, lambda _: True) is None
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def report(listeners: LogListeners, **params: Any) -> None:
     listeners.report(params, None, lambda _: True)
 
@@ -191,7 +198,10 @@ async def test_secrets_and_long_messages_are_cut() -> None:
     report(listeners, level="info", data=["x" * MAX_DATA])
     report(listeners, level="info", data="x" * (MAX_SEARCHED + 1))
     report(listeners, level="loud", data=None)
-    first, second, third, fourth, fifth = messages.seen
+    report(listeners, level="info", data=nested(700))
+    report(listeners, level="info", data=nested(100_000))
+    first, second, third, fourth, fifth, *deep = messages.seen
+    assert [each["data"] for each in deep] == ["(a value that cannot be written as JSON)"] * 2
     assert first == {"level": "info", "data": {"my ***": ["***", 7]}, "logger": "of ***"}
     assert (len(second["data"]) <= MAX_DATA + 20, "hunter" in second["data"]) == (True, False)
     assert third["data"].startswith('["xxx')

@@ -25,6 +25,7 @@ parser.add_argument("--json", action="store_true")
 parser.add_argument("--no-post", action="store_true")
 parser.add_argument("--token")
 parser.add_argument("--ttl", help="read by sdk_app")
+parser.add_argument("--log", action="store_true", help="read by sdk_app")
 arguments = parser.parse_args()
 
 

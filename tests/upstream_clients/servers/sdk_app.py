@@ -42,6 +42,8 @@ tools = [
         input_schema={"type": "object", "properties": {"tenant": {"type": "object", "x-mcp-header": "Tenant"}}},
     ),
 ]
+if "--log" in sys.argv:
+    tools.append(Tool(name="log", input_schema=ANY))
 prompts = [Prompt(name="greet")]
 resources = [Resource(name="now", uri="note:///now")]
 requests = Counter()

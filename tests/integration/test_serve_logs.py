@@ -1,0 +1,65 @@
+"""Log messages of servers over HTTP, where a message may be about the call of another caller.
+
+`tests/matrix` has them over stdio, in both eras.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from tests.integration.harness import MODERN, http_server
+from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http, write_http_config
+from upstream_clients.jsonrpc import LOG_LEVEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.http_harness import Served
+
+pytestmark = pytest.mark.anyio
+
+WAITING = """
+    const hanging = MCP.srv.hang({ key: "bob" }).catch(() => 0);
+    await MCP.srv.waitCancelled({ key: "bob", hanging: true });
+"""
+
+
+async def messages(served: Served, token: str, code: str) -> list[Any]:
+    """Run a program in a request that asks for log messages. Return these, and the result at the end."""
+    params = {**MODERN, "name": "exec", "arguments": {"code": code}}
+    params["_meta"] = {**MODERN["_meta"], LOG_LEVEL: "info"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"mcp-method": "tools/call", "mcp-name": "exec"}
+    answer = await served.request(json=message, content=None, headers=headers, token=token)
+    lines = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [each["params"] if "method" in each else each["result"]["structuredContent"]["value"] for each in lines]
+
+
+async def test_a_request_over_http_gets_the_messages_about_its_own_calls(folder: Path) -> None:
+    found: dict[str, list[Any]] = {}
+    async with (
+        http_server("--log") as url,
+        serve_http(write_http_config(folder, {"srv": {"url": url}}, **TWO_TOKENS)) as served,
+    ):
+
+        async def run(token: str, code: str) -> None:
+            found[token] = await messages(served, token, code)
+
+        async with anyio.create_task_group() as both:
+            # The program of Alice waits for the one of Bob, whose message comes meanwhile.
+            both.start_soon(
+                run,
+                ALICE,
+                """
+                await MCP.srv.log({ level: "error", data: { of: "alice" }, logger: "parts" });
+                await MCP.srv.log({ level: "debug", data: "too low" });
+                return MCP.srv.waitCancelled({ key: "bob", hanging: true }).then(() => 1);
+                """,
+            )
+            both.start_soon(run, BOB, f'await MCP.srv.log({{ level: "info", data: "of bob" }}); {WAITING} return 2;')
+    assert found[ALICE] == [{"level": "error", "logger": "srv/parts", "data": {"of": "alice"}}, 1]
+    assert found[BOB] == [{"level": "info", "logger": "srv", "data": "of bob"}, 2]
