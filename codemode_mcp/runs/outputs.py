@@ -6,11 +6,11 @@ of the text: the client gets them in the `_meta` of the answer.
 
 from __future__ import annotations
 
-import binascii
 import json
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.json_text import compact_json
+from codemode_mcp.runs.result_forms import plain_base64
 from codemode_mcp.runs.truncation import size
 from codemode_mcp.sandbox.pictures import strings_without_base64, without_base64
 from declarations.untrusted_text import escape_line
@@ -37,7 +37,6 @@ MAX_PICTURES = 100
 _FRAME = 20
 """Approximate bytes of the JSON around an output, which are not counted."""
 
-_PLAIN_BASE64 = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None, "\t": None})
 _PICTURE_ROOM = f"{PICTURE_BYTES * 3 // 4 // 1024 // 1024} MiB, {MAX_PICTURES} pictures"
 
 TOO_MANY_PICTURES = f"there are more pictures than an answer has room for ({_PICTURE_ROOM}); show fewer or smaller ones"
@@ -72,20 +71,20 @@ def readable(item: dict[str, Any]) -> dict[str, Any]:
         text = compact_json(item["value"])
         marked = strings_without_base64(text)
         return item if marked == text else {**item, "value": json.loads(marked)}
-    data = item["data"].translate(_PLAIN_BASE64).rstrip("=")
-    data += "=" * (-len(data) % 4)
-    try:
-        length = len(binascii.a2b_base64(data.encode(), strict_mode=True))
-    except ValueError:
+    found = plain_base64(item["data"])
+    if found is None:
         return {"type": "text", "text": f"[{item['mimeType']}: cannot be shown, its data is not valid base64]"}
-    return {**item, "data": data, "bytes": length}
+    return {**item, "data": found[0], "bytes": found[1]}
 
 
 def structured(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a readable output as `CodeModeOutput`. The data of an image is sent in `content` only."""
+    """Return a readable output as `CodeModeOutput`. The data of an image is sent in `content` only.
+
+    An image that is not sent has the `ref` under which it is stored, if it is stored.
+    """
     if item["type"] != "image":
         return item
-    return {"type": "image", "mimeType": item["mimeType"], "bytes": item["bytes"]}
+    return {name: item[name] for name in ("type", "mimeType", "bytes", "ref") if name in item}
 
 
 def printed(item: Mapping[str, Any]) -> str:
@@ -145,7 +144,8 @@ def content(outputs: Iterable[dict[str, Any]], tail: Sequence[str], *, markdown:
                 lines.append(value_text(item["value"], markdown=markdown))
             case _ if item.get("left_out"):
                 length = f"{item['bytes']:,} bytes"
-                lines.append(f"[{item['mimeType']}, {length}: left out, an answer has room for {_PICTURE_ROOM}]")
+                show = f"; image(await load({json.dumps(item['ref'])})) shows it" if "ref" in item else ""
+                lines.append(f"[{item['mimeType']}, {length}: left out, an answer has room for {_PICTURE_ROOM}{show}]")
             case _:
                 flush()
                 blocks.append(_block(item))

@@ -30,12 +30,13 @@ from codemode_mcp.runs.outputs import (
     value_text,
     without_apps,
 )
+from codemode_mcp.runs.result_forms import StoredResult, binary_value, contents_of
 from codemode_mcp.runs.telemetry import TELEMETRY_KEY, telemetry_json
 from codemode_mcp.runs.truncation import escaped_size, fit_notes, shorten, size
 from codemode_mcp.sandbox.pictures import strings_without_base64
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.errors import ErrorCode
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 MIN_PREVIEW = 400
 """Minimum bytes that are shown of a value that is too long. If nothing else is shown, it is an eighth of the limit, if
 that is more."""
+
+MAX_STORED_PICTURES = 8
+"""Maximum number of pictures of one answer that are stored because the answer has no room for them."""
 
 
 class Offload(Protocol):
@@ -65,12 +69,14 @@ class Rendered:
         content: MCP content blocks: text, images, audio, embedded resources.
         is_error: True if the run failed.
         meta: `_meta` of the tool result.
+        stored: the results that were stored because the answer has no room for them.
     """
 
     structured: dict[str, Any]
     content: list[dict[str, Any]]
     is_error: bool
     meta: dict[str, Any]
+    stored: tuple[StoredResult, ...] = ()
 
 
 async def render(
@@ -82,14 +88,23 @@ async def render(
         now: the time, on the clock of the call records.
         max_bytes: the size of the longest answer that the client shows; None if unknown.
     """
+    # An answer of a waiting program never fails here, because the runId must not be lost. The driver has failed
+    # programs with too much output already. Output that only exceeds the client's own limit is stored instead.
+    failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     failures: list[str] = []
+    stored: list[StoredResult] = []
 
     async def store(text: str) -> str | None:
+        if failing:
+            return None
         try:
-            return await offload(ended.owner, text)
+            ref = await offload(ended.owner, text)
         except CodeModeError as error:
             failures.append(f"The part that was cut from this answer could not be stored: {error.message}")
             return None
+        if ref is not None:
+            stored.append(StoredResult(ref, contents_of(text).form))
+        return ref
 
     answer = _Answer(settings, _cap(settings, max_bytes), ended.usage, now, ended.challenges)
     cap = answer.cap
@@ -113,15 +128,14 @@ async def render(
             value = _truncated(text, await store(text), preview)
             value_size = size(compact_json(value))
     outputs, left, crowded = fit_outputs(map(readable, without_apps(ended.outputs)), cap - value_size)
+    if crowded or left:
+        outputs, left = await _store_pictures(outputs, left, store)
     if left:
         over = True
         text = compact_json(list(map(structured, left)))
         answer = answer.over(value_size + size(compact_json(list(map(structured, outputs)))) + size(text))
         cut = _truncated(text, await store(text), MIN_PREVIEW if outputs else preview)
         outputs.append({"type": "json", "value": cut})
-    # An answer of a waiting program never fails here, because the runId must not be lost. The driver has failed
-    # programs with too much output already. Output that only exceeds the client's own limit is stored instead.
-    failing = settings.code_mode.on_output_limit == "fail" and ended.status != "waiting"
     if failing and (over or crowded or ended.dropped):
         outputs = outputs[:-1] if left else outputs
         message = TOO_MANY_PICTURES if crowded and not over else too_much(cap)
@@ -131,11 +145,33 @@ async def render(
         notes = (*notes, f"{ended.dropped} characters of output were discarded: the program printed too much")
     match ended.status:
         case "failed":
-            return answer.failed(error, ended.code, outputs, notes)
+            rendered = answer.failed(error, ended.code, outputs, notes)
         case "waiting":
-            return answer.waiting(ended, outputs, notes)
+            rendered = answer.waiting(ended, outputs, notes)
         case _:
-            return answer.completed(value, outputs, notes)
+            rendered = answer.completed(value, outputs, notes)
+    return replace(rendered, stored=tuple(stored))
+
+
+async def _store_pictures(
+    outputs: list[dict[str, Any]], left: list[dict[str, Any]], store: Callable[[str], Awaitable[str | None]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Store the first pictures that an answer does not show. Return the outputs; such a picture has its `ref`.
+
+    Args:
+        outputs: the outputs of the answer; some pictures may be replaced by words.
+        left: the other outputs.
+    """
+    stored: list[dict[str, Any]] = []
+    count = 0
+    for number, item in enumerate((*outputs, *left)):
+        is_hidden = item["type"] == "image" and (number >= len(outputs) or "left_out" in item)
+        if is_hidden and count < MAX_STORED_PICTURES:
+            count += 1
+            ref = await store(compact_json(binary_value(item["mimeType"], item["data"])))
+            item = item if ref is None else {**item, "ref": ref}
+        stored.append(item)
+    return stored[: len(outputs)], stored[len(outputs) :]
 
 
 def _truncated(text: str, ref: str | None, shown: int) -> dict[str, Any]:

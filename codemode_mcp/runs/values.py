@@ -10,12 +10,16 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.runs.result_forms import contents_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from codemode_mcp.runs.result_forms import ResultForm
 
 REF_PREFIX = "result:"
 
@@ -72,6 +76,20 @@ class Page:
     entries: tuple[Listed, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ListedResult:
+    """A result in a list.
+
+    Attributes:
+        number: later results of an owner have higher numbers.
+        form: None for results of earlier versions, and for those that cannot be read.
+    """
+
+    ref: str
+    number: int
+    form: ResultForm | None
+
+
 class Values(Protocol):
     """JSON texts by owner and key. If their database does not answer, every method raises `StoreUnavailable`."""
 
@@ -100,6 +118,10 @@ class Values(Protocol):
 
     async def listed(self, owner: str, offset: int, limit: int) -> Page:
         """Return some of the entries of an owner."""
+        ...
+
+    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
+        """Return results of an owner, the latest first. `before`: a number, to return results with lower ones alone."""
         ...
 
     async def sweep(self) -> None:
@@ -140,7 +162,15 @@ def full(put: Put, used: int, limit: int) -> ProgramError:
 class _Owned:
     stored: dict[str, str] = field(default_factory=dict)
     results: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    listed: dict[str, ListedResult] = field(default_factory=dict)
+    latest: int = 0
     size: int = 0
+
+    def drop(self, ref: str) -> int:
+        """Remove a result, and return the size that it had."""
+        text = self.results.pop(ref, None)
+        self.listed.pop(ref, None)
+        return 0 if text is None else size_of(ref, text)
 
 
 class MemoryValues:
@@ -169,12 +199,15 @@ class MemoryValues:
         return answers
 
     async def offload(self, owner: str, text: str) -> str | None:
+        form = contents_of(text).form
         owned = self._of(owner)
         ref = new_ref()
         needed = size_of(ref, text)
         if not self._make_room(owned, needed):
             return None
+        owned.latest += 1
         owned.results[ref] = text
+        owned.listed[ref] = ListedResult(ref, owned.latest, form)
         self._grow(owned, needed)
         return ref
 
@@ -184,8 +217,11 @@ class MemoryValues:
     async def remove(self, owner: str, key: str) -> None:
         if owner in self._owners:
             owned = self._owners[owner]
-            text = (owned.results if key.startswith(REF_PREFIX) else owned.stored).pop(key, None)
-            freed = 0 if text is None else size_of(key, text)
+            if key.startswith(REF_PREFIX):
+                freed = owned.drop(key)
+            else:
+                text = owned.stored.pop(key, None)
+                freed = 0 if text is None else size_of(key, text)
             owned.size -= freed
             self._size -= freed
 
@@ -194,6 +230,11 @@ class MemoryValues:
         found = [] if owned is None else [*owned.results.items(), *owned.stored.items()]
         shown = found[offset : offset + limit]
         return Page(len(found), tuple(Listed(key, len(text), preview_of(text)) for key, text in shown))
+
+    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
+        owned = self._owners.get(owner)
+        found = () if owned is None else reversed(owned.listed.values())
+        return list(islice((each for each in found if before is None or each.number < before), limit))
 
     async def sweep(self) -> None:
         """Do nothing: all values end with the process."""
@@ -237,7 +278,7 @@ class MemoryValues:
         if sum(size_of(*each) for each in owned.results.items()) < over:
             return False
         while over > 0:
-            freed = size_of(*owned.results.popitem(last=False))
+            freed = owned.drop(next(iter(owned.results)))
             owned.size -= freed
             self._size -= freed
             over -= freed

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio.to_thread
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.runs.result_forms import ResultForm, contents_of
 from codemode_mcp.runs.values import (
     REF_PREFIX,
     Get,
     Listed,
+    ListedResult,
     Page,
     Put,
     full,
@@ -116,6 +118,10 @@ class StoredValues:
         total, rows = await self._database.execute(partial(_listed, escaped(owner), offset, limit))
         return Page(total, tuple(self._shown(owner, *row) for row in rows))
 
+    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
+        rows = await self._database.execute(partial(_results, escaped(owner), before, limit))
+        return [self._listed_result(owner, *row) for row in rows]
+
     async def sweep(self) -> None:
         await self._database.execute(_sweep)
 
@@ -124,7 +130,8 @@ class StoredValues:
 
     def _seal_entry(self, owner: str, put: Put, kind: str) -> _Entry:
         name = _name(put.key)
-        label = json.dumps([put.key, preview_of(put.text)]).encode()
+        form = [*astuple(contents_of(put.text).form)] if kind == _RESULT else []
+        label = json.dumps([put.key, preview_of(put.text), *form]).encode()
         return _Entry(
             put,
             name,
@@ -148,10 +155,22 @@ class StoredValues:
 
     def _shown(self, owner: str, name: str, characters: int, label: bytes) -> Listed:
         try:
-            key, preview = json.loads(self._seal.open(bytes(label), owner=owner, run=name, field="label"))
+            key, preview, *_ = self._opened_label(owner, name, label)
         except Refused as error:
             return Listed("", characters, f"(cannot be read: {error.why})")
         return Listed(key, characters, preview)
+
+    def _listed_result(self, owner: str, name: str, number: int, label: bytes) -> ListedResult:
+        try:
+            key, _, *form = self._opened_label(owner, name, label)
+        except Refused:
+            return ListedResult("", number, None)
+        return ListedResult(key, number, ResultForm(*form) if form else None)
+
+    def _opened_label(self, owner: str, name: str, label: bytes) -> list[Any]:
+        """Return a key, a preview, and for results of this version the members of a `ResultForm`."""
+        opened: list[Any] = json.loads(self._seal.open(bytes(label), owner=owner, run=name, field="label"))
+        return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +268,15 @@ def _listed(owner: str, offset: int, limit: int) -> Work[tuple[int, list[tuple[s
         (owner, limit, offset),
     )
     return total, rows
+
+
+def _results(owner: str, before: int | None, limit: int) -> Work[list[tuple[str, int, bytes]]]:
+    older = "" if before is None else "AND number < ? "
+    rows: list[tuple[str, int, bytes]] = yield Query(
+        f"SELECT name, number, label FROM kept WHERE owner = ? AND kind = ? {older}ORDER BY number DESC LIMIT ?",
+        (owner, _RESULT, *(() if before is None else (before,)), limit),
+    )
+    return rows
 
 
 def _sweep() -> Work[None]:

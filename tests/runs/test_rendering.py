@@ -13,7 +13,8 @@ from codemode_mcp.calls.outcome import CallRecord, Outcome, PendingCall, Usage
 from codemode_mcp.errors import ProgramError, StoreUnavailable
 from codemode_mcp.runs.next_step import NEXT_BYTES, PENDING_BYTES
 from codemode_mcp.runs.outputs import exceeds, printed
-from codemode_mcp.runs.rendering import Rendered, render, render_error
+from codemode_mcp.runs.rendering import MAX_STORED_PICTURES, Rendered, render, render_error
+from codemode_mcp.runs.result_forms import ResultForm, StoredResult
 from codemode_mcp.runs.telemetry import TELEMETRY_BYTES, TELEMETRY_KEY
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
 
@@ -126,6 +127,30 @@ def test_a_value_over_the_cap_is_kept_whole_and_shown_in_part() -> None:
     assert (marker["truncated"], marker["bytes"]) == (True, 5002)
     assert json.loads(shelf.texts[marker["ref"]]) == "x" * 5000
     assert not rendered.is_error
+
+
+def test_an_answer_names_the_results_that_were_stored_for_it() -> None:
+    rendered = shown(outcome(value="x" * 5000), max_output_bytes=1024)
+    assert rendered.stored == (StoredResult("result:0", ResultForm("text/plain", 5000)),)
+    assert shown(outcome(value="x" * 500), max_output_bytes=1024).stored == ()
+    shelf = Shelf()
+    failed = shown(outcome(value="x" * 5000), shelf=shelf, max_output_bytes=1024, on_output_limit="fail")
+    assert (failed.stored, shelf.texts) == ((), {})
+    assert shown(outcome(value="x" * 5000), shelf=Shelf(room=False), max_output_bytes=1024).stored == ()
+
+
+def test_pictures_that_do_not_fit_after_the_cap_are_stored_so_that_image_takes_them() -> None:
+    shelf = Shelf()
+    cut = (text("a" * 2000), *(picture(30, kind) for kind in ("image/png", "application/pdf")))
+    rendered = shown(outcome(outputs=cut), shelf=shelf, max_output_bytes=1024)
+    refs = [each.ref for each in rendered.stored]
+    assert [json.loads(shelf.texts[ref]) for ref in refs[:2]] == [
+        {"type": "image", "mimeType": "image/png", "data": "QUJD" * 10},
+        {"mimeType": "application/pdf", "blob": "QUJD" * 10, "uri": "data:application/pdf"},
+    ]
+    assert [each.get("ref") for each in json.loads(shelf.texts[refs[2]])] == [None, *refs[:2]]
+    many = shown(outcome(outputs=(text("a" * 2000), *(picture(),) * 50)), max_output_bytes=1024)
+    assert len(many.stored) == MAX_STORED_PICTURES + 1
 
 
 def test_what_does_not_fit_after_the_cap_becomes_one_item() -> None:
@@ -337,7 +362,8 @@ def test_pictures_beyond_their_room_leave_a_line_in_their_place_and_what_follows
     rendered = shown(outcome(outputs=(big, big, picture(), text("after")), value=1))
     assert [block["type"] for block in rendered.content] == ["image", "image", "text"]
     assert read(rendered).startswith(
-        "[image/png, 30 bytes: left out, an answer has room for 6 MiB, 100 pictures]\nafter"
+        "[image/png, 30 bytes: left out, an answer has room for 6 MiB, 100 pictures; "
+        'image(await load("result:0")) shows it]\nafter'
     )
     assert [item.get("bytes") for item in rendered.structured["output"]] == [3145728, 3145728, 30, None]
     many = shown(outcome(outputs=(picture(),) * 101))

@@ -9,6 +9,7 @@ import pytest
 
 from codemode_mcp import stores
 from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.runs.result_forms import ResultForm
 from codemode_mcp.runs.values import ENTRY, FULL_OWNERS, PREVIEW, Get, MemoryValues, Put, Values
 from codemode_mcp.stores.seal import Seal
 from codemode_mcp.stores.sqlite import open_sqlite
@@ -176,6 +177,25 @@ async def test_entries_are_listed_page_by_page_results_first_and_each_oldest_fir
         assert (page.total, page.entries) == (4, whole.entries[1:3])
         assert await values.listed("ann", 4, 2) == type(page)(4, ())
         assert await values.listed("nobody", 0, 2) == type(page)(0, ())
+
+
+async def test_results_are_listed_with_the_latest_first_and_their_forms(kept: OpenValues) -> None:
+    async with kept(PLENTY) as values:
+        await store(values, "ann", "k", "1")
+        refs = [await values.offload("ann", text) for text in ('"é"', "[1]", '"two"')]
+        await values.offload("bob", "1")
+        found = await values.results("ann", None, 10)
+        assert [each.ref for each in found] == refs[::-1]
+        assert [each.form for each in found] == [
+            ResultForm("text/plain", 3),
+            ResultForm("application/json", 3),
+            ResultForm("text/plain", 2),
+        ]
+        assert list(await values.results("ann", None, 2)) == list(found[:2])
+        assert list(await values.results("ann", found[0].number, 1)) == [found[1]]
+        await values.remove("ann", found[1].ref)
+        assert list(await values.results("ann", found[0].number, 10)) == [found[2]]
+        assert list(await values.results("nobody", None, 10)) == []
 
 
 async def test_owners_that_were_not_here_for_longest_make_room_for_others(kept: OpenValues) -> None:

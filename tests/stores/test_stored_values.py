@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,6 +70,17 @@ async def test_values_and_results_outlive_the_process(opens: OpenDatabase) -> No
         values = StoredValues(second, Seal(), PLENTY)
         assert [await values.load("ann", "k"), await values.load("ann", ref)] == ["[1]", '"large"']
         assert [each.preview for each in (await values.listed("ann", 0, 5)).entries] == ['"large"', "[1]"]
+
+
+async def test_results_of_earlier_versions_are_listed_without_a_form(database: Direct) -> None:
+    seal = Seal()
+    values = StoredValues(database, seal, PLENTY)
+    ref = await values.offload("ann", '"large"')
+    [[name]] = database.connection.execute("SELECT name FROM kept").fetchall()
+    label = seal.seal(json.dumps([ref, '"large"']).encode(), owner="ann", run=name, field="label")
+    database.connection.execute("UPDATE kept SET label = ?", (label,))
+    assert [(each.ref, each.form) for each in await values.results("ann", None, 5)] == [(ref, None)]
+    assert [each.preview for each in (await values.listed("ann", 0, 5)).entries] == ['"large"']
 
 
 async def test_a_value_or_a_result_is_removed_with_its_room(opens: OpenDatabase) -> None:
