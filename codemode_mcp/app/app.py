@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.state import RunState
+    from codemode_mcp.runs.values import ListedResult
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.shared_servers import SharedServers
     from upstream_clients.tools import ItemSource, RootsFn
@@ -245,6 +246,16 @@ class App(Lifecycle):
         from codemode_mcp.runs.store import is_bearer
 
         return None if self._store is None or is_bearer(owner) else await self._store.values.offload(owner, text)
+
+    async def result(self, owner: str, ref: str) -> str | None:
+        """Return the JSON text of a result of this owner, once everything is open; None if there is none."""
+        await self.manager()
+        return await self.stored(owner, ref)
+
+    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
+        """Return results of an owner, once everything is open; see `Values.results`."""
+        await self.manager()
+        return () if self._store is None else await self._store.values.results(owner, before, limit)
 
     async def stored(self, owner: str, key: str) -> str | None:
         """Return the JSON text of a value that a program of this owner has stored by `store`."""

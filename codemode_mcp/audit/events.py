@@ -27,13 +27,15 @@ EventKind = Literal[
     "left",
     "run_ended",
     "answered",
+    "result_read",
     "tool_switched",
     "server_restarted",
     "item_held",
     "item_accepted",
     "item_rejected",
 ]
-"""`exec`, `wait`: a request has arrived. `answered`: a request was answered. `call_asked`: a person is asked for an
+"""`exec`, `wait`: a request has arrived. `answered`: a request was answered. `result_read`: a client has asked for a
+stored result of its owner as a resource; the id is that of the request. `call_asked`: a person is asked for an
 approval. `call_decided`: the approval was decided. `taken_over`: this process has taken over a run from another one.
 `left`: another process has taken over a run of this one, or will. `tool_switched`: a person has switched a tool on or
 off in the configuration; the id is that of the tool. `server_restarted`: a person has restarted a server; the id is its

@@ -21,6 +21,7 @@ def _limit(node: Node) -> int | None:
 
 _READERS: Readers = {
     **dict.fromkeys(("showsStructured", "losesPictures", "defersTools", "sendsNull", "repeatsFailures"), Node.flag),
+    "mishandlesLinks": Node.flag,
     "maxOutputBytes": _limit,
     "addsArguments": array_of(Node.nonblank),
     "expose": read_expose,

@@ -35,7 +35,9 @@ from codemode_mcp.server.interrupted import Interrupted, find_interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.program_results import tool_result
+from codemode_mcp.server.resource_requests import ResourceRequests
 from codemode_mcp.server.resource_updates import ResourceUpdates
+from codemode_mcp.server.result_resources import ResultResources
 from codemode_mcp.server.tool_list import tool_list
 from declarations.untrusted_text import escape_line
 
@@ -91,6 +93,10 @@ class Surface:
         self.updates = ResourceUpdates(runs, lambda exchange, uri: self._items.located_resource(exchange, uri))
         self._apps = ExposedApps(runs, self._direct, self._exposure, self.announcer)
         self._logs = ForwardedLogs(runs)
+        self._results = ResultResources(runs, self._exposures)
+        self._resources = ResourceRequests(
+            lambda: self._items, self._apps, self.updates, self._results, self._sees_resources, self._sees_results
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -103,7 +109,10 @@ class Surface:
         exposure = self._exposures.of(caller or self._user, client.client_name, path)
         items = self._exposures.capabilities(exposure, self._runs.configured())
         items |= self._logs.capabilities(client, caller or self._user)
-        return {"tools": {"listChanged": True}, **self._apps.capabilities(client), **items}
+        found: dict[str, Any] = {"tools": {"listChanged": True}, **self._apps.capabilities(client), **items}
+        if self._results.shown(exposure, caller or self._user):
+            found.setdefault("resources", {})
+        return found
 
     def sees(self, client: Client, path: ExposeMode | None, caller: Caller, kind: ListKind) -> bool:
         """Return True if a client sees a kind of lists."""
@@ -128,33 +137,13 @@ class Surface:
                 return {"tools": await self.list_tools(exchange)}
             case "tools/call":
                 return await self.call_tool(exchange)
-            case "resources/subscribe" | "resources/unsubscribe" if self.sees(
-                exchange.session, exchange.path_mode, exchange.caller, "resources"
-            ):
-                self._note_request(exchange)
-                if method == "resources/subscribe":
-                    return await self.updates.subscribe(exchange, exchange.params["uri"])
-                return self.updates.unsubscribe(exchange, exchange.params["uri"])
             case "logging/setLevel":
                 self._note_request(exchange)
                 return await self._logs.set_level(exchange)
-            case "resources/read" if exchange.params["uri"].startswith("ui://"):
-                self._note_request(exchange)
-                return await self._apps.read(exchange)
-            case "resources/list" | "resources/templates/list" if self._apps.capabilities(exchange.session):
-                return await self._list_with_apps(exchange, method)
         self._note_request(exchange)
+        if method.startswith("resources/"):
+            return await self._resources.answer(exchange, method)
         return await self._items.answer(exchange, method)
-
-    async def _list_with_apps(self, exchange: Exchange, method: str) -> dict[str, Any]:
-        """Return a list of resources or templates for a client that shows apps. Apps are at the end of the list."""
-        self._note_request(exchange)
-        result: dict[str, Any] = {"resources" if method == "resources/list" else "resourceTemplates": []}
-        if self.sees(exchange.session, exchange.path_mode, exchange.caller, "resources"):
-            result = await self._items.answer(exchange, method)
-        if method == "resources/list" and "nextCursor" not in result:
-            result["resources"] = [*result["resources"], *await self._apps.resources(exchange)]
-        return result
 
     async def list_tools(self, exchange: Exchange) -> list[dict[str, Any]]:
         """Return the tools as JSON."""
@@ -213,6 +202,12 @@ class Surface:
 
     def _exposure(self, exchange: Exchange) -> Exposure:
         return self._exposures.of(exchange.caller, exchange.session.client_name, exchange.path_mode)
+
+    def _sees_resources(self, exchange: Exchange) -> bool:
+        return self.sees(exchange.session, exchange.path_mode, exchange.caller, "resources")
+
+    def _sees_results(self, exchange: Exchange) -> bool:
+        return self._results.shown(self._exposure(exchange), exchange.caller)
 
     def _profile(self, exchange: Exchange) -> Profile:
         return profile_of(exchange.session.client_name, self._runs.settings().clients)
@@ -306,11 +301,13 @@ class Surface:
                 fault = InternalError("the request failed inside codemode-mcp; see its log")
                 rendered = render_error(fault, self._runs.settings(), profile.max_output_bytes)
         fields.update(status=rendered.structured["status"], code=rendered.structured.get("code"))
-        result = tool_result(rendered, exchange.session.protocol_version, profile)
+        result = tool_result(
+            rendered, exchange.session.protocol_version, profile, with_links=self._sees_results(exchange)
+        )
         structured = result.get("structuredContent")
         debugging.log_answer(escape_line(name), rendered.content, structured)
         if self._runs.auditor.listening:
-            fields.update(sizes.seen({"content": rendered.content, "structuredContent": structured}))
+            fields.update(sizes.seen({"content": result["content"], "structuredContent": structured}))
         return result
 
     async def _counted(self, usage: Usage, exchange: Exchange, client: RunClient) -> Usage:

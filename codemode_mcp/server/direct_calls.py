@@ -24,7 +24,7 @@ from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server.client import Continued, McpClient, progress_to
 from codemode_mcp.server.forwarded_call import ForwardedCall, no_room
-from declarations.untrusted_text import drop_hidden
+from declarations.untrusted_text import drop_hidden, escape_line
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 500
 """Maximum length in characters of a message of a server."""
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""Code of the handshake revisions for an unknown resource."""
 
 
 class Dispatching(Protocol):
@@ -105,6 +108,12 @@ def request_error(answer: Answer) -> JsonRpcError:
         return JsonRpcError(code, drop_hidden(message, keep="\n\t")[:MAX_TEXT], data)
     code = INTERNAL_ERROR if answer.code == "internal_error" else INVALID_PARAMS
     return JsonRpcError(code, (answer.failure or "")[: 4 * MAX_TEXT])
+
+
+def unknown_resource(exchange: Exchange, uri: str) -> JsonRpcError:
+    """Return the error for a resource that does not exist, or that the client must not know about."""
+    code = INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND
+    return JsonRpcError(code, f"Resource not found: {escape_line(uri)}", {"uri": uri})
 
 
 class DirectCalls:

@@ -19,10 +19,10 @@ from codemode_mcp.exposure import apps
 from codemode_mcp.exposure.patterns import UI_TOOLS
 from codemode_mcp.json_text import json_text
 from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
-from codemode_mcp.server.direct_calls import Target, request_error
+from codemode_mcp.server.direct_calls import Target, request_error, unknown_resource
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
-from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
+from upstream_clients.jsonrpc import INTERNAL_ERROR, JsonRpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from upstream_clients.tools import JsonObject
 
 log = logging.getLogger("codemode_mcp.server")
-
-RESOURCE_NOT_FOUND: Final = -32002
-"""Code of the handshake revisions."""
 
 LIST_SECONDS: Final = 5.0
 """Seconds that a request waits for each server to list its apps."""
@@ -184,8 +181,7 @@ class ExposedApps:
             JsonRpcError: the client does not see an app under this URI, or the app cannot be read.
         """
         uri = exchange.params["uri"]
-        code = INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND
-        unknown = JsonRpcError(code, f"Resource not found: {escape_line(uri)}", {"uri": uri})
+        unknown = unknown_resource(exchange, uri)
         if not apps.shows_apps(exchange.session.capabilities):
             raise unknown
         if uri == apps.SHOWN_URI:

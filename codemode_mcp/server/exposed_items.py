@@ -30,7 +30,7 @@ from codemode_mcp.exposure.items import (
 )
 from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
-from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error
+from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error, unknown_resource
 from codemode_mcp.trust.uri_templates import makes
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
@@ -60,9 +60,6 @@ if TYPE_CHECKING:
     """The caller, the name of the client and the mode of the path, on which lists depend."""
 
 log = logging.getLogger("codemode_mcp.server")
-
-RESOURCE_NOT_FOUND: Final = -32002
-"""Code of the handshake revisions for an unknown resource."""
 
 LIST_SECONDS: Final = 5.0
 """Seconds that a request waits for each server to list its resources."""
@@ -275,7 +272,7 @@ class ExposedItems:
     async def _read(self, exchange: Exchange, uri: str) -> dict[str, Any]:
         located = await self.located_resource(exchange, uri)
         result = await self._request(
-            exchange, located.server, "resources/read", {"uri": located.identifier}, _unknown_resource(exchange, uri)
+            exchange, located.server, "resources/read", {"uri": located.identifier}, unknown_resource(exchange, uri)
         )
         contents = result.get("contents")
         if isinstance(contents, list):
@@ -289,7 +286,7 @@ class ExposedItems:
             JsonRpcError: no server that the client sees has the resource, or several may have it.
         """
         viewer = _viewer(exchange)
-        unknown = _unknown_resource(exchange, uri)
+        unknown = unknown_resource(exchange, uri)
         wrapped = names.unwrap_uri(uri)
         if names.is_app_uri(uri) or (wrapped is None and names.is_own_uri(uri)):
             raise unknown
@@ -402,11 +399,6 @@ def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:
         case "templates":
             return view.template_list
     return view.resource_list
-
-
-def _unknown_resource(exchange: Exchange, uri: str) -> JsonRpcError:
-    code = INVALID_PARAMS if exchange.session.modern else RESOURCE_NOT_FOUND
-    return JsonRpcError(code, f"Resource not found: {escape_line(uri)}", {"uri": uri})
 
 
 def _exposed_uri(server: str, uri: str, shared: Mapping[str, Sequence[str]]) -> str:

@@ -44,6 +44,9 @@ class Profile:
     repeats_failures: bool = False
     """The client shows its model all forms of a failure, and its `_meta`. Such a client gets only the text of a
     failure."""
+    mishandles_links: bool = False
+    """The client fails on a result with a resource link, or shows its model the whole resource. Such a client gets no
+    links."""
     evidence: str = ""
     """The measured client and version, a colon, and the observations."""
 
@@ -55,7 +58,8 @@ PROFILES: Final[tuple[Profile, ...]] = (
         defers_tools=True,
         max_output_bytes=45_000,
         evidence="Claude Code 2.1.330: shows structuredContent of a success and text of a failure; shows names of "
-        "tools alone unless they are always loaded; puts a result over 45 to 50 kB into a file and shows 2 kB of it.",
+        "tools alone unless they are always loaded; puts a result over 45 to 50 kB into a file and shows 2 kB of it; "
+        "shows a resource link as a line.",
     ),
     Profile(
         "codex-mcp-client",
@@ -63,9 +67,11 @@ PROFILES: Final[tuple[Profile, ...]] = (
         loses_pictures=True,
         defers_tools=True,
         max_output_bytes=45_000,
+        mishandles_links=True,
         evidence="Codex 0.169.0: shows structuredContent of successes and failures, where a picture is a line of JSON, "
         "and real pictures without it; hides tools from models that have tool search, which finds exec by its task; "
-        "cuts a result in the middle at 48 kB, and for a model that it does not know shows its first and last 6 kB.",
+        "cuts a result in the middle at 48 kB, and for a model that it does not know shows its first and last 6 kB; "
+        "shows a resource link as JSON. By public reports, Codex Desktop fails on one. It has the same engine.",
     ),
     Profile(
         "gemini-cli*",
@@ -74,13 +80,13 @@ PROFILES: Final[tuple[Profile, ...]] = (
         repeats_failures=True,
         evidence="Gemini CLI 0.61.0: says gemini-cli-mcp-client; shows text; cuts it at 40,000 characters; adds "
         "wait_for_previous to every tool and forwards it; of a failure it shows the program and the whole result as "
-        "JSON, with structuredContent and _meta.",
+        "JSON, with structuredContent and _meta; shows a resource link as a line.",
     ),
     Profile(
         "opencode",
         max_output_bytes=50_000,
         evidence="opencode 1.18.33: shows text; shows the first 2,000 lines or 51,200 bytes of a longer one, only "
-        "whole lines, so nothing of a line that is longer; puts the whole into a file.",
+        "whole lines, so nothing of a line that is longer; puts the whole into a file; ignores resource links.",
     ),
     Profile(
         "qwen-cli-mcp-client*",
@@ -89,6 +95,12 @@ PROFILES: Final[tuple[Profile, ...]] = (
         evidence="Qwen Code 0.15.10: says qwen-cli-mcp-client- and its name of the server; shows text; of a failure it "
         "shows the program and the whole result as JSON; shows names and first lines of tools alone, whether they are "
         "always loaded or not; its search finds exec by its task.",
+    ),
+    Profile(
+        "mcp",
+        mishandles_links=True,
+        evidence="langchain-mcp-adapters 0.3.2: says mcp, as other clients with the Python SDK; makes a file of a "
+        "resource link, which langchain-openai 1.7.3 refuses with an error that ends the agent.",
     ),
     Profile(
         "mcp-use",
@@ -106,6 +118,7 @@ KEYS: Final = {
     "sends_null": "sendsNull",
     "adds_arguments": "addsArguments",
     "repeats_failures": "repeatsFailures",
+    "mishandles_links": "mishandlesLinks",
 }
 """The names of the fields in the configuration and in JSON."""
 
@@ -154,6 +167,7 @@ def traits(profile: Mapping[str, Any]) -> str:
         "sends null for absent arguments" if profile["sendsNull"] else "",
         f"adds the arguments {added}" if added else "",
         "repeats all forms of a failure" if profile["repeatsFailures"] else "",
+        "mishandles resource links" if profile["mishandlesLinks"] else "",
     )
     return "; ".join(filter(None, said)) or "plain default"
 

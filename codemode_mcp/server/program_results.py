@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.exposure.results import MAX_LINKS, link
 
 if TYPE_CHECKING:
     from codemode_mcp.runs.rendering import Rendered
     from codemode_mcp.server.profiles import Profile
 
+LINKS_SINCE: Final = "2025-06-18"
+"""First revision of MCP with resource links in results."""
 
-def tool_result(rendered: Rendered, version: str, profile: Profile) -> dict[str, Any]:
-    """Return a `CallToolResult` as JSON."""
+
+def tool_result(rendered: Rendered, version: str, profile: Profile, *, with_links: bool = False) -> dict[str, Any]:
+    """Return a `CallToolResult` as JSON.
+
+    Args:
+        with_links: True if the client can read stored results. Their links come last, if it can take them.
+    """
     repeated = rendered.is_error and profile.repeats_failures
-    result: dict[str, Any] = {
-        "content": [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content],
-        "isError": rendered.is_error,
-    }
+    content = [_content_block(block, has_audio=version != "2024-11-05") for block in rendered.content]
+    if with_links and version >= LINKS_SINCE and not profile.mishandles_links:
+        content += map(link, rendered.stored[:MAX_LINKS])
+    result: dict[str, Any] = {"content": content, "isError": rendered.is_error}
     if not profile.shows_structured and not repeated:
         result["structuredContent"] = rendered.structured
     if rendered.meta and not repeated:

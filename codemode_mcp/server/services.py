@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
+    from codemode_mcp.runs.values import ListedResult
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.tools import ItemSource, RootsFn, UpstreamView
 
@@ -46,6 +47,12 @@ class Runs(Protocol):
 
     async def offload(self, owner: str, text: str) -> str | None:
         """Store a text for an owner; see `rendering.Offload`."""
+
+    async def result(self, owner: str, ref: str) -> str | None:
+        """Return the JSON text of a stored result; None if the owner has none. Raises `CodeModeError`."""
+
+    async def results(self, owner: str, before: int | None, limit: int) -> Sequence[ListedResult]:
+        """Return stored results of an owner; see `Values.results`. Raises `StoreUnavailable`."""
 
     async def stored_state(self, run_id: str, owner: str | None) -> RunState | None:
         """Return the state of a run in the store; see `RunStore.state_of`. Raises `StoreUnavailable`."""

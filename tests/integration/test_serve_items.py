@@ -273,7 +273,6 @@ async def test_without_expose_there_are_neither_capabilities_nor_methods(tmp_pat
         write(tmp_path, every, expose=off),
         write(tmp_path, every, clients={"mcp*": {"expose": off}}),
         write(tmp_path, every, tools={"contexts": {"all": {"for": ["stdio"], "expose": off}}}),
-        write(tmp_path, {"one": {**one.entry, "expose": off}}),
     ):
         async with serve(config, mode=era) as session:
             client = session.client

@@ -60,11 +60,11 @@ def test_each_row_says_what_was_measured_and_differs_from_the_plain_default() ->
 
 
 def test_the_traits_of_a_profile_name_each_of_them() -> None:
-    profile = Profile("x", True, True, True, 12_000, True, ("one", "two"), True)
+    profile = Profile("x", True, True, True, 12_000, True, ("one", "two"), True, True)
     assert traits(profile_json(profile)) == (
         "shows structured content instead of text; loses pictures beside structured content; defers tools; "
         "shows at most 12,000 bytes; sends null for absent arguments; adds the arguments one, two; "
-        "repeats all forms of a failure"
+        "repeats all forms of a failure; mishandles resource links"
     )
 
 
