@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.jsonrpc import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, JsonRpcError
+from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,7 +158,7 @@ def call_error(spec: UpstreamSpec, method: str, error: JsonRpcError) -> Upstream
             f"{server} closed the connection before it answered {method}; it is unknown whether the server acted on it",
             dispatched=True,
         )
-    said = spec.redact_learned(error.message)[:_MAX_QUOTE]
+    said = spec.cut(spec.redact_learned(error.message), _MAX_QUOTE)
     return UpstreamCallError(
         spec.name,
         f"{server} answered {method} with error {error.code}: {said}",
@@ -189,7 +190,7 @@ def start_failure(
     reason = next((found for found in reasons if found is not None), None)
     if reason is None:
         leaf = next(_leaves(cause))
-        reason = f"{type(leaf).__name__}: {str(leaf)[:_MAX_QUOTE] or 'no further details'}"
+        reason = f"{type(leaf).__name__}: {spec.cut(str(leaf), _MAX_QUOTE) or 'no further details'}"
     return not_started(spec, reason) + _quote(said, stray)
 
 
@@ -221,7 +222,7 @@ def lost(spec: UpstreamSpec, said: str = "") -> str:
 
 def _quote(said: str, stray: str = "") -> str:
     quoted = f"; its stdout, which must have MCP messages only, has this line: {stray}" if stray else ""
-    return (f"; its stderr says: {said[:_MAX_QUOTE]}" if said else "") + quoted
+    return (f"; its stderr says: {cut(said, _MAX_QUOTE)}" if said else "") + quoted
 
 
 def _leaves(cause: BaseException) -> Iterator[BaseException]:
@@ -261,7 +262,7 @@ def _start_reason(spec: UpstreamSpec, error: BaseException, exit_code: int | Non
         case UpstreamCallError():
             return error.message.removeprefix(f"server {spec.name!r}").lstrip(": ")
         case InvalidAnswer():
-            return f"{str(error)[:_MAX_QUOTE]}; update the server or this client"
+            return f"{spec.cut(str(error), _MAX_QUOTE)}; update the server or this client"
         case _:
             return None
 
@@ -277,7 +278,7 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
         if spec.url is None:
             return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
         return f"{spec.address} closed the connection before it answered"
-    return f"it refused the MCP handshake with error {error.code}: {error.message[:_MAX_QUOTE]}"
+    return f"it refused the MCP handshake with error {error.code}: {spec.cut(error.message, _MAX_QUOTE)}"
 
 
 def _exit_words(exit_code: int | None) -> str:

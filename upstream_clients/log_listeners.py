@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 import anyio
 
 from upstream_clients.errors import UpstreamCallError
+from upstream_clients.redaction import cut, redacted_start
 from upstream_clients.tools import LogLevel
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class LogListeners:
             return
         message: dict[str, Any] = {"level": LEVELS[level], "data": self._data(params.get("data"))}
         if isinstance(name := params.get("logger"), str):
-            message["logger"] = self._redact(name[:MAX_NAME])
+            message["logger"] = redacted_start(name, MAX_NAME, self._redact)
         for listener in listeners:
             try:
                 listener.take(message)
@@ -143,7 +144,7 @@ class LogListeners:
         if len(text) > MAX_SEARCHED:
             return f"(a message of {len(text)} characters, which is too long)"
         # Cut after the replacement, which could not find half a secret at the end.
-        return self._redact(text)[:MAX_DATA] + "... (cut)"
+        return cut(self._redact(text), MAX_DATA) + "... (cut)"
 
     def _without_secrets(self, value: Any) -> Any:
         match value:

@@ -1,13 +1,25 @@
-"""The replacement of secrets in texts, also of encoded secrets. Pure."""
+"""The replacement of secrets in texts, also of encoded secrets, and the cutting of texts that may have secrets. Pure.
+
+A redaction cannot find half a secret. So a text is redacted before it is cut. Where the secrets are not known yet, or a
+long text must not be searched as a whole, it is cut so that no part of a secret is left at its end.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, quote_plus
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 HIDDEN = "***"
+
+MAX_SECRET: Final = 8 * 1024
+"""Characters that are searched behind the end of a text that is cut, so that a secret across the end is found."""
 
 _MIN_BASE64_BYTES = 8
 """Minimum size in bytes of a secret that is also searched in Base64. Shorter ones would match other text."""
@@ -18,6 +30,45 @@ def hide(text: str, secrets: tuple[str, ...]) -> str:
     for form in _forms(secrets):
         text = text.replace(form, HIDDEN)
     return text
+
+
+def cut(text: str, limit: int, secrets: tuple[str, ...] = ()) -> str:
+    """Return at most `limit` characters of a text, without a part of a secret at the end.
+
+    The text ends before a known secret that the limit would cut in two. It also ends before a word that would be cut,
+    since unknown tokens are words of ASCII characters. If half of the text would be lost by that, it ends before the
+    letters and digits that would be cut, or else at the limit: no token is that long.
+    """
+    if len(text) <= limit:
+        return text
+    end, before = limit, -1
+    while end != before:
+        before = end
+        for form in _forms(secrets):
+            found = text.find(form, max(0, end - len(form) + 1), end + len(form) - 1)
+            end = end if found < 0 else found
+    for kind in (_IN_WORD, _IN_NAME):
+        start = end
+        while start and kind.match(text, start) and kind.match(text, start - 1):
+            start -= 1
+        if start > end // 2:
+            return text[:start]
+    return text[:end]
+
+
+_IN_WORD: Final = re.compile("[!#-&(-_a-~]")
+"""A character of a word: printable ASCII, but no quote."""
+
+_IN_NAME: Final = re.compile("[A-Za-z0-9_-]")
+
+
+def redacted_start(text: str, limit: int, redact: Callable[[str], str]) -> str:
+    """Return at most `limit` characters of a text without its secrets. Only the beginning of a long text is searched.
+
+    Args:
+        redact: replaces the secrets in a text.
+    """
+    return cut(redact(cut(text, limit + MAX_SECRET)), limit)
 
 
 def basic_credentials(header: str) -> list[str]:

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from upstream_clients.redaction import cut, redacted_start
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -59,10 +61,10 @@ class ServerLog:
         return self._count
 
     def add(self, source: Source, text: str) -> LogLine:
-        """Add a line that has no secrets."""
+        """Add a line that has no known secrets."""
         with self._lock:
             self._count += 1
-            line = LogLine(self._count, self._clock(), source, text[:MAX_LINE])
+            line = LogLine(self._count, self._clock(), source, cut(text, MAX_LINE))
             self._lines.append(line)
         return line
 
@@ -74,9 +76,8 @@ class ServerLog:
         except (ValueError, RecursionError):
             shown = "(a value that cannot be written as JSON)"
         parts = (each for each in (params.get("level"), params.get("logger"), shown) if isinstance(each, str) and each)
-        # Cut first, since the search for secrets takes time in a long text. Half a secret at the end is cut off below.
-        text = ": ".join(parts)[: 64 * MAX_LINE]
-        self.add("message", " ".join(self._redact(text).split()))
+        text = redacted_start(": ".join(parts), 64 * MAX_LINE, self._redact)
+        self.add("message", " ".join(text.split()))
 
     def add_error(self, reason: str) -> None:
         """Add the reason for the end of a connection, or for a failed attempt."""

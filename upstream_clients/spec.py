@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from upstream_clients.environment import PLAIN
-from upstream_clients.redaction import HIDDEN, basic_credentials, hide
+from upstream_clients.redaction import HIDDEN, basic_credentials, cut, hide
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -161,6 +161,10 @@ class UpstreamSpec:
     def redact(self, text: str) -> str:
         """Replace every secret value of this spec in a text by `***`, also in encoded form."""
         return hide(text, tuple(self.secret_values))
+
+    def cut(self, text: str, limit: int) -> str:
+        """Return at most `limit` characters of a text. No part of a secret of this spec is left at the end."""
+        return text if len(text) <= limit else cut(text, limit, tuple(self.secret_values))
 
     @property
     def secret_values(self) -> list[str]:

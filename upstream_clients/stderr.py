@@ -11,6 +11,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
+from upstream_clients.redaction import MAX_SECRET, redacted_start
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -30,7 +32,7 @@ _ERROR = re.compile(
 _STRAY_SHOWN = 200
 
 MAX_LINE = 1_000
-"""Bytes of a line; longer lines are cut."""
+"""Characters of a line; longer lines are cut."""
 
 
 class StderrTail:
@@ -86,7 +88,8 @@ class StderrTail:
     def note_stray(self, line: bytes) -> None:
         """Keep the first line of the child's stdout that is not a message."""
         if not self._stray:
-            self._stray = self._redact(line[:MAX_LINE].decode("utf-8", "replace")).strip()[:_STRAY_SHOWN]
+            text = line[: MAX_LINE + MAX_SECRET].decode("utf-8", "replace").strip()
+            self._stray = redacted_start(text, _STRAY_SHOWN, self._redact)
 
     @property
     def stray_line(self) -> str:
@@ -102,22 +105,28 @@ class StderrTail:
         return causes[0] if causes else errors[-1] if errors else lines[-1] if lines else ""
 
     def _read(self) -> None:
-        rest = b""
+        rest, is_kept = b"", False
+        """The begin of a line whose end was not read yet, and True if it was kept already."""
         try:
             while chunk := os.read(self._read_end, 65_536):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line == self._end:
                         return
-                    self._keep(line)
-                if len(rest) > MAX_LINE:
-                    self._keep(rest)
-                    rest = b""
+                    if not is_kept:
+                        self._keep(line)
+                    is_kept = False
+                if is_kept or len(rest) > MAX_LINE + MAX_SECRET:
+                    # The next piece of this line could begin with the second half of a secret, so it is left out.
+                    if not is_kept:
+                        self._keep(rest)
+                    rest, is_kept = b"", True
         finally:
             os.close(self._read_end)
 
     def _keep(self, line: bytes) -> None:
-        text = self._redact(line[:MAX_LINE].decode("utf-8", "replace")).strip()
+        text = line[: 4 * (MAX_LINE + MAX_SECRET)].decode("utf-8", "replace")
+        text = redacted_start(text, MAX_LINE, self._redact).strip()
         if text:
             self._lines.append(text)
             if self._on_line is not None:

@@ -29,6 +29,7 @@ import msgspec
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamUnavailable
 from upstream_clients.input_required import ask_all, read_input_required
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY
+from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -154,7 +155,7 @@ def read_task(raw: object, expected: str | None = None) -> Task:
     return Task(
         identity,
         cast("Status", status),
-        message[:MAX_MESSAGE] if isinstance(message, str) and message else None,
+        cut(message, MAX_MESSAGE) if isinstance(message, str) and message else None,
         DEFAULT_INTERVAL if interval is None else min(max(interval, MIN_INTERVAL), MAX_INTERVAL),
         None if ttl is None or ttl < 0 else ttl,
         raw,
@@ -339,7 +340,7 @@ class Following:
             case "working":
                 return None
             case "cancelled":
-                said = "" if task.message is None else f": {self._redact(task.message)[:500]}"
+                said = "" if task.message is None else f": {cut(self._redact(task.message), 500)}"
                 raise failure(self._call, f"was cancelled by the server{said}")
             case _ if not self._handle.modern:
                 return await self._legacy_result()
@@ -466,9 +467,9 @@ class Following:
         said = "an error without a message"
         match task.raw.get("error"):
             case {"code": int() as number, "message": str() as message} if not isinstance(number, bool):
-                code, said = number, f"error {number}: {self._redact(message)[:500]}"
+                code, said = number, f"error {number}: {cut(self._redact(message), 500)}"
             case _ if task.message is not None:
-                said = f"an error: {self._redact(task.message)[:500]}"
+                said = f"an error: {cut(self._redact(task.message), 500)}"
         why = f"server {server!r} answered tools/call with {said}"
         return UpstreamCallError(server, why, dispatched=True, code=code)
 

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from codemode_mcp.audit import sizes
+from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,4 +71,4 @@ def _shape(value: Any, text: str) -> str:
     if len(text) > MAX_LOOKED_AT:
         return "too large to look at"
     shown = _text(shape(value, without_tokens))
-    return shown if len(shown) <= MAX_SHAPE else shown[:MAX_SHAPE] + "…"
+    return shown if len(shown) <= MAX_SHAPE else cut(shown, MAX_SHAPE) + "…"

@@ -6,7 +6,9 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from upstream_clients.redaction import MAX_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,12 +45,22 @@ name. `item_held`: a tool, or another item that a server lists, is held until a 
 `item_rejected`: a person has decided about an item. The id of these three events is the item, such as
 `github.create_issue`."""
 
+ITEM_EVENTS: Final[frozenset[EventKind]] = frozenset({"item_held", "item_accepted", "item_rejected"})
+"""Events whose id has a name that a server has chosen."""
+
 Figures = Literal["store_swept", "store_used"]
 """Measurements for metrics: the contents of a store (`suspended`, `oldest`, `size`), or a query of its database
 (`seconds`, `failed`)."""
 
 MAX_NAME = 200
-"""Maximum characters of a name that a program or a client has chosen."""
+"""Maximum characters of a recorded name that a program, a client or a server has chosen."""
+
+_MAX_UNREDACTED = MAX_NAME + MAX_SECRET
+
+
+def name_to_record(name: str) -> str:
+    """Return a name for an event. A recorder replaces secrets in it before it cuts the name to `MAX_NAME`."""
+    return name[:_MAX_UNREDACTED]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from codemode_mcp.audit.events import MAX_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -136,7 +138,7 @@ class Spans:
     def _begin_call(self, event: Event, when: int) -> None:
         if len(self._calls) >= MAX_OPEN:
             return
-        tool = self._redact(str(event.fields["tool"]))
+        tool = self._redact(str(event.fields["tool"]))[:MAX_NAME]
         attributes: dict[str, Any] = {
             "mcp.method.name": "tools/call",
             "gen_ai.operation.name": "execute_tool",
@@ -157,7 +159,7 @@ class Spans:
 
     def _end_call(self, event: Event, when: int) -> None:
         fields = event.fields
-        status, tool = str(fields["status"]), self._redact(str(fields["tool"]))
+        status, tool = str(fields["status"]), self._redact(str(fields["tool"]))[:MAX_NAME]
         # A name that a program has chosen must not become a dimension of a metric.
         known = {"gen_ai.tool.name": tool} if fields["dispatched"] else {}
         self._durations.record(fields["ms"] / 1000, {**known, "codemode.status": status})

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
+from codemode_mcp.audit.events import ITEM_EVENTS, MAX_NAME
 from codemode_mcp.audit.redaction import Inputs
 from codemode_mcp.json_text import compact_json
 from upstream_clients.file_lock import NO_LINK
@@ -49,6 +50,9 @@ _WRITE: Final = 256 * 1024
 """Maximum bytes of one write, except for a longer line."""
 _CONSTANT_FIELDS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
 """Fields whose texts are constants of this product, and need no redaction."""
+
+_NAMES: Final = frozenset({"tool", "request", "run", "principal"})
+"""Fields that are cut to `MAX_NAME` after the redaction."""
 
 
 class Trajectory:
@@ -194,12 +198,14 @@ def document_of(event: Event, inputs: Inputs, redact: Callable[[str], str]) -> d
     document: dict[str, Any] = {
         "time": round(event.time, 6),
         "kind": event.kind,
-        "id": event.id,
+        "id": redact(event.id)[:MAX_NAME] if event.kind in ITEM_EVENTS else event.id,
         **({} if event.parent is None else {"parent": event.parent}),
         "pid": os.getpid(),
     }
     for key, value in event.fields.items():
-        document[key] = redact(value) if isinstance(value, str) and key not in _CONSTANT_FIELDS else value
+        if isinstance(value, str) and key not in _CONSTANT_FIELDS:
+            value = redact(value)[:MAX_NAME] if key in _NAMES else redact(value)
+        document[key] = value
     if event.inputs is not None:
         of = inputs.of_program if event.kind == "exec" else inputs.of_arguments
         document["input"] = of(event.inputs, redact)

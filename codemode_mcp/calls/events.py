@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.audit.events import MAX_NAME
+from codemode_mcp.audit.events import name_to_record
 from codemode_mcp.json_text import json_text
+from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
     from codemode_mcp.audit.events import Auditor, EventKind
@@ -73,7 +74,7 @@ class CallEvents:
             code=code,
             ms=record.milliseconds(now),
             bytes=record.size,
-            why=record.refused[:MAX_REASON] or None,
+            why=cut(record.refused, MAX_REASON) or None,
             **record.seen,
             dispatched=record.dispatched,
             repeatable=record.repeatable,
@@ -83,4 +84,4 @@ class CallEvents:
         )
 
     def _emit(self, kind: EventKind, tool: str, **more: Any) -> None:
-        self._auditor.emit(kind, self._about, self._parent, tool=tool[:MAX_NAME], **more)
+        self._auditor.emit(kind, self._about, self._parent, tool=name_to_record(tool), **more)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from codemode_mcp.audit.events import MAX_NAME
+from codemode_mcp.audit.events import name_to_record
 from codemode_mcp.errors import CodeModeError, InternalError, ShuttingDown, StoreUnavailable
 from codemode_mcp.policy.approval import remember_approval
 from codemode_mcp.program.compile import Program
@@ -315,7 +315,7 @@ class RunManager:
             cell.request,
             language=cell.language or "javascript",
             transport=cell.caller.kind,
-            principal=None if principal is None else principal[:MAX_NAME],
+            principal=None if principal is None else name_to_record(principal),
             catalog=len(run.context.catalog),
         )
 

@@ -17,7 +17,7 @@ import anyio
 
 from codemode_mcp import __version__
 from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.audit.events import MAX_NAME, request_id
+from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown
 from codemode_mcp.exposure.selection import ALL_TOOLS
@@ -250,8 +250,8 @@ class Surface:
         auditor.emit(
             "exec" if name == "exec" else "wait",
             request,
-            request=str(exchange.request_id)[:MAX_NAME],
-            run=run[:MAX_NAME] if isinstance(run, str) else None,
+            request=name_to_record(str(exchange.request_id)),
+            run=name_to_record(run) if isinstance(run, str) else None,
             answers=len(continued.answers) or None,
             cancel=arguments.get("cancel") is True or None,
             bytes=0 if continued.run_id else sizes.of_arguments(arguments),

@@ -32,7 +32,7 @@ from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
 from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error, unknown_resource
 from codemode_mcp.trust.uri_templates import makes
-from declarations.untrusted_text import escape_line
+from declarations.untrusted_text import escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import (
     INVALID_PARAMS,
@@ -41,6 +41,7 @@ from upstream_clients.jsonrpc import (
     JsonRpcError,
     sendable,
 )
+from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -241,7 +242,8 @@ class ExposedItems:
         """Log why the resources of a server are left out of a list, once for each reason."""
         if self._failures.get(server) != why:
             self._failures[server] = why
-            log.warning("the resources of server %s are left out: %s", escape_line(server), escape_line(why, MAX_TEXT))
+            shown = escape_hidden(cut(why, MAX_TEXT))
+            log.warning("the resources of server %s are left out: %s", escape_line(server), shown)
 
     # one item
 

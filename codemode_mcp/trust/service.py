@@ -22,7 +22,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from codemode_mcp.audit.events import MAX_NAME
+from codemode_mcp.audit.events import name_to_record
 from codemode_mcp.trust import comparison
 from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
 from codemode_mcp.trust.held_messages import entry_line, held_line, texts_line, why_held
@@ -500,7 +500,7 @@ def _record(
     **fields: str,
 ) -> None:
     digest = None if item is None else item.digest
-    auditor.emit(kind, reference(server, *key)[:MAX_NAME], digest=digest, **fields)
+    auditor.emit(kind, name_to_record(reference(server, *key)), digest=digest, **fields)
 
 
 def _decisions(pins: ServerPins | None) -> object:
