@@ -39,7 +39,7 @@ async def wait(client: Attached, run_id: str) -> dict[str, Any]:
 
 
 async def test_restrictions_bind_the_client_that_gave_them_and_its_runs(tmp_path: Path) -> None:
-    contexts = {"careful": {"for": [], "deny": ["mcp:up:count"]}}
+    contexts = {"careful": {"for": [], "deny": ["mcp:up:count", "core:results:list"]}}
     config = write_config(tmp_path, {"up": counting(tmp_path / "up")}, contexts=contexts)
     async with (
         instance(config),
@@ -57,6 +57,13 @@ async def test_restrictions_bind_the_client_that_gave_them_and_its_runs(tmp_path
         assert (await wait(bound, run["runId"]))["value"] == "made"
         lists = [(await client.request("tools/list"))["tools"] for client in (free, bound, careful)]
         assert [each[0]["annotations"]["readOnlyHint"] for each in lists] == [False, True, False]
+
+        ref = (await free.exec("return 'x'.repeat(40_000)"))["value"]["ref"]
+        found = [(await client.request("resources/list"))["resources"] for client in (free, bound, careful)]
+        assert [[each["name"] for each in listed] for listed in found] == [[f"result-{ref[7:]}.txt"]] * 2 + [[]]
+        for client in (bound, careful):  # a read is like `load`, for which the ref is enough
+            read = await client.request("resources/read", {"uri": f"codemode://results/{ref[7:]}"})
+            assert read["contents"][0]["text"] == "x" * 40_000
 
 
 @pytest.mark.parametrize("direct", [True, False])
