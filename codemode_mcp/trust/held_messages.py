@@ -71,8 +71,8 @@ def held_line(server: str, reports: Sequence[ItemReport], *, locked: bool) -> st
             f"({named(reports)}); compare them with: codemode-mcp trust check"
         )
     return (
-        f"server {server!r}: {_items(len(reports))} held until a person accepts them ({named(reports)}); look at them "
-        f"with: codemode-mcp trust diff {shlex.quote(server)}"
+        f"server {server!r}: {_items(len(reports))} held until a person accepts {_them(reports)} ({named(reports)}); "
+        f"look at {_them(reports)} with: codemode-mcp trust diff {shlex.quote(server)}"
     )
 
 
@@ -92,6 +92,10 @@ def texts_line(server: str, reports: Sequence[ItemReport]) -> str:
         f"server {server!r}: {_items(len(reports))} used with the accepted texts, since the server has changed them "
         f"({named(reports)}); look at them with: codemode-mcp trust diff {shlex.quote(server)}"
     )
+
+
+def _them(reports: Sequence[ItemReport]) -> str:
+    return "it" if len(reports) == 1 else "them"
 
 
 def _items(count: int) -> str:
