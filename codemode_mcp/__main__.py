@@ -40,14 +40,14 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    from codemode_mcp.app.garbage import collect_rarely
+
+    collect_rarely()
     # Common command lines are read without typer, whose import takes long. Clients wait for `serve` and the instance.
     match arguments:
         case _ if "_CODEMODE_MCP_COMPLETE" in environ:
             pass
         case ["serve", *rest]:
-            from codemode_mcp.app.garbage import collect_rarely
-
-            collect_rarely()
             from codemode_mcp.cli.relaying import common_options, serve_by_relay
 
             options = common_options(rest)
@@ -62,9 +62,6 @@ def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
 
             read = read_options(rest, spelled(("key", "config")), spelled(("detach",)))
             if read is not None and not read[0] and "key" in read[1]:
-                from codemode_mcp.app.garbage import collect_rarely
-
-                collect_rarely()
                 from codemode_mcp.cli.command_service import run_command
                 from codemode_mcp.instance.process import run as run_instance
 

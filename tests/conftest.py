@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -89,6 +90,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return (LONG.index(file) if file in LONG else len(LONG), -tests[file], file)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector never visit again what exists when the tests are collected."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from codemode_mcp.app.garbage import collect_rarely, collect_seldom_soon
+from codemode_mcp.app.garbage import collect_seldom_soon
 from codemode_mcp.app.heap import use_one_arena
 from codemode_mcp.audit.rotating_log import logging_to_rotating_file
 from codemode_mcp.instance import registry
@@ -37,7 +37,6 @@ def run(key: str, config: str | None, run_command: RunCommand, *, detach: bool =
         # The instance is no child of the relay that has started it. Some clients end all descendants of a server.
         os._exit(0)
     use_one_arena()
-    collect_rarely()
     try:
         with registry.life_lock(key, LOCK_SECONDS):
             anyio.run(_serve, key, None if config is None else Path(config), run_command)

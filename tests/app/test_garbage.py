@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 
 import anyio
 import anyio.lowlevel
@@ -18,7 +20,7 @@ async def test_garbage_is_collected_rarely_at_the_start_and_later_among_new_obje
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(garbage, "START_SECONDS", 0.0)
-    usual = gc.get_threshold()
+    usual, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
         garbage.collect_rarely()
         assert gc.get_threshold() == (garbage.START_OBJECTS, *usual[1:])
@@ -27,7 +29,17 @@ async def test_garbage_is_collected_rarely_at_the_start_and_later_among_new_obje
             while gc.get_threshold() != garbage.SERVING:
                 await anyio.lowlevel.checkpoint()
         assert gc.isenabled()
-        assert gc.get_freeze_count() > 0
+        assert gc.get_freeze_count() > frozen
     finally:
         gc.set_threshold(*usual)
-        gc.unfreeze()
+
+
+def test_a_command_does_not_search_for_garbage_when_it_ends() -> None:
+    script = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 1000))  # runs last
+import codemode_mcp.__main__
+codemode_mcp.__main__.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
