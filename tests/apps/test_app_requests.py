@@ -123,18 +123,15 @@ async def test_a_client_that_shows_apps_gets_tools_and_apps(era: str, tmp_path: 
             assert result["structuredContent"] == {"called": name, "with": {}}
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "ui://clock/app.html", "ui://clock/clock/none", "ui://none/app.html", "ui://clock", "ui://", "ui://codemode-mcp/x",
-        "ui://codemode-mcp/resources/none/file%3A%2F%2F%2Fa",
-    ],
-)  # fmt: skip
-async def test_other_uris_are_not_found(era: str, tmp_path: Path, uri: str) -> None:
+async def test_other_uris_are_not_found(era: str, tmp_path: Path) -> None:
     async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}) as served:
         client, _ = await connected(served, era, APPS)
-        error = await client.error("resources/read", uri=uri)
-        assert "not found" in error["message"].lower() or "no such resource" in error["message"]
+        for uri in (
+            *("ui://clock/app.html", "ui://clock/clock/none", "ui://none/app.html", "ui://clock", "ui://"),
+            *("ui://codemode-mcp/x", "ui://codemode-mcp/resources/none/file%3A%2F%2F%2Fa"),
+        ):
+            error = await client.error("resources/read", uri=uri)
+            assert "not found" in error["message"].lower() or "no such resource" in error["message"], uri
 
 
 async def test_other_clients_see_none_of_it(era: str, tmp_path: Path) -> None:
@@ -150,9 +147,9 @@ async def test_other_clients_see_none_of_it(era: str, tmp_path: Path) -> None:
     assert not (tmp_path / "clock.calls").exists()
 
 
-async def test_without_the_word_ui_no_tool_is_listed(era: str, tmp_path: Path) -> None:
+async def test_without_the_word_ui_no_tool_is_listed(tmp_path: Path) -> None:
     async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}, expose={}) as served:
-        client, _ = await connected(served, era, APPS)
+        client, _ = await connected(served, "modern", APPS)
         tools = (await client.result("tools/list"))["tools"]
         assert [tool["name"] for tool in tools] == ["exec", "wait"]
         assert [tool["_meta"] for tool in tools] == [{"anthropic/alwaysLoad": True}] * 2
@@ -162,16 +159,16 @@ async def test_without_the_word_ui_no_tool_is_listed(era: str, tmp_path: Path) -
         assert "codemode-mcp/app" not in result["_meta"]
 
 
-async def test_a_tool_that_is_exposed_anyway_has_its_app(era: str, tmp_path: Path) -> None:
+async def test_a_tool_that_is_exposed_anyway_has_its_app(tmp_path: Path) -> None:
     expose = {"direct": ["mcp:clock:show", "mcp:clock:plain", "ui"]}
     async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}, expose=expose) as served:
-        client, _ = await connected(served, era, APPS)
+        client, _ = await connected(served, "modern", APPS)
         tools = (await client.result("tools/list"))["tools"]
         assert sorted(tool["name"] for tool in tools) == [
             *("clock__plain", "clock__refresh", "clock__show", "exec", "wait")
         ]
         assert "ui" in next(tool for tool in tools if tool["name"] == "clock__show")["_meta"]
-        plain, _ = await connected(served, era, {})
+        plain, _ = await connected(served, "modern", {})
         names = [tool["name"] for tool in (await plain.result("tools/list"))["tools"]]
         assert sorted(names) == ["clock__plain", "clock__show", "exec", "wait"]
 
@@ -197,10 +194,10 @@ async def test_a_shown_app_is_with_the_answer_of_wait_too(era: str, tmp_path: Pa
         assert note.startswith("The app of mcp:clock:show is attached to this answer. show() was called 2 times")
 
 
-async def test_challenges_of_nested_calls_are_in_the_metadata_of_the_answer(era: str, tmp_path: Path) -> None:
+async def test_challenges_of_nested_calls_are_in_the_metadata_of_the_answer(tmp_path: Path) -> None:
     servers = {"vault": written_server(tmp_path, "vault", [plain_tool("locked")], {})}
     async with serving_apps(tmp_path, 1, servers) as served:
-        client, _ = await connected(served, era, {})
+        client, _ = await connected(served, "modern", {})
         code = """
           for (const challenge of ['Bearer realm="a"', 'nonsense', 'Bearer realm="a"', 'Bearer realm="b"']) {
             await MCP.vault.locked({ challenge });

@@ -136,23 +136,26 @@ async def test_an_app_without_domains_reaches_no_network(host: Host, host_port: 
         assert "policy connect-src" in said
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        ({"mimeType": "text/html", "text": "<p>"}, "its MIME type is not text/html;profile=mcp-app"),
-        (app_content("x" * 1024, repeat=9 * 1024), "it is larger than 8 MiB"),
-        (app_content("x" * 1024, repeat=50 * 1024), "maxToolResultBytes"),
-        (app_content("<" * 1024, repeat=8 * 1024), "larger than 12 MiB in our page"),
-    ],
-)
-async def test_an_app_that_is_no_valid_document_is_refused(
-    host: Host, host_port: int, tmp_path: Path, content: dict[str, Any], why: str
-) -> None:
-    async with serving_apps(tmp_path, host_port, {"evil": evil(tmp_path, "", **{URI: content})}) as running:
+async def test_an_app_that_is_no_valid_document_is_refused(host: Host, host_port: int, tmp_path: Path) -> None:
+    contents = {
+        "ui://evil/type": {"mimeType": "text/html", "text": "<p>"},
+        "ui://evil/large": app_content("x" * 1024, repeat=9 * 1024),
+        "ui://evil/huge": app_content("x" * 1024, repeat=50 * 1024),
+        "ui://evil/escaped": app_content("<" * 1024, repeat=8 * 1024),
+    }
+    refusals = {
+        "type": "its MIME type is not text/html;profile=mcp-app",
+        "large": "it is larger than 8 MiB",
+        "huge": "maxToolResultBytes",
+        "escaped": "larger than 12 MiB in our page",
+    }
+    server = written_server(tmp_path, "evil", [app_tool(uri[10:], uri) for uri in contents], contents)
+    async with serving_apps(tmp_path, host_port, {"evil": server}) as running:
         await host.connect(running.url)
-        answer = await host.request("resources/read", uri="ui://evil/evil/app.html")
-        assert why in answer["error"]["message"]
-        assert len(json.dumps(answer)) < 1000
+        for name, why in refusals.items():
+            answer = await host.request("resources/read", uri=f"ui://evil/evil/{name}")
+            assert why in answer["error"]["message"]
+            assert len(json.dumps(answer)) < 1000
 
 
 async def test_a_tool_cannot_name_the_app_of_another_server_or_an_address(

@@ -135,12 +135,11 @@ async def test_errors_of_servers_and_unknown_items_have_their_codes(tmp_path: Pa
         assert raised.value.error.code == (-32002 if era == "legacy" else types.INVALID_PARAMS)
 
 
-@ERAS
-async def test_a_uri_of_two_servers_is_read_by_the_uri_that_names_the_server(tmp_path: Path, era: str) -> None:
+async def test_a_uri_of_two_servers_is_read_by_the_uri_that_names_the_server(tmp_path: Path) -> None:
     one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
     one.has(resources=at("note:both", "note:one"), templates=made("file:///{+path}", "one:{x}"))
     two.has(resources=at("note:both", "codemode://results/x"), templates=made("file:///{+path}"))
-    async with serve(write(tmp_path, {"one": one.entry, "two": two.entry}), mode=era) as session:
+    async with serve(write(tmp_path, {"one": one.entry, "two": two.entry})) as session:
         client = session.client
         listed = [resource.uri for resource in (await client.list_resources()).resources]
         assert listed == [
@@ -171,8 +170,7 @@ async def test_a_uri_of_two_servers_is_read_by_the_uri_that_names_the_server(tmp
         ]
 
 
-@ERAS
-async def test_a_hostile_server_takes_no_name_of_another_one(tmp_path: Path, era: str) -> None:
+async def test_a_hostile_server_takes_no_name_of_another_one(tmp_path: Path) -> None:
     good, bad = Upstream(tmp_path, "good"), Upstream(tmp_path, "bad")
     good.has(prompts=named("review"), resources=at("note:a"), templates=made("note:{id}"))
     many = [f"p{number}" for number in range(9_990)]
@@ -181,7 +179,7 @@ async def test_a_hostile_server_takes_no_name_of_another_one(tmp_path: Path, era
         resources=at("ui://good/app", "codemode://servers/good/note:a", "x:\u202e1"),
         templates=made("{+anything}", "ui://{x}", "codemode://{+x}"),
     )
-    async with serve(write(tmp_path, {"good": good.entry, "bad": bad.entry}), mode=era) as session:
+    async with serve(write(tmp_path, {"good": good.entry, "bad": bad.entry})) as session:
         client = session.client
         with anyio.fail_after(SECONDS):
             while (await until_listed(client, 200))[0].name != "good/review":  # noqa: ASYNC110
@@ -263,38 +261,38 @@ async def test_policy_holds_for_prompts_and_resources(tmp_path: Path, era: str) 
         assert raised.value.error.code == types.INVALID_PARAMS
 
 
-@ERAS
-async def test_without_expose_there_are_neither_capabilities_nor_methods(tmp_path: Path, era: str) -> None:
+@pytest.mark.parametrize(("era", "where"), [("legacy", "file"), ("auto", "client"), ("legacy", "context")])
+async def test_without_expose_there_are_neither_capabilities_nor_methods(tmp_path: Path, era: str, where: str) -> None:
     one = Upstream(tmp_path, "one")
     one.has(prompts=named("p"), resources=at("one:a"))
     every = {"one": one.entry}
     off = {"prompts": False, "resources": False}
-    for config in (
-        write(tmp_path, every, expose=off),
-        write(tmp_path, every, clients={"mcp*": {"expose": off}}),
-        write(tmp_path, every, tools={"contexts": {"all": {"for": ["stdio"], "expose": off}}}),
-    ):
-        async with serve(config, mode=era) as session:
-            client = session.client
-            declared = client.server_capabilities
-            assert (declared.prompts, declared.resources, declared.completions) == (None, None, None)
-            for request in (client.list_prompts, client.list_resources, client.list_resource_templates):
-                with pytest.raises(MCPError) as raised:
-                    await request()
-                assert raised.value.error.code == types.METHOD_NOT_FOUND
+    configs = {
+        "file": {"mcpServers": every, "expose": off},
+        "client": {"mcpServers": every, "clients": {"mcp*": {"expose": off}}},
+        "context": {"mcpServers": every, "tools": {"contexts": {"all": {"for": ["stdio"], "expose": off}}}},
+    }
+    config = configs[where]
+    async with serve(write(tmp_path, config.pop("mcpServers"), **config), mode=era) as session:
+        client = session.client
+        declared = client.server_capabilities
+        assert (declared.prompts, declared.resources, declared.completions) == (None, None, None)
+        for request in (client.list_prompts, client.list_resources, client.list_resource_templates):
             with pytest.raises(MCPError) as raised:
-                await client.read_resource("one:a")
+                await request()
             assert raised.value.error.code == types.METHOD_NOT_FOUND
-            assert "prompts" in await session.value("return Object.keys(MCP.one)")  # programs still have them
+        with pytest.raises(MCPError) as raised:
+            await client.read_resource("one:a")
+        assert raised.value.error.code == types.METHOD_NOT_FOUND
+        assert "prompts" in await session.value("return Object.keys(MCP.one)")  # programs still have them
 
 
-@ERAS
-async def test_each_kind_and_each_server_is_exposed_by_itself(tmp_path: Path, era: str) -> None:
+async def test_each_kind_and_each_server_is_exposed_by_itself(tmp_path: Path) -> None:
     one, two = Upstream(tmp_path, "one"), Upstream(tmp_path, "two")
     for each in (one, two):
         each.has(prompts=named("p"), resources=at(f"{each.folder.name}:a"))
     servers = {"one": {**one.entry, "expose": {"resources": False}}, "two": {**two.entry, "expose": {"prompts": False}}}
-    async with serve(write(tmp_path, servers), mode=era) as session:
+    async with serve(write(tmp_path, servers)) as session:
         client = session.client
         assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
         assert [resource.uri for resource in (await client.list_resources()).resources] == ["two:a"]
@@ -302,7 +300,7 @@ async def test_each_kind_and_each_server_is_exposed_by_itself(tmp_path: Path, er
             await client.get_prompt("two/p")
         with pytest.raises(MCPError, match="Resource not found"):
             await client.read_resource("codemode://servers/one/one:a")
-    async with serve(write(tmp_path, servers, expose={"prompts": False}), mode=era) as session:
+    async with serve(write(tmp_path, servers, expose={"prompts": False})) as session:
         assert session.client.server_capabilities.prompts is None
         assert session.client.server_capabilities.resources is not None
 
@@ -363,10 +361,7 @@ async def test_reads_are_audited_and_count_for_budgets(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the user's state folder is not named by the environment")
-@ERAS
-async def test_held_items_are_not_listed_and_refused_with_the_reason(
-    tmp_path: Path, own_cache: dict[str, str], era: str
-) -> None:
+async def test_held_items_are_not_listed_and_refused_with_the_reason(tmp_path: Path, own_cache: dict[str, str]) -> None:
     one = Upstream(tmp_path, "one")
     one.has(prompts=named("p"), templates=made("note:{x}"), resources=at("one:a"))
     config, env = write(tmp_path, {"one": one.entry}), {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -376,11 +371,11 @@ async def test_held_items_are_not_listed_and_refused_with_the_reason(
         found = pins.load("one")
         return found is not None and {("prompt", "p"), ("template", "note:{x}")} <= found.present.items.keys()
 
-    async with serve(config, mode=era, env=env) as session:
+    async with serve(config, env=env) as session:
         await until_listed(session.client)
         await until(stored)
     one.has(prompts=named("p", "new"), templates=made("note:{x}", "file:///{+x}"), resources=at("one:a"))
-    async with serve(config, mode=era, env=env) as session:
+    async with serve(config, env=env) as session:
         client = session.client
         assert [prompt.name for prompt in await until_listed(client)] == ["one/p"]
         with pytest.raises(MCPError, match="the prompt 'new' is held: no person has accepted") as raised:

@@ -49,10 +49,9 @@ def text(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
-@ERAS
-async def test_chosen_tools_are_listed_beside_exec_and_wait_with_their_own_schemas(tmp_path: Path, era: str) -> None:
+async def test_chosen_tools_are_listed_beside_exec_and_wait_with_their_own_schemas(tmp_path: Path) -> None:
     config = write(tmp_path, {"direct": ["mcp:tracker:list_*", "mcp:reports:team_hours"]})
-    async with serve(config, mode=era) as session:
+    async with serve(config) as session:
         listed = await tools(session)
         own, chosen = listed[:2], listed[2:]
         assert [tool.name for tool in own] == ["exec", "wait"]
@@ -94,9 +93,8 @@ async def test_search_finds_a_tool_by_words_and_call_calls_it(tmp_path: Path, er
             assert again.structured_content == found.structured_content, name
 
 
-@ERAS
-async def test_mistakes_of_call_say_what_to_do(tmp_path: Path, era: str) -> None:
-    async with serve(write(tmp_path, {"mode": "search"}), mode=era) as session:
+async def test_mistakes_of_call_say_what_to_do(tmp_path: Path) -> None:
+    async with serve(write(tmp_path, {"mode": "search"})) as session:
         for arguments, expected in (
             ({"name": "MCP.tracker.listIsues"}, "Nearest: listIssues"),
             ({"name": "nothing"}, "Find tools with search."),
