@@ -359,21 +359,24 @@ class Connection:
                 for name, state in self._upstream.lists.items():
                     state.is_announced = name in agreement.announced_lists
             self._upstream.lists["tools"].begin()
+            had_login = self._upstream.login_stamp() is not None
             listing = await _first_listing(link, agreement)
             self._scope.deadline = math.inf
             self._ready_at = self._clock()
             self._warned.clear()
             self._upstream.calls.note_connection()
             before, capabilities = self._upstream.view(), agreement.capabilities
+            # Some pages of the list may be from before the login.
+            logged_in = had_login and link.logged_in
             # Of another user of the server, nothing is kept.
-            resources = before.resource_list if before.logged_in == link.logged_in else None
+            resources = before.resource_list if before.logged_in == logged_in else None
             view = UpstreamView(
                 self._spec.name,
                 "ready",
                 description=self._spec.description,
                 instructions=agreement.instructions,
                 server_name=agreement.server_name,
-                logged_in=link.logged_in,
+                logged_in=logged_in,
                 server_version=agreement.server_version,
                 era="modern" if link.modern else "legacy",
                 protocol_version=link.protocol_version,
@@ -395,6 +398,7 @@ class Connection:
             self._upstream.report_ready(link, view, listing.hint)
             serving.start_soon(changes.relist, link)
             serving.start_soon(changes.relist_stale, link)
+            serving.start_soon(changes.relist_after_login)
             if capabilities.logging is not None:
                 serving.start_soon(keep_log_level, self._upstream.log_listeners, link, self._upstream.hears)
             serving.start_soon(

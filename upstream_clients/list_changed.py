@@ -41,6 +41,9 @@ LISTEN_WAIT = 2.0
 ITEM_LIST_TIMEOUT = 10.0
 """Seconds for the first page of prompts, templates or resources. Requests about them may wait for it."""
 
+LOGIN_POLL_INTERVAL = 1.0
+"""Seconds between two checks for a login to a server that is used without one, or the other way round."""
+
 STALE_POLL_INTERVAL = 5.0
 """Seconds between two checks for lists that are no longer fresh by the hint of their server."""
 
@@ -77,6 +80,7 @@ class ListChanges:
         """List the tools again after each announcement, until cancelled. A failed listing leaves them unchanged."""
 
         async def list_tools() -> None:
+            had_login = self._upstream.login_stamp() is not None
             try:
                 with anyio.fail_after(self._upstream.spec.connect_timeout):
                     listing = await link.list_tools()
@@ -84,7 +88,9 @@ class ListChanges:
                 logger.warning("server %r: tools could not be listed again: %s", self._upstream.name, error)
                 self._upstream.report_listing_failed("tools")
             else:
-                self._upstream.report_tools(listing.tools, listing.problems, listing.hint, logged_in=link.logged_in)
+                # Some pages of this list may be from before the login.
+                logged_in = had_login and link.logged_in
+                self._upstream.report_tools(listing.tools, listing.problems, listing.hint, logged_in=logged_in)
                 await self._on_listed()
 
         await self._after_announcements("tools", list_tools)
@@ -119,6 +125,19 @@ class ListChanges:
                 self.schedule_relist()
 
         await self._after_announcements(name, list_once)
+
+    async def relist_after_login(self) -> None:
+        """List the tools again when a login was made or removed, by any process, until cancelled.
+
+        Requests use a new login immediately, and servers may list other tools for it. The other lists follow the tools.
+        """
+        known = self._upstream.view().logged_in
+        while self._upstream.spec.may_log_in:
+            await anyio.sleep(LOGIN_POLL_INTERVAL)
+            has_login = self._upstream.login_stamp() is not None
+            if has_login != known:
+                known = has_login
+                self.schedule_relist()
 
     async def relist_stale(self, link: LiveConnection) -> None:
         """Have lists requested again after the time that a modern server has given for them, until cancelled.

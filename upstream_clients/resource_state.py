@@ -132,15 +132,15 @@ class ResourceState(ReportedState):
 
     def storing(self, method: str, params: JsonObject) -> Callable[[JsonObject], None]:
         """Note that a modern server is asked. Return a function that takes the result."""
-        return partial(self._store, self.answers.begin(method, params, self._login()))
+        return partial(self._store, self.answers.begin(method, params, self.login_stamp()))
 
     def _store(self, pending: PendingAnswer, result: JsonObject) -> None:
-        self.answers.end(pending, result, self.clock(), self._login())
+        self.answers.end(pending, result, self.clock(), self.login_stamp())
 
     def _find_answer(self, method: str, params: JsonObject) -> StoredAnswer | None:
-        return self.answers.find(method, params, self.clock(), self._login()) if self.answers else None
+        return self.answers.find(method, params, self.clock(), self.login_stamp()) if self.answers else None
 
-    def _login(self) -> Stamp:
+    def login_stamp(self) -> Stamp:
         """Return the stamp of the present login; None for a server without logins."""
         if not self.spec.may_log_in:
             return None

@@ -9,26 +9,37 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
 import pytest
-from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, write_config
+from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, until, write_config
+
+from codemode_mcp.trust.pins_file import PinsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from codemode_mcp.trust.comparison import ServerPins
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="where the user's data is can be set there alone")
 
 
 @pytest.fixture(scope="module")
 def protected() -> Iterator[str]:
+    with oauth_server() as address:
+        yield address
+
+
+@contextmanager
+def oauth_server(*flags: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(OTHER_SERVERS / "oauth_server.py"), str(port)]
+    command = [sys.executable, str(OTHER_SERVERS / "oauth_server.py"), str(port), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -41,6 +52,7 @@ def home(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a user of one's own, without a keyring or a browser."""
     return {
         "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
         **dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"), ""),
     }
@@ -83,6 +95,7 @@ async def test_a_login_in_a_terminal_serves_a_server_that_is_already_running(
     async with serve(config, env=home) as session:
         refused = await session.exec(code)
         assert "MCP.tracker needs a login; ask the user to run: codemode-mcp login tracker" in refused.error
+        assert pins_of(config, home) is None
         status, printed, errors = await log_in(config, home)
         assert (status, errors) == (0, "")
         assert printed.startswith("Open in a browser:\n\n  http://127.0.0.1:")
@@ -92,7 +105,46 @@ async def test_a_login_in_a_terminal_serves_a_server_that_is_already_running(
             while (answer := await session.exec(code)).status == "failed":  # noqa: ASYNC110 - nothing announces it
                 await anyio.sleep(0.1)
         assert answer.value == "hello"
+        await until(lambda: accepted_tools(config, home) == {"echo", "leak", "leak_as_result", "write"})
         assert not re.search(r"access-|refresh-", session.stderr)
+
+
+@pytest.mark.anyio
+async def test_a_list_from_before_a_login_is_no_baseline(tmp_path: Path, home: dict[str, str]) -> None:
+    """A server lists one tool to strangers. Its list after the login is the one that later lists are compared with."""
+    keys, grown = "return Object.keys(MCP.tracker)", ["echo", "leak", "leakAsResult", "write"]
+    with oauth_server("--greet") as address:
+        config = write_config(tmp_path, {"tracker": {"url": f"{address}/mcp"}})
+        async with serve(config, env=home) as session:
+            assert await session.value("await MCP.tracker.echo({}); " + keys) == ["echo"]
+            await until(lambda: accepted_tools(config, home) == {"echo"})
+            pins = pins_of(config, home)
+            assert pins is not None
+            assert not pins.logged_in
+            assert (await log_in(config, home))[0] == 0
+            with anyio.fail_after(SECONDS):
+                while await session.value(keys) != grown:  # noqa: ASYNC110 - nothing announces it
+                    await anyio.sleep(0.1)
+            assert "held" not in session.stderr
+            await until(lambda: accepted_tools(config, home) == {"echo", "leak", "leak_as_result", "write"})
+        pins = pins_of(config, home)
+        assert pins is not None
+        assert pins.logged_in
+        httpx2.post(f"{address}/change")
+        async with serve(config, env=home) as session:
+            answer = await session.exec("return MCP.tracker.echo({}).catch((error) => error.message)")
+            said = answer.structured.get("value") or answer.structured.get("error")
+            assert "MCP.tracker.echo is held: its server has changed it since it was accepted" in said
+            assert await session.value(keys) == grown[1:]
+
+
+def pins_of(config: Path, home: dict[str, str]) -> ServerPins | None:
+    return PinsFolder(Path(home["XDG_STATE_HOME"]) / "codemode-mcp" / "pins", config).load("tracker")
+
+
+def accepted_tools(config: Path, home: dict[str, str]) -> set[str]:
+    pins = pins_of(config, home)
+    return set() if pins is None else {name for kind, name in pins.accepted if kind == "tool"}
 
 
 @pytest.mark.anyio

@@ -2,8 +2,8 @@
 
 Prints a line when it serves. Every client of `/authorize` is let in immediately. `GET /seen` lists the requests of the
 endpoints; `POST /forget` makes every access token invalid, `POST /forget?all=1` every refresh token too; `POST
-/be?flag=--deny` makes all as new, with other flags. A call of `leak` fails with what was in the request; one of `write`
-wants the scope `write`.
+/be?flag=--deny` makes all as new, with other flags; `POST /change` changes the schema of `echo`. A call of `leak` fails
+with what was in the request; one of `write` wants the scope `write`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ parser.add_argument(
 parser.add_argument("--token", choices=["garbage", "not-a-header", "broken", "empty"], dest="token_answer")
 parser.add_argument("--unbound", action="store_true", help="take tokens that are for no resource in particular")
 parser.add_argument("--open", action="store_true", help="let strangers in")
+parser.add_argument("--greet", action="store_true", help="let strangers in, and show them `echo` alone")
 parser.add_argument("--fixed-token", action="store_true", help="want a token, but offer no login")
 arguments = parser.parse_args()
 
@@ -132,8 +133,17 @@ provider = Provider()
 NAMES = ("echo", "leak", "leak_as_result", "write")
 
 
+changes: list[str] = []
+
+
 async def list_tools(ctx, params):
-    return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in NAMES])
+    names = NAMES
+    if arguments.greet and "authorization" not in ctx.request.headers:
+        names = NAMES[:1]
+    tools = [Tool(name=name, input_schema={"type": "object"}) for name in names]
+    if changes:
+        tools[0].input_schema["properties"] = {"keys": {"type": "string"}}
+    return ListToolsResult(tools=tools)
 
 
 async def call_tool(ctx, params):
@@ -165,14 +175,20 @@ else:
     )
 
 
+greeting = server.streamable_http_app() if arguments.greet else app
+"""The application at `/mcp`. With `--greet`, the gatekeeper checks the token of a request that has one."""
+
+
 async def gatekeeper(scope, receive, send):
     if scope["type"] != "http":
-        await app(scope, receive, send)
+        await greeting(scope, receive, send)
         return
     answer = await instead(scope, receive)
     if answer is not None:
         await answer(scope, receive, send)
-    elif scope["path"] in ("/token", "/mcp"):
+    elif scope["path"] == "/mcp":
+        await greeting(scope, *(await overheard(scope, receive, send)))
+    elif scope["path"] == "/token":
         await app(scope, *(await overheard(scope, receive, send)))
     else:
         await app(scope, receive, send)
@@ -211,6 +227,9 @@ async def instead(scope, receive):
         vars(provider).update(vars(Provider()))
         seen.clear()
         return PlainTextResponse("as you like")
+    if path == "/change":
+        changes.append("echo")
+        return PlainTextResponse("changed")
     if path == "/forget":
         provider.access.clear()
         if b"all" in scope["query_string"]:
@@ -220,7 +239,10 @@ async def instead(scope, receive):
         return PlainTextResponse("go away", 401, {"WWW-Authenticate": "Bearer"})
     if path == "/mcp":
         headers = {key.decode().lower(): value.decode() for key, value in scope["headers"]}
-        seen.append({"mcp": headers.get("authorization", "")})
+        token = headers.get("authorization", "")
+        seen.append({"mcp": token})
+        if arguments.greet and token and token.removeprefix("Bearer ") not in provider.access:
+            return PlainTextResponse("who are you", 401, {"WWW-Authenticate": "Bearer"})
         return not_enough(headers)
     if path == "/token":
         match arguments.token_answer:
