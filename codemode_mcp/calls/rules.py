@@ -158,7 +158,10 @@ class CallRules:
     def _refuse_held(self, entry: Entry, present: Tool | None) -> None:
         """Raise `PolicyDenied` if the tool is held, as the server lists it now."""
         if self._trust is not None and entry.source == "mcp":
-            why = self._trust.admits(entry.source_name, present)
+            if present is None:
+                why = self._trust.admits_unlisted(entry.source_name, entry.original.name)
+            else:
+                why = self._trust.admits(entry.source_name, present)
             if why is not None:
                 raise PolicyDenied(f"{entry.path} {why}")
 

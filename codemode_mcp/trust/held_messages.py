@@ -25,6 +25,13 @@ _WHY: Final = {
 }
 
 
+UNLISTED: Final = (
+    "is held: its server no longer lists it, and no person has accepted it. Do not call it again unless the user asks "
+    "for it"
+)
+"""The reason why a tool is held that is neither listed nor accepted."""
+
+
 def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) -> str:
     """Return the end of a sentence that begins with the name of a held item. It says how a person accepts the item.
 

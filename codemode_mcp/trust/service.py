@@ -25,7 +25,7 @@ import anyio.to_thread
 from codemode_mcp.audit.events import name_to_record
 from codemode_mcp.trust import comparison
 from codemode_mcp.trust.comparison import Acceptance, ItemReport, Listing, ServerPins, baseline_of, compare
-from codemode_mcp.trust.held_messages import entry_line, held_line, texts_line, why_held
+from codemode_mcp.trust.held_messages import UNLISTED, entry_line, held_line, texts_line, why_held
 from codemode_mcp.trust.items import ENTRY_KEY, Item, entry_item, listed_item, listed_key, tool_item
 from codemode_mcp.trust.pins_file import KINDS, PinsUnavailable
 from codemode_mcp.trust.references import reference
@@ -188,21 +188,31 @@ class Trust:
         found = self._servers.get(server)
         return found is not None and found.mode != "follow"
 
-    def admits(self, server: str, tool: Tool | None) -> str | None:
+    def admits(self, server: str, tool: Tool) -> str | None:
         """Return the reason why a tool is held, as the server lists it now; None if it may be called.
 
         The reason follows the name of the tool in a sentence.
-
-        Args:
-            tool: the tool in the present listing; None if the server does not list it.
         """
         found = self._servers.get(server)
-        if found is None or found.mode == "follow" or tool is None:
+        if found is None or found.mode == "follow":
             return None
         known = found.admitted.get(id(tool))
         if known is None:
             known = self._admit(found, tool)
         return known[1]
+
+    def admits_unlisted(self, server: str, name: str) -> str | None:
+        """Return the reason why a tool that its server does not list now is held, as `admits` does.
+
+        A server must not get a call of a rejected tool by leaving it out of its list.
+        """
+        found = self._servers.get(server)
+        if found is None or found.mode == "follow":
+            return None
+        why = self.why_server_held(server)
+        if why is not None or self.has_accepted(server, ("tool", name)):
+            return why
+        return UNLISTED
 
     def why_server_held(self, server: str) -> str | None:
         """Return the reason why everything of a server is held, as `admits` does; None if not all of it is."""

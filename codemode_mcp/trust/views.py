@@ -95,7 +95,9 @@ def _with_metadata_of(present: Tool, accepted: Tool) -> Tool:
     if present.annotations.title is not None and annotations.title is None:
         # The definition has only one of two equal titles; see `items.tool_item`.
         annotations = replace(annotations, title=accepted.title)
-    return replace(accepted, annotations=annotations, meta=meta or None, icons=present.icons)
+    return replace(
+        accepted, annotations=annotations, meta=meta or None, icons=present.icons, needs_task=present.needs_task
+    )
 
 
 def shown_view(

@@ -529,3 +529,31 @@ async def test_another_command_is_noticed_by_the_next_process_before_it_has_list
     again.trust.load()
     # A process of the server for one client lists its own tools.
     assert "trust accept s.entry/" in (again.trust.admits("s", LOOK) or "")
+
+
+async def test_a_rejected_tool_is_held_also_if_its_server_leaves_it_out_of_its_list(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lists(LOOK, EXTRA)
+    (report,) = [each for each in world.trust.reports("s") if each.name == "look"]
+    assert report.present is not None
+    await world.trust.reject("s", {("tool", "look"): report.present.digest}, PERSON)
+    world.lists()
+    assert "its server no longer lists it, and no person has accepted it" in (
+        world.trust.admits_unlisted("s", "look") or ""
+    )
+    assert world.trust.admits_unlisted("s", "extra") is None
+
+
+async def test_everything_of_another_entry_is_held_also_if_it_is_not_listed(tmp_path: Path) -> None:
+    world = World(tmp_path, "strict")
+    world.trust.apply({"s": "strict"}, world.specs, None, {"s": {"command": "a"}})
+    world.lists(LOOK)
+    world.trust.apply({"s": "strict"}, world.specs, None, {"s": {"command": "b"}})
+    world.lists(EXTRA)
+    assert "trust accept s.entry/" in (world.trust.admits_unlisted("s", "look") or "")
+
+
+async def test_a_tool_that_needs_a_task_needs_one_with_its_accepted_texts_too(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.lists(replace(LOOK, needs_task=True))
+    assert [tool.needs_task for tool in world.lists(replace(WORSE, needs_task=True)).tools] == [True]
