@@ -195,12 +195,26 @@ def _tool_json(tool: Tool) -> JsonObject:
     return {key: value for key, value in members.items() if value is not None}
 
 
+_MAX_KNOWN: Final = 50_000
+
+_known: Final[dict[tuple[bytes, bool], str]] = {}
+"""Digests that were computed already, by the SHA-256 of the definition as it was listed. A server may list thousands of
+definitions again and again, and to bring one in its canonical form takes much longer than to write it as JSON."""
+
+
 def _digest(definition: JsonObject, *, shape: bool) -> str:
     try:
-        text = canonical_json(definition, shape=shape)
+        # Not compared as Python values, for which 1 and true are equal.
+        key = hashlib.sha256(json.dumps(definition).encode()).digest(), shape
+        digest = _known.get(key)
+        if digest is None:
+            text = canonical_json(definition, shape=shape)
+            if len(_known) >= _MAX_KNOWN:
+                _known.clear()
+            digest = _known[key] = hashlib.sha256(text.encode()).hexdigest()
     except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
         return ""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest
 
 
 def _canonical(value: Any, place: _Place, depth: int, *, shape: bool) -> Any:

@@ -233,3 +233,9 @@ def test_a_title_of_the_annotations_is_a_text() -> None:
     assert tool("T", "T") == tool("T", None)
     assert tool("T", "U")[0] != tool("T", "V")[0]
     assert tool("T", "U")[1] == tool("T", "V")[1] == tool("W", None)[1]
+
+
+def test_values_that_are_equal_in_python_are_still_told_apart() -> None:
+    digests = [item_of("tool", "look", {"inputSchema": {"default": value}}).digest for value in (1, True, 1.0, "1")]
+    assert digests[0] == digests[2]
+    assert len(set(digests)) == 3
