@@ -29,6 +29,7 @@ class UnattendedClient:
     """The implementation of `runs.questions.Client` for a process without a person to ask."""
 
     lasting = True
+    polls = False
     supported: frozenset[QuestionMethod] = frozenset()
     decides = False
     notes: RunNotes | None = None

@@ -67,6 +67,14 @@ def is_unanswerable(run: Run, client: Client | None) -> bool:
     )
 
 
+def keeps_output(run: Run, client: Client | None) -> bool:
+    """Return True if the answer for a suspended run has no room for output, so that the output stays for a later one.
+
+    Such an answer has only questions, or only the state of the run.
+    """
+    return client is not None and (client.polls or bool(run.questions.returned_to(client)))
+
+
 def waiting(run: Run, reason: WaitingReason, now: float, command: str, address: str | None = None) -> Outcome:
     """Return the answer for a suspended run, without its output.
 

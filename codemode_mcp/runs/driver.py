@@ -425,9 +425,10 @@ class Driver:
 
     def _waiting(self, run: Run, reason: WaitingReason) -> Outcome:
         address = self._services.page_address(run.id)
+        client = None if run.observation is None else run.observation.client
+        keeps_output = answers.keeps_output(run, client)
         outcome = answers.waiting(run, reason, self._clock(), self._services.terminal_command, address)
-        # An answer with questions has no room for output, which comes with the next answer.
-        return outcome if outcome.questions else run.with_outputs(outcome)
+        return outcome if keeps_output else run.with_outputs(outcome)
 
     # times
 

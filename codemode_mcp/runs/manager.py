@@ -27,6 +27,7 @@ from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import open_namespaces
 from codemode_mcp.runs.observation import Observation
 from codemode_mcp.runs.operator import Operator
+from codemode_mcp.runs.polling import Polling
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Run
 from codemode_mcp.runs.services import Services
@@ -66,6 +67,7 @@ class RunManager:
 
     Attributes:
         operator: the operator's access to the runs of all owners.
+        polling: the access of clients that poll the state of a run.
     """
 
     def __init__(self, services: Services, settings: CodeModeSettings, group: TaskGroup) -> None:
@@ -90,6 +92,7 @@ class RunManager:
         restoring = Restoring(services, self._driver.calls, live.ledger, self._remember)
         self._takeover = Takeover(services, self.settings, live, restoring, group.start_soon)
         self.operator = Operator(services, live, self._takeover, partial(self.observe, cancel=True))
+        self.polling = Polling(live, self._begin, self.settings, services.clock)
 
     def __repr__(self) -> str:
         return f"<RunManager: {len(self._live.runs)} runs>"
@@ -220,12 +223,39 @@ class RunManager:
             observation = live.observation
             stop(live, observation)
             return self._with_late_notes(await observation.outcome(), caller)
+        begun = await self._begin(run_id, owner, caller, client=client, answers=answers, cancel=cancel)
+        if isinstance(begun, EndedRun):
+            since, whole = begun.outcome
+            return self._with_late_notes(whole if from_start else since, caller)
+        run, observation = begun
+        earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
+        try:
+            outcome = await observation.outcome()
+        except anyio.get_cancelled_exc_class():
+            release(run, observation)
+            raise
+        outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
+        return self._with_late_notes(outcome, caller)
+
+    async def _begin(
+        self,
+        run_id: str,
+        owner: str,
+        caller: Caller | None,
+        *,
+        client: Client | None,
+        answers: Mapping[str, JsonObject] | None = None,
+        cancel: bool = False,
+    ) -> tuple[Run, Observation] | EndedRun:
+        """Claim a suspended run and start its driver, or return the end of the run. See `observe`.
+
+        The driver has not begun yet when this returns.
+        """
         if self._live.closing:
             raise ShuttingDown
         found = await self._takeover.claim(run_id, owner, caller, cancel=cancel)
         if isinstance(found, EndedRun):
-            since, whole = found.outcome
-            return self._with_late_notes(whole if from_start else since, caller)
+            return found
         run, suspended = found
         if self._closed:  # during the claim, for which closing does not wait for ever
             self._takeover.forget(run)
@@ -242,16 +272,9 @@ class RunManager:
             before = run.context.caller
             run.context = replace(run.context, caller=replace(caller.bound_as(before), share=before.share))
         run.questions.accept_answers(answers or {})
-        earlier = tuple(run.history[: len(run.history) - len(run.outputs)]) if from_start else ()
         share = None if caller is None else caller.client
         self._group.start_soon(self._drive_suspended, run, suspended, observation, share)
-        try:
-            outcome = await observation.outcome()
-        except anyio.get_cancelled_exc_class():
-            release(run, observation)
-            raise
-        outcome = replace(outcome, outputs=(*earlier, *outcome.outputs)) if earlier else outcome
-        return self._with_late_notes(outcome, caller)
+        return run, observation
 
     def is_busy(self) -> bool:
         """Return True if a request is open for a run, or a call of a run is in flight."""

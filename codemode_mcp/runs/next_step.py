@@ -38,8 +38,8 @@ def pending_json(calls: Iterable[PendingCall]) -> list[dict[str, Any]]:
     return fitted
 
 
-def next_step(waiting: Outcome) -> str:
-    """Say why a program is suspended, who has to act, and which call of `wait` resumes it."""
+def why_waiting(waiting: Outcome) -> str:
+    """Say why a program is suspended, in words that follow "because" or a colon."""
     if waiting.reason == "yield":
         said = "" if waiting.yielded is None else f" ({escape_line(waiting.yielded, MAX_REASON)})"
         why = f"it yielded control{said}"
@@ -47,6 +47,11 @@ def next_step(waiting: Outcome) -> str:
         shown = shorten(", ".join(map(_pending_text, waiting.pending[:5])), NEXT_BYTES // 4)
         more = waiting.pending_total - min(5, len(waiting.pending))
         why = f"it waits for {shown}{f' and {more} more' if more > 0 else ''}" if shown else "its time was over"
+    return shorten(why, NEXT_BYTES // 2)
+
+
+def next_step(waiting: Outcome) -> str:
+    """Say why a program is suspended, who has to act, and which call of `wait` resumes it."""
     resume, cancel = _wait_call(runId=waiting.run_id), _wait_call(runId=waiting.run_id, cancel=True)
     if not waiting.unanswerable:
         step = f"Resume it with {resume}."
@@ -57,7 +62,7 @@ def next_step(waiting: Outcome) -> str:
             f"Tell the user what is asked. A client that can show the question resumes the program with {resume}; "
             f"to give up, call {cancel}."
         )
-    suspended = f"The program is suspended: {shorten(why, NEXT_BYTES // 2)}."
+    suspended = f"The program is suspended: {why_waiting(waiting)}."
     # One byte for the space between two sentences. Long sentences are cut in the middle, because their end says what to
     # do.
     room = NEXT_BYTES - escaped_size(suspended) - escaped_size(step) - len(waiting.asked) - 1

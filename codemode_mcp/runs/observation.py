@@ -108,6 +108,15 @@ class Observation:
         self._outcome = outcome
         self._done.set()
 
+    @property
+    def is_settled(self) -> bool:
+        """True if the request has its outcome."""
+        return self._done.is_set()
+
+    async def settled(self) -> None:
+        """Wait until there is an outcome or an error."""
+        await self._done.wait()
+
     async def outcome(self) -> Outcome:
         """Wait for the outcome. If the driver ended with a `CodeModeError`, raise it."""
         await self._done.wait()

@@ -27,6 +27,7 @@ import anyio.to_thread
 
 from codemode_mcp.catalog.serialize import catalog_hash, catalog_text
 from codemode_mcp.errors import CodeModeError, Exceeded, ProgramError, StoreUnavailable
+from codemode_mcp.runs.answers import keeps_output
 from codemode_mcp.runs.call_records import calls_of
 from codemode_mcp.runs.call_storage import RETRY_SECONDS
 from codemode_mcp.runs.records import printed_of, record_of
@@ -87,8 +88,7 @@ class Persisting:
         if store.durable:
             run.advance_custody("store")  # before the write; see the top of the module
         client = None if run.observation is None else run.observation.client
-        # An answer with questions has no room for output, so that the output stays for the next answer.
-        reports_output = not run.questions.returned_to(client)
+        reports_output = not keeps_output(run, client)
         try:
             run.expires = await self._write(run, data, manifest, reason, store, reports_output=reports_output)
         except CodeModeError as error:

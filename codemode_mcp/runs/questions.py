@@ -89,6 +89,14 @@ class Client(Protocol):
         ...
 
     @property
+    def polls(self) -> bool:
+        """True if the client asks for the state of a run again and again.
+
+        Then only the end of the run has its output, and the client may get a question many times.
+        """
+        ...
+
+    @property
     def supported(self) -> frozenset[QuestionMethod]:
         """The methods of questions that the client can answer, by its declaration."""
         ...
@@ -209,7 +217,8 @@ class Questions:
         """Return the questions for the answer to the client's request, by key, and mark them as shown."""
         found = self.returned_to(client)
         for each in found:
-            each.shown = self._clock()
+            if each.shown is None or client is None or not client.polls:
+                each.shown = self._clock()
         return tuple((each.key, each.question) for each in found)
 
     def put_later(self, client: Client | None) -> bool:
@@ -262,6 +271,10 @@ class Questions:
         self._open[key] = OpenQuestion(key, question, None, now, on_answer)
         self._on_change()
 
+    def holds_unclaimed(self, keys: Iterable[str]) -> bool:
+        """Return True if one of these keys has an answer that `take_unclaimed` may still take."""
+        return any(key in self._unclaimed for key in keys)
+
     def take_unclaimed(self, key: str) -> JsonObject | QuestionRefused | None:
         """Take the answer to a question that another process has put, if the open request has one; None otherwise."""
         return self._unclaimed.pop(key, None)
@@ -292,7 +305,7 @@ class Questions:
         Answers to questions that are not open are kept during the request. This process may have just taken the run
         over, and may still put these questions.
         """
-        self._unclaimed = {key: answer or {} for key, answer in answers.items() if key not in self._open}
+        self._unclaimed |= {key: answer or {} for key, answer in answers.items() if key not in self._open}
         self.answer(answers.items())
 
     def refuse(self) -> None:

@@ -186,6 +186,10 @@ class Fenced(ProgramError):
         super().__init__("invalid_input", f"run {run_id} was taken over by another process; call wait again")
 
 
+class RunObserved(ProgramError):
+    """The error for a run of the caller that another request drives now, in this process or in another one."""
+
+
 class RunStore(Protocol):
     """A store of suspended runs.
 
@@ -327,19 +331,19 @@ def unknown_run(run_id: str) -> ProgramError:
     )
 
 
-def already_observed(run_id: str) -> ProgramError:
+def already_observed(run_id: str) -> RunObserved:
     """Return the error for a run for which another request is waiting."""
-    return ProgramError(
+    return RunObserved(
         "invalid_input", f"another request is waiting for run {run_id} already; use the answer of that request"
     )
 
 
-def observed_elsewhere(run_id: str) -> ProgramError:
+def observed_elsewhere(run_id: str) -> RunObserved:
     """Return the error for a run that another process holds.
 
     That process may have crashed a moment ago. With PostgreSQL, others know this only when its lease has ended.
     """
-    return ProgramError(
+    return RunObserved(
         "invalid_input",
         f"another request is waiting for run {run_id} already, in another process; use the answer of that request. "
         "If there is no such request, that process has just ended: call wait again in 10 seconds",

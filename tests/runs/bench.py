@@ -71,6 +71,7 @@ class FakeClient:
         supported: Collection[QuestionMethod] = (),
     ) -> None:
         self.lasting = lasting
+        self.polls = False
         self.supported = frozenset(supported)
         self.asked: list[Question | ApprovalQuestion] = []
         self.taken_back = 0

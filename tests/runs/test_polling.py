@@ -1,0 +1,190 @@
+"""Runs whose clients poll their state: what polls return, what they keep, and answers and cancellation between them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.settings import PolicyRules
+from tests.runs.bench import CALLER, OWNER, FakeClient, bench, texts
+from upstream_clients.testing import ScriptedSource, SlowSource, text_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codemode_mcp.runs.polling import Polled
+    from codemode_mcp.sandbox.engine import Engine
+    from tests.runs.bench import Bench
+
+pytestmark = pytest.mark.anyio
+
+ASKED = PolicyRules(ask=("mcp:files:remove",))
+YES = {"action": "accept", "content": {"decision": "approve"}}
+SLOW = "text('first'); await MCP.files2.slow({}); text('second'); return 'done'"
+REMOVE = "text('first'); await yield_control(); return unwrap(await MCP.files.remove({}))"
+
+
+def files() -> ScriptedSource:
+    return ScriptedSource("files", {"remove": text_result("removed")})
+
+
+def slow() -> SlowSource:
+    return SlowSource("files2", {"slow": text_result("slow")})
+
+
+def polling_client() -> FakeClient:
+    client = FakeClient("return")
+    client.polls = True
+    return client
+
+
+async def poll(it: Bench, run_id: str, seconds: float = 10.0, caller: Caller = CALLER) -> Polled:
+    with anyio.fail_after(10):
+        return await it.manager.polling.poll(run_id, caller.owner, caller, polling_client(), seconds)
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not happened():
+            await anyio.lowlevel.checkpoint()
+
+
+async def poll_to_end(it: Bench, run_id: str) -> Polled:
+    while (found := await poll(it, run_id)).outcome is None or found.outcome.status == "waiting":
+        pass
+    return found
+
+
+async def test_a_poll_does_not_wait_for_the_run_and_the_run_works_without_it(engine: Engine) -> None:
+    source = slow()
+    async with bench(engine, source) as it:
+        waiting = await it.execute(f"await yield_control(); {SLOW}", client=polling_client())
+        assert (await poll(it, waiting.run_id, 0)).outcome is None
+        await source.wait_pending(1)
+        assert (await poll(it, waiting.run_id, 0)).outcome is None
+        run = it.manager._live.runs[waiting.run_id]
+        source.release.set()
+        await until(lambda: run.state == "completed")
+        ended = await poll(it, waiting.run_id, 0)
+        assert ended.outcome is not None
+        assert ended.outcome.value == "done"
+
+
+async def test_polls_leave_the_output_to_the_end_which_is_always_the_same(engine: Engine) -> None:
+    source = slow()
+    async with bench(engine, source, timeout_ms=100) as it:
+        waiting = await it.execute(SLOW, client=polling_client())
+        assert texts(waiting) == []
+        suspended = await poll(it, waiting.run_id)
+        assert suspended.outcome is not None
+        assert (suspended.outcome.status, texts(suspended.outcome)) == ("waiting", [])
+        source.release.set()
+        ended = await poll_to_end(it, waiting.run_id)
+        it.clock.advance(60)
+        again = await poll(it, waiting.run_id)
+        assert ended.outcome is not None
+        assert texts(ended.outcome) == ["first", "second"]
+        assert again.outcome == ended.outcome
+        assert again.age == ended.age
+        assert again.left == pytest.approx(ended.left - 60, abs=5)
+
+
+async def test_a_run_that_is_polled_no_longer_is_suspended_and_dropped(engine: Engine) -> None:
+    source = slow()
+    async with bench(engine, source, timeout_ms=100) as it:
+        waiting = await it.execute(SLOW, client=polling_client())
+        await poll(it, waiting.run_id, 0)
+        run = it.manager._live.runs[waiting.run_id]
+        await until(lambda: run.observation is None)
+        it.clock.advance(it.settings.snapshot_ttl_seconds + 1)
+        with pytest.raises(ProgramError) as refused:
+            await poll(it, waiting.run_id)
+        assert refused.value.code == "snapshot_expired"
+
+
+async def test_a_run_of_another_owner_is_unknown(engine: Engine) -> None:
+    bob = Caller("http", "bob")
+    async with bench(engine, slow()) as it:
+        waiting = await it.execute(f"await yield_control(); {SLOW}", client=polling_client())
+        polling = it.manager.polling
+        for driven in (False, True):
+            if driven:
+                await poll(it, waiting.run_id, 0)
+            for send in (
+                poll(it, waiting.run_id, caller=bob),
+                polling.cancel(waiting.run_id, bob.owner, bob, polling_client()),
+                polling.answer(waiting.run_id, bob.owner, bob, polling_client(), {"key": YES}),
+            ):
+                with pytest.raises(ProgramError, match="there is no run"):
+                    await send
+        assert it.manager._live.runs[waiting.run_id].observation is not None
+
+
+async def test_a_question_stays_the_same_until_its_answer_is_taken(engine: Engine) -> None:
+    source = files()
+    async with bench(engine, source, rules=ASKED) as it:
+        waiting = await it.execute(REMOVE, client=polling_client())
+        first, second = [(await poll(it, waiting.run_id)).outcome for _ in range(2)]
+        assert first is not None
+        assert second is not None
+        ((key, _),) = first.questions
+        assert [each for each, _ in second.questions] == [key]
+        answers = {"another": YES, key: YES}
+        await it.manager.polling.answer(waiting.run_id, OWNER, CALLER, polling_client(), answers)
+        assert [tool for tool, _ in source.calls] == ["remove"]
+        ended = await poll_to_end(it, waiting.run_id)
+        assert ended.outcome is not None
+        assert (ended.outcome.value, texts(ended.outcome)) == ("removed", ["first"])
+
+
+async def test_an_answer_reaches_a_run_that_another_request_drives(engine: Engine) -> None:
+    source = files()
+    code = "await yield_control(); MCP.files2.slow({}); return unwrap(await MCP.files.remove({}))"
+    async with bench(engine, source, slow(), rules=ASKED) as it:
+        waiting = await it.execute(code, client=polling_client())
+        asking = (await poll(it, waiting.run_id)).outcome
+        assert asking is not None
+        ((key, _),) = asking.questions
+        async with anyio.create_task_group() as group:
+            # A client that cannot be asked waits for the decision of a person.
+            group.start_soon(lambda: it.observe(waiting.run_id, client=FakeClient("later")))
+            run = it.manager._live.runs[waiting.run_id]
+            await until(lambda: run.observation is not None)
+            await it.manager.polling.answer(waiting.run_id, OWNER, CALLER, polling_client(), {key: YES})
+        assert "remove" in [tool for tool, _ in source.calls]
+
+
+async def test_a_person_may_dismiss_a_question_that_was_polled_just_now(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(engine, files(), rules=ASKED) as it:
+        waiting = await it.execute(REMOVE, client=polling_client())
+        await poll(it, waiting.run_id)
+        monkeypatch.setattr(it.manager._live.runs[waiting.run_id].questions, "_clock", lambda: time.monotonic() + 5)
+        asking = (await poll(it, waiting.run_id)).outcome
+        assert asking is not None
+        ((key, _),) = asking.questions
+        cancel = {key: {"action": "cancel"}}
+        await it.manager.polling.answer(waiting.run_id, OWNER, CALLER, polling_client(), cancel)
+        ended = await poll_to_end(it, waiting.run_id)
+        assert ended.outcome is not None
+        assert "the user dismissed the question" in ended.outcome.error
+
+
+@pytest.mark.parametrize("driven", [False, True])
+async def test_a_cancelled_run_has_ended(engine: Engine, driven: bool) -> None:
+    async with bench(engine, slow()) as it:
+        waiting = await it.execute(f"await yield_control(); {SLOW}", client=polling_client())
+        if driven:
+            await poll(it, waiting.run_id, 0)
+        for _ in range(2):
+            await it.manager.polling.cancel(waiting.run_id, OWNER, CALLER, polling_client())
+        ended = await poll(it, waiting.run_id, 0)
+        assert ended.outcome is not None
+        assert ended.outcome.code == "aborted"
