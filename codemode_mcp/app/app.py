@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import OfferedNamespace
     from codemode_mcp.config import Config, Reading
     from codemode_mcp.runs.observation import ObserveOptions
+    from codemode_mcp.runs.polling import Polling
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.run import OnOutput
     from codemode_mcp.runs.state import RunState
@@ -222,6 +223,10 @@ class App(Lifecycle):
         """Observe a run as `RunManager.observe` does."""
         manager = await self.manager()
         return await manager.observe(run_id, owner, **options)
+
+    async def polling(self) -> Polling:
+        """Return the access to runs for clients that poll their state."""
+        return (await self.manager()).polling
 
     async def stored_state(self, run_id: str, owner: str | None) -> RunState | None:
         """Return the state of a run in the store; see `RunStore.state_of`. Raises `StoreUnavailable`."""

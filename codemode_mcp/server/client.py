@@ -84,7 +84,7 @@ class McpClient:
         progress: takes progress messages; None if the client wants none.
         rounds: number of times that this request was answered with questions.
         lasting: the client stays connected after the request.
-        notes: see `runs.questions.Client`.
+        notes, polls: see `runs.questions.Client`.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class McpClient:
         rounds: int,
         lasting: bool,
         notes: RunNotes | None = None,
+        polls: bool = False,
     ) -> None:
         self._session = exchange.session
         self._request_id = exchange.request_id
@@ -103,6 +104,7 @@ class McpClient:
         self._modern = exchange.session.modern
         self.lasting = lasting and not self._modern
         self.notes = notes
+        self.polls = polls
         self.supported = supported(exchange.session.capabilities)
 
     def progress(self, source: str, message: str) -> None:
@@ -245,12 +247,12 @@ def progress_to(exchange: Exchange) -> LatestProgress | None:
 
 @asynccontextmanager
 async def open_client(
-    exchange: Exchange, *, rounds: int, lasting: bool, notes: RunNotes | None = None
+    exchange: Exchange, *, rounds: int, lasting: bool, notes: RunNotes | None = None, polls: bool = False
 ) -> AsyncIterator[McpClient]:
     """Open the client of a request for the duration of the context, and report that the request is running."""
     progress = progress_to(exchange)
     if progress is None:
-        yield McpClient(exchange, None, rounds=rounds, lasting=lasting, notes=notes)
+        yield McpClient(exchange, None, rounds=rounds, lasting=lasting, notes=notes, polls=polls)
         return
     began = time.monotonic()
 
@@ -262,5 +264,5 @@ async def open_client(
     async with anyio.create_task_group() as group:
         group.start_soon(tick)
         group.start_soon(progress.run)
-        yield McpClient(exchange, progress, rounds=rounds, lasting=lasting, notes=notes)
+        yield McpClient(exchange, progress, rounds=rounds, lasting=lasting, notes=notes, polls=polls)
         group.cancel_scope.cancel()

@@ -26,6 +26,7 @@ from codemode_mcp.runs.telemetry import VISIBLE_TOOLS
 from codemode_mcp.server import descriptions, search_tools
 from codemode_mcp.server.client import Continued, open_client, roots_of
 from codemode_mcp.server.client_exposure import ClientExposure
+from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls
 from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.runs.questions import Client as RunClient
     from codemode_mcp.runs.questions import RunNotes
+    from codemode_mcp.runs.rendering import Rendered
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.exposed_items import ExposedItems
     from codemode_mcp.server.exposed_tools import ExposedTools
@@ -97,6 +99,7 @@ class Surface:
         self._resources = ResourceRequests(
             lambda: self._items, self._apps, self.updates, self._results, self._sees_resources, self._sees_results
         )
+        self.tasks = ClientTasks(runs, self._exposure, self._task_result, lambda: self.notes_of is not None)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -112,7 +115,7 @@ class Surface:
         found: dict[str, Any] = {"tools": {"listChanged": True}, **self._apps.capabilities(client), **items}
         if self._results.shown(exposure, caller or self._user):
             found.setdefault("resources", {})
-        return found
+        return self.tasks.declared(found, client, exposure)
 
     def sees(self, client: Client, path: ExposeMode | None, caller: Caller, kind: ListKind) -> bool:
         """Return True if a client sees a kind of lists."""
@@ -137,6 +140,9 @@ class Surface:
                 return {"tools": await self.list_tools(exchange)}
             case "tools/call":
                 return await self.call_tool(exchange)
+            case "tasks/get" | "tasks/update" | "tasks/cancel":
+                self._note_request(exchange)
+                return await self.tasks.answer(exchange, method)
             case "logging/setLevel":
                 self._note_request(exchange)
                 return await self._logs.set_level(exchange)
@@ -269,7 +275,10 @@ class Surface:
         notes = () if continued.run_id else ignored_arguments(name, arguments)
         run_notes = None if self.notes_of is None else self.notes_of(exchange.request_id)
         interrupted = self._interrupted.pop(exchange.request_id, None) if self._interrupted else None
-        async with open_client(exchange, rounds=continued.round, lasting=self._lasting, notes=run_notes) as client:
+        polls = name == "exec" and knows_tasks(exchange.session)
+        async with open_client(
+            exchange, rounds=continued.round, lasting=self._lasting, notes=run_notes, polls=polls
+        ) as client:
             try:
                 if interrupted is not None and name in ("exec", "wait"):
                     waits_for = continued.run_id or (_named_run(arguments) if name == "wait" else None)
@@ -280,15 +289,10 @@ class Surface:
                 if outcome.questions:
                     fields["status"] = "asks"
                     return continued.input_required_result(outcome.run_id, outcome.questions)
-                outcome, app_meta = self._apps.attach(outcome, exchange)
-                if notes:
-                    outcome = replace(outcome, notes=(*outcome.notes, *notes))
-                if not outcome.usage.sources:  # the program could not be restored, so its catalog is unknown
-                    outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
-                rendered = await render(
-                    outcome, self._runs.settings(), self._runs.offload, time.monotonic(), profile.max_output_bytes
-                )
-                rendered.meta.update(app_meta)
+                if polls and outcome.status == "waiting":
+                    fields["status"] = "waiting"
+                    return self.tasks.created(outcome)
+                rendered = await self._rendered(outcome, exchange, client, notes)
             except CodeModeError as error:
                 if isinstance(error, ShuttingDown) and self.notes_of is not None:
                     await anyio.sleep_forever()  # until the session ends: the relay asks the next process
@@ -309,6 +313,25 @@ class Surface:
         if self._runs.auditor.listening:
             fields.update(sizes.seen({"content": result["content"], "structuredContent": structured}))
         return result
+
+    async def _rendered(
+        self, outcome: Outcome, exchange: Exchange, client: RunClient, notes: tuple[str, ...] = ()
+    ) -> Rendered:
+        outcome, app_meta = self._apps.attach(outcome, exchange)
+        if notes:
+            outcome = replace(outcome, notes=(*outcome.notes, *notes))
+        if not outcome.usage.sources:  # the program could not be restored, so its catalog is unknown
+            outcome = replace(outcome, usage=await self._counted(outcome.usage, exchange, client))
+        max_bytes = self._profile(exchange).max_output_bytes
+        rendered = await render(outcome, self._runs.settings(), self._runs.offload, time.monotonic(), max_bytes)
+        rendered.meta.update(app_meta)
+        return rendered
+
+    async def _task_result(self, outcome: Outcome, exchange: Exchange, client: RunClient) -> dict[str, Any]:
+        """Return the `CallToolResult` of a task that has ended."""
+        rendered = await self._rendered(outcome, exchange, client)
+        version, profile = exchange.session.protocol_version, self._profile(exchange)
+        return tool_result(rendered, version, profile, with_links=self._sees_results(exchange))
 
     async def _counted(self, usage: Usage, exchange: Exchange, client: RunClient) -> Usage:
         """Return the usage of a request whose program did not run, with the catalog it would have seen."""

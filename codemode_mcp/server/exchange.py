@@ -25,6 +25,10 @@ METHODS: Final = (
 """The requests of clients that a surface answers. `initialize`, `server/discover` and `ping` are answered before it."""
 
 
+TASK_METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
+"""The requests about tasks that a surface answers, in revision 2026-07-28 only. See `client_tasks`."""
+
+
 class Client(Protocol):
     """Facts about a client, as it has stated them."""
 

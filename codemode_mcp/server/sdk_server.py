@@ -20,6 +20,7 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from mcp_types.methods import CACHEABLE_METHODS, is_input_required
@@ -28,10 +29,11 @@ from pydantic import ValidationError
 
 from codemode_mcp.errors import StoreUnavailable
 from codemode_mcp.server.client_questions import REQUESTS, RESULTS
-from codemode_mcp.server.exchange import METHODS
+from codemode_mcp.server.client_tasks import knows_tasks, not_declared
+from codemode_mcp.server.exchange import METHODS, TASK_METHODS
 from codemode_mcp.server.path_mode import path_mode_of
 from upstream_clients.errors import QuestionRefused
-from upstream_clients.jsonrpc import LOG_LEVEL, JsonRpcError
+from upstream_clients.jsonrpc import HEADER_MISMATCH, LOG_LEVEL, JsonRpcError
 from upstream_clients.log_listeners import LEVELS
 
 if TYPE_CHECKING:
@@ -162,6 +164,8 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
     """
 
     async def answer(context: ServerRequestContext[Any], params: types.RequestParams) -> dict[str, Any]:
+        if context.method in TASK_METHODS:
+            _check_task_header(context)
         try:
             result = await surface.answer(SdkExchange(context, caller_of(context)), context.method)
         except JsonRpcError as error:
@@ -206,11 +210,24 @@ def code_mode_server(surface: Surface, caller_of: Callable[[ServerRequestContext
         title=surface.title,
         lifespan=running,
     )
-    for method in METHODS:
+    for method in (*METHODS, *TASK_METHODS):
         server.add_request_handler(method, types.RequestParams, answer)
     server.middleware.append(describe)
     guard_state(server, surface.state_seconds, surface.state_keys)
     return server
+
+
+def _check_task_header(context: ServerRequestContext[Any]) -> None:
+    """Raise an error if a request over HTTP has another task in its header `Mcp-Name` than in its params.
+
+    The SDK checks this header for the methods of the specification only.
+    """
+    headers = getattr(context.request, "headers", None)
+    if headers is None or context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    task_id = (context.params or {}).get("taskId")
+    if task_id is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != task_id:
+        raise MCPError(HEADER_MISMATCH, f"the header {MCP_NAME_HEADER} does not match taskId in the request's params")
 
 
 class _Greeting:
@@ -287,6 +304,10 @@ class AnnouncingServer(Server[Any]):
         async def listen(
             context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
         ) -> types.SubscriptionsListenResult:
+            wanted = (context.params or {}).get("notifications")
+            if isinstance(wanted, dict) and wanted.get("taskIds") and not knows_tasks(SdkSession(context.session)):
+                missing = not_declared()
+                raise MCPError(missing.code, missing.message, missing.data)
             if len(streams) >= MAX_STREAMS:
                 raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open already; close one first")
             own = _StreamBus(bus)

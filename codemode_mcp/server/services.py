@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.runs.polling import Polling
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.values import ListedResult
@@ -44,6 +45,9 @@ class Runs(Protocol):
         answers: Mapping[str, Any] | None = None,
         caller: Caller,
     ) -> Outcome: ...
+
+    async def polling(self) -> Polling:
+        """Return the access to runs for clients that poll their state."""
 
     async def offload(self, owner: str, text: str) -> str | None:
         """Store a text for an owner; see `rendering.Offload`."""
