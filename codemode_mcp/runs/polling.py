@@ -119,10 +119,11 @@ class Polling:
 
     async def answer(
         self, run_id: str, owner: str | None, caller: Caller, client: Client, answers: Mapping[str, JsonObject]
-    ) -> None:
+    ) -> frozenset[str]:
         """Give answers to the questions of a run, by key. Answers to other questions are ignored.
 
-        Return when the answers are taken, or after `ANSWER_SECONDS`.
+        Returns:
+            The keys of the questions that are still open, when the answers are taken, or after `ANSWER_SECONDS`.
         """
         owner = owner or bearer_of(run_id)
         until = self._clock() + ANSWER_SECONDS
@@ -140,7 +141,7 @@ class Polling:
                     await anyio.sleep(LOOK_SECONDS)
                     continue
                 if isinstance(begun, EndedRun):
-                    return
+                    break
                 run, observation = begun
             # When the observation ends, the run forgets the answers to questions that were not put again in time.
             unclaimed = _holds_unclaimed(run, answers)
@@ -148,8 +149,9 @@ class Polling:
                 if not observation.is_settled:
                     unclaimed = _holds_unclaimed(run, answers)
                 if self._clock() >= until or not (unclaimed or _has_untaken(run)):
-                    return
+                    return frozenset(each.key for each in run.questions.open)
                 await anyio.sleep(LOOK_SECONDS)
+        return frozenset()
 
     async def cancel(self, run_id: str, owner: str | None, caller: Caller, client: Client) -> None:
         """Abort a run, and return when it has ended. An ended run stays as it is."""

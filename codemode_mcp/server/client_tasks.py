@@ -209,19 +209,15 @@ class ClientTasks:
         return result
 
     async def _update(self, exchange: Exchange, task_id: str, client: McpClient) -> None:
-        from mcp_types import InputResponses
-        from pydantic import TypeAdapter, ValidationError
-
         began, polling = time.monotonic(), await self._runs.polling()
         answers = exchange.params.get("inputResponses")
         if not isinstance(answers, dict) or len(answers) > MAX_RESPONSES:
             raise JsonRpcError(INVALID_PARAMS, f"inputResponses must be an object with at most {MAX_RESPONSES} answers")
-        try:
-            TypeAdapter(InputResponses).validate_python(answers, by_name=False)
-        except ValidationError:
-            raise JsonRpcError(INVALID_PARAMS, "inputResponses has an answer that is not valid MCP") from None
-        await polling.answer(task_id, exchange.caller.owner, exchange.caller, client, answers)
-        self._report(exchange, task_id, began, "working", answers=len(answers) or None)
+        valid = {key: answer for key, answer in answers.items() if _is_response(answer)}
+        still_open = await polling.answer(task_id, exchange.caller.owner, exchange.caller, client, valid)
+        self._report(exchange, task_id, began, "working", answers=len(valid) or None)
+        if refused := sorted(still_open & (answers.keys() - valid.keys())):
+            raise JsonRpcError(INVALID_PARAMS, f"the answer to {refused[0]} is not a valid result of its request")
 
     async def _cancel(self, exchange: Exchange, task_id: str, client: McpClient) -> None:
         began, polling = time.monotonic(), await self._runs.polling()
@@ -285,6 +281,17 @@ def status_of(polled: Polled) -> Status:
     if outcome.status == "waiting":
         return "input_required" if outcome.questions else "working"
     return "cancelled" if outcome.code == "aborted" and outcome.status == "failed" else "completed"
+
+
+def _is_response(answer: object) -> bool:
+    from mcp_types import InputResponse
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(InputResponse).validate_python(answer, by_name=False)
+    except ValidationError:
+        return False
+    return True
 
 
 def _message(outcome: Outcome) -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from tests.integration.harness import MODERN, SECONDS, SERVE, counting, events, handshaken, raw, until, write_config
+from tests.integration.harness import MODERN, SECONDS, counting, events, handshaken, raw, until, write_config
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ DECLARING = {EXTENSION: {}}
 UNKNOWN, NOT_FOUND, NOT_DECLARED, MISMATCH = -32602, -32601, -32021, -32020
 
 HOLD = "text('first'); await MCP.up.hold({ name: '%s' }); text('second'); return 'done'"
+APPROVED = {"action": "accept", "content": {"decision": "approve"}}
+STATES = ("created", "working", "asking", "answered", "ended")
 ASK = "await yield_control(); return unwrap(await MCP.asked.count({ name: '%s' }))"
 
 
@@ -153,10 +154,9 @@ async def test_questions_are_answered_by_updates(tasks: Tasks, folder: Path) -> 
     ((key, question),) = asking["inputRequests"].items()
     assert question["method"] == "elicitation/create"
     assert (await tasks.get(task))["inputRequests"].keys() == {key}
-    await tasks.request("tasks/update", taskId=task, inputResponses={"unknown": {"action": "cancel"}})
+    await tasks.request("tasks/update", taskId=task, inputResponses={"unknown": {"action": "cancel"}, "odd": 7})
     assert (await tasks.get(task))["status"] == "input_required"
-    decision = {"action": "accept", "content": {"decision": "approve"}}
-    await tasks.request("tasks/update", taskId=task, inputResponses={key: decision})
+    await tasks.request("tasks/update", taskId=task, inputResponses={key: APPROVED})
     assert f"call approved {id(tasks)}" in events(folder / "asked")
     ended = await tasks.until(task, "completed")
     assert ended["result"]["structuredContent"]["value"] == f"approved {id(tasks)}"
@@ -226,46 +226,39 @@ async def test_clients_of_the_handshake_know_no_tasks(folder: Path) -> None:
             assert (await client.request(method, {"taskId": "run_x"}))["error"]["code"] == NOT_FOUND
 
 
-@asynccontextmanager
-async def killed_after(client: Raw) -> AsyncIterator[None]:
-    yield
-    client.process.kill()
-    await client.process.wait()
-
-
-@pytest.mark.parametrize("when", ["created", "working", "asking", "answered", "ended"])
-async def test_a_process_that_is_killed_loses_nothing(tmp_path: Path, when: str) -> None:
+async def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    """The process is killed with tasks in all states, and another one takes them over."""
     config, env = configure(tmp_path), {"XDG_STATE_HOME": str(tmp_path / "state")}
-    approved = {"action": "accept", "content": {"decision": "approve"}}
-    async with raw(config, env=env, serve=SERVE) as client, killed_after(client):
-        tasks = over_stdio(client)
-        code = f"text('kept'); {ASK % 'it'}"
-        task, key, before = await tasks.created(code), "", None
-        if when == "working":
-            await client.send(id=99, method="tasks/get", params={**client.envelope, "taskId": task})
-        elif when != "created":
-            key = next(iter((await tasks.until(task, "input_required"))["inputRequests"]))
-        if when in ("answered", "ended"):
-            await tasks.request("tasks/update", taskId=task, inputResponses={key: approved})
-        if when == "ended":
-            before = await tasks.until(task, "completed")
     async with raw(config, env=env) as client:
         tasks = over_stdio(client)
-        if when == "asking":
-            # The next process has not put the question yet.
-            await tasks.request("tasks/update", taskId=task, inputResponses={key: approved})
-        found = await tasks.until(task, "completed", "input_required")
-        if found["status"] == "input_required":
-            assert when in ("created", "working")
-            key = next(iter(found["inputRequests"]))
-            await tasks.request("tasks/update", taskId=task, inputResponses={key: approved})
-            found = await tasks.until(task, "completed")
-        content = found["result"]["structuredContent"]
-        assert content["output"] == [{"type": "text", "text": "kept"}]
-        if before is not None:
-            assert found["result"]["structuredContent"] == before["result"]["structuredContent"]
-        elif when == "answered":
-            assert content.get("value") == "it" or "unknown" in content["error"]
-        else:
-            assert content["value"] == "it"
-        assert events(tmp_path / "asked").count("call it") == 1
+        made = {name: await tasks.created(f"text('kept'); {ASK % name}") for name in STATES}
+        keys = {}
+        for name in ("asking", "answered", "ended"):
+            keys[name] = next(iter((await tasks.until(made[name], "input_required"))["inputRequests"]))
+        for name in ("answered", "ended"):
+            await tasks.request("tasks/update", taskId=made[name], inputResponses={keys[name]: APPROVED})
+        before = await tasks.until(made["ended"], "completed")
+        await client.send(id=999, method="tasks/get", params={**client.envelope, "taskId": made["working"]})
+        client.process.kill()
+        await client.process.wait()
+    async with raw(config, env=env) as client:
+        tasks = over_stdio(client)
+        # The next process has not put this question yet.
+        await tasks.request("tasks/update", taskId=made["asking"], inputResponses={keys["asking"]: APPROVED})
+        for name, task in made.items():
+            found = await tasks.until(task, "completed", "input_required")
+            if name in ("created", "working"):
+                (key,) = found["inputRequests"]
+                await tasks.request("tasks/update", taskId=task, inputResponses={key: APPROVED})
+                found = await tasks.until(task, "completed")
+            content = found["result"]["structuredContent"]
+            assert content["output"] == [{"type": "text", "text": "kept"}]
+            if name == "ended":
+                assert content == before["result"]["structuredContent"]
+            if name == "answered" and content["status"] == "failed":
+                assert "unknown whether the tool has acted" in content["error"]
+            else:
+                assert content["value"] == name
+        assert sorted(line for line in events(tmp_path / "asked") if "call" in line) == sorted(
+            f"call {name}" for name in STATES
+        )

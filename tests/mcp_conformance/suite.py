@@ -132,6 +132,18 @@ async def run(
     return Report(done.returncode, done.stdout.decode("utf-8", "replace"), _read_checks(role, output), expected)
 
 
+async def run_scenario(scenario: str, url: str, expected: Expected, output: Path) -> Report:
+    """Run one scenario with a server, also if no revision requires it."""
+    command = [str(NODE), str(SUITE / "dist" / "index.js"), "server", "--url", url, "--scenario", scenario]
+    command += ["--timeout", str(PATIENCE * 1000)]
+    with anyio.fail_after(PATIENCE):
+        done = await anyio.run_process(
+            [*command, "-o", str(output)], check=False, cwd=ROOT, stderr=-2, env={**os.environ, "NO_COLOR": "1"}
+        )
+    text = done.stdout.decode("utf-8", "replace")
+    return Report(done.returncode, text, _read_checks("server", output), expected)
+
+
 def _read_checks(role: Role, output: Path) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for path in sorted(output.rglob("checks.json")):
