@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from tests.integration.harness import MODERN, SECONDS, counting, events, handshaken, raw, until, write_config
+from codemode_mcp.instance import registry
+from tests.integration.attached import killed_in_the_end
+from tests.integration.harness import MODERN, SECONDS, counting, events, raw, until, write_config
 from tests.integration.http_harness import ALICE, BOB, TWO_TOKENS, serve_http
 
 if TYPE_CHECKING:
@@ -206,24 +211,18 @@ async def test_answers_that_are_not_valid_are_refused(tasks: Tasks) -> None:
     assert (await tasks.get(task))["status"] == "cancelled"
 
 
-async def test_a_task_of_another_owner_is_unknown(folder: Path) -> None:
-    async with serve_http(configure(folder), env={"XDG_STATE_HOME": str(folder / "owners")}) as served:
-        tasks = over_http(served)
-        task = await tasks.created(HOLD % "mine")
-        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            foreign = await tasks.error(method, token=BOB, taskId=task, inputResponses={})
-            absent = await tasks.error(method, token=BOB, taskId=task[:-1] + "_", inputResponses={})
-            assert foreign == absent
-            assert foreign[0] == UNKNOWN
-            assert task not in foreign[1]
-        assert (await tasks.error("tasks/get", taskId=task, header="run_other"))[0] == MISMATCH
-        assert (await tasks.get(task))["status"] == "working"
-
-
-async def test_clients_of_the_handshake_know_no_tasks(folder: Path) -> None:
-    async with handshaken(configure(folder), env={"XDG_STATE_HOME": str(folder / "old")}) as client:
-        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            assert (await client.request(method, {"taskId": "run_x"}))["error"]["code"] == NOT_FOUND
+@pytest.mark.parametrize("tasks", ["http"], indirect=True)
+async def test_a_task_of_another_owner_is_unknown(tasks: Tasks) -> None:
+    task = await tasks.created(HOLD % "mine")
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        foreign = await tasks.error(method, token=BOB, taskId=task, inputResponses={})
+        absent = await tasks.error(method, token=BOB, taskId=task[:-1] + "_", inputResponses={})
+        assert foreign == absent
+        assert foreign[0] == UNKNOWN
+        assert task not in foreign[1]
+    assert (await tasks.error("tasks/get", taskId=task, header="run_other"))[0] == MISMATCH
+    assert (await tasks.get(task))["status"] == "working"
+    await tasks.request("tasks/cancel", taskId=task)
 
 
 async def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
@@ -262,3 +261,23 @@ async def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         assert sorted(line for line in events(tmp_path / "asked") if "call" in line) == sorted(
             f"call {name}" for name in STATES
         )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the instance is killed by a signal of Unix")
+async def test_a_relay_brings_an_open_poll_to_the_next_shared_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    config = configure(tmp_path)
+    with killed_in_the_end(config):
+        async with raw(config, serve=()) as client:
+            tasks = over_stdio(client)
+            task = await tasks.created("await new Promise((done) => setTimeout(done, 3000)); return 'awake'")
+            extensions = {**MODERN["_meta"], CAPABILITIES: {"extensions": DECLARING}}
+            await client.send(id=999, method="tasks/get", params={"_meta": extensions, "taskId": task})
+            record = registry.read_record(registry.key_of(config))
+            assert record is not None
+            os.kill(record.pid, signal.SIGKILL)
+            found = (await client.answer_to(999))["result"]
+            assert found["taskId"] == task
+            assert (await tasks.until(task, "completed"))["result"]["structuredContent"]["value"] == "awake"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.runs.polling import Polled
-from codemode_mcp.server.client_tasks import knows_tasks, status_of
+from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks, status_of
+from codemode_mcp.server.exchange import METHODS, TASK_METHODS
+from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
 
 if TYPE_CHECKING:
@@ -65,3 +68,16 @@ class Client:
 )
 def test_clients_know_tasks_if_they_declare_the_extension(capabilities: Any, modern: bool, knows: bool) -> None:
     assert knows_tasks(Client(capabilities, modern)) is knows
+
+
+@pytest.mark.anyio
+async def test_clients_of_the_handshake_know_no_tasks() -> None:
+    """`handshake` answers only `METHODS`. The SDK's server passes all methods on."""
+    assert not set(METHODS) & set(TASK_METHODS)
+    unused: Any = None
+    tasks = ClientTasks(unused, unused, unused, unused)
+    exchange: Any = SimpleNamespace(session=Client({"extensions": {"io.modelcontextprotocol/tasks": {}}}, modern=False))
+    for method in TASK_METHODS:
+        with pytest.raises(JsonRpcError) as refused:
+            await tasks.answer(exchange, method)
+        assert refused.value.code == METHOD_NOT_FOUND
