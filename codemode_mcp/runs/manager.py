@@ -3,6 +3,8 @@
 A request never drives its run. It makes an `Observation`, starts a driver in the task group, and waits for the outcome.
 So a request can be cancelled at any time: for an `exec` the driver is told to abort the run, for a `wait` it is told to
 suspend it. The driver does so as soon as its guest is at rest.
+
+The module is long because requests, claims and drivers share the task group and the order in which it ends.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from codemode_mcp.audit.events import MAX_NAME, request_id
+from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.errors import CodeModeError, ShuttingDown
 from codemode_mcp.runs.next_step import why_waiting
 from codemode_mcp.server.client import McpClient
@@ -230,7 +230,7 @@ class ClientTasks:
         if not auditor.listening:
             return
         request = request_id()
-        auditor.emit("wait", request, request=str(exchange.request_id)[:MAX_NAME], run=task_id, bytes=0, **fields)
+        auditor.emit("wait", request, request=name_to_record(str(exchange.request_id)), run=task_id, bytes=0, **fields)
         ms = round((time.monotonic() - began) * 1000)
         auditor.emit("answered", request, ms=ms, run=task_id, status=_REPORTED[status])
 

@@ -17,7 +17,7 @@ import anyio
 
 from codemode_mcp import __version__
 from codemode_mcp.audit import debugging, sizes
-from codemode_mcp.audit.events import name_to_record, request_id
+from codemode_mcp.audit.events import request_id
 from codemode_mcp.calls.outcome import Usage
 from codemode_mcp.errors import CodeModeError, InternalError, ProgramError, ShuttingDown
 from codemode_mcp.exposure.selection import ALL_TOOLS
@@ -29,6 +29,7 @@ from codemode_mcp.server.client_exposure import ClientExposure
 from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls
+from codemode_mcp.server.exchange import TASK_METHODS
 from codemode_mcp.server.exec_arguments import drop_added_arguments, exec_arguments, ignored_arguments, wait_arguments
 from codemode_mcp.server.exposed_apps import ExposedApps
 from codemode_mcp.server.forwarded_logs import ForwardedLogs
@@ -36,6 +37,7 @@ from codemode_mcp.server.interrupted import Interrupted, find_interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.program_results import tool_result
+from codemode_mcp.server.request_events import called, named_run, report_request
 from codemode_mcp.server.resource_requests import ResourceRequests
 from codemode_mcp.server.resource_updates import ResourceUpdates
 from codemode_mcp.server.result_resources import ResultResources
@@ -126,11 +128,14 @@ class Surface:
         """Return the result of a request, as JSON.
 
         Args:
-            method: one of `exchange.METHODS`.
+            method: one of `exchange.METHODS` or `exchange.TASK_METHODS`.
 
         Raises:
             JsonRpcError: the client does not see what it asks for.
         """
+        if method in TASK_METHODS:  # there are no messages about tasks
+            self._note_request(exchange)
+            return await self.tasks.answer(exchange, method)
         async with self._logs.open(exchange):
             return await self._result(exchange, method)
 
@@ -140,9 +145,6 @@ class Surface:
                 return {"tools": await self.list_tools(exchange)}
             case "tools/call":
                 return await self.call_tool(exchange)
-            case "tasks/get" | "tasks/update" | "tasks/cancel":
-                self._note_request(exchange)
-                return await self.tasks.answer(exchange, method)
             case "logging/setLevel":
                 self._note_request(exchange)
                 return await self._logs.set_level(exchange)
@@ -241,35 +243,18 @@ class Surface:
         continued = Continued.of(exchange.params)
         request, began = request_id(), time.monotonic()
         fields: dict[str, Any] = {"status": "cancelled"}
-        self._report_request(request, exchange, continued)
+        report_request(self._runs.auditor, request, exchange, continued)
         try:
             return await self._call_result(exchange, continued, request, fields)
         finally:
             self._runs.auditor.emit("answered", request, ms=round((time.monotonic() - began) * 1000), **fields)
-
-    def _report_request(self, request: str, exchange: Exchange, continued: Continued) -> None:
-        auditor, (name, arguments) = self._runs.auditor, _called(exchange)
-        if not auditor.listening or name not in ("exec", "wait"):
-            return
-        run = continued.run_id or _named_run(arguments)
-        source = None if continued.run_id else arguments.get("code") or arguments.get("command")
-        auditor.emit(
-            "exec" if name == "exec" else "wait",
-            request,
-            request=name_to_record(str(exchange.request_id)),
-            run=name_to_record(run) if isinstance(run, str) else None,
-            answers=len(continued.answers) or None,
-            cancel=arguments.get("cancel") is True or None,
-            bytes=0 if continued.run_id else sizes.of_arguments(arguments),
-            inputs=source if isinstance(source, str) and name == "exec" else None,
-        )
 
     async def _call_result(
         self, exchange: Exchange, continued: Continued, request: str, fields: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the result of a call. `fields`: the fields of the event about the answer, which this completes."""
         profile = self._profile(exchange)
-        name, arguments = _called(exchange)
+        name, arguments = called(exchange)
         if profile.adds_arguments:
             arguments = drop_added_arguments(name, arguments, profile.adds_arguments)
         notes = () if continued.run_id else ignored_arguments(name, arguments)
@@ -281,7 +266,7 @@ class Surface:
         ) as client:
             try:
                 if interrupted is not None and name in ("exec", "wait"):
-                    waits_for = continued.run_id or (_named_run(arguments) if name == "wait" else None)
+                    waits_for = continued.run_id or (named_run(arguments) if name == "wait" else None)
                     stored_state, owner = self._runs.stored_state, exchange.caller.owner
                     raise await find_interruption(stored_state, interrupted, waits_for, owner)
                 outcome = await self._answer(exchange, name, arguments, continued, client, request)
@@ -403,12 +388,3 @@ class Surface:
         if self._exposures.of(self._user, name, path).mode == "search":
             return search_tools.search_instructions(list(self._runs.servers(self._user).values()))
         return descriptions.instructions(self._runs.servers(self._user), self._runs.settings().code_mode.languages)
-
-
-def _called(exchange: Exchange) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the arguments of a call."""
-    return exchange.params["name"], exchange.params.get("arguments") or {}
-
-
-def _named_run(arguments: Mapping[str, Any]) -> object:
-    return arguments.get("runId") or arguments.get("run_id")
