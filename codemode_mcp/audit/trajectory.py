@@ -51,7 +51,7 @@ _WRITE: Final = 256 * 1024
 _CONSTANT_FIELDS: Final = frozenset({"status", "code", "transport", "language", "reason", "by", "remember"})
 """Fields whose texts are constants of this product, and need no redaction."""
 
-_NAMES: Final = frozenset({"tool", "request", "run", "principal"})
+_NAMES: Final = frozenset({"tool", "request", "run", "principal", "uri"})
 """Fields that are cut to `MAX_NAME` after the redaction."""
 
 

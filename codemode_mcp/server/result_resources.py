@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import anyio.to_thread
 
-from codemode_mcp.audit.events import MAX_NAME, request_id
+from codemode_mcp.audit.events import name_to_record, request_id
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.exposure import results
 from codemode_mcp.policy.effects import READ_ONLY
@@ -76,9 +76,9 @@ class ResultResources:
             fields.update(status="completed", bytes=found.form.size, mime_type=found.form.mime_type)
         finally:
             elapsed = round((time.monotonic() - began) * 1000)
-            request = str(exchange.request_id)[:MAX_NAME]
+            request = name_to_record(str(exchange.request_id))
             self._runs.auditor.emit(
-                "result_read", request_id(), request=request, uri=uri[:MAX_NAME], ms=elapsed, **fields
+                "result_read", request_id(), request=request, uri=name_to_record(uri), ms=elapsed, **fields
             )
         return {"contents": [results.contents(uri, found)]}
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from codemode_mcp.audit.events import Auditor
+from codemode_mcp.cli.doctor.servers import held
 from codemode_mcp.cli.pinned_items import PinnedItems, PinnedServer
 from codemode_mcp.cli.trust_views import item_row, items_json, report_lines
 from codemode_mcp.trust import service
@@ -508,6 +509,9 @@ async def test_another_command_is_named_and_holds_a_strict_server_with_its_resou
             assert (seen.tools, seen.resources, why, world.trust.why_server_held("s")) == ((LOOK,), True, None, None)
             assert "server 's': the configuration has another command or URL for it" in caplog.text
             assert "it may be another server; look at it with: codemode-mcp trust diff s.entry/" in caplog.text
+            (check,) = held(world.trust, "s", "server s")
+            assert check.detail == "the configuration has another command or URL; it may be another server"
+            assert "codemode-mcp trust accept s.entry/" in (check.advice or "")
         else:
             assert (seen.tools, seen.resources) == ((), False)
             assert why == world.trust.why_server_held("s") == seen.withheld["look"]

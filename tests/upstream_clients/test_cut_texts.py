@@ -113,7 +113,8 @@ def test_no_part_of_a_secret_is_in_the_name_of_a_recorded_tool() -> None:
         for event in (
             Event("call_started", 0.0, "1", fields={"tool": name_to_record(text)}),
             Event("item_held", 0.0, name_to_record(text)),
+            Event("result_read", 0.0, "1", fields={"uri": name_to_record(text)}),
         ):
             document = document_of(event, Inputs(include=False), redact)
             assert not leaks(str(document))
-            assert len(document.get("tool", document["id"])) <= MAX_NAME
+            assert len(document.get("tool") or document.get("uri") or document["id"]) <= MAX_NAME
