@@ -135,7 +135,7 @@ class ClientTasks:
     def created(self, outcome: Outcome) -> dict[str, Any]:
         """Return the `CreateTaskResult` for the outcome of an `exec` that was suspended."""
         age, left = outcome.usage.ms / 1000, self._runs.settings().code_mode.snapshot_ttl_seconds
-        self._known[outcome.run_id] = _Known(self._wall() - age)
+        self._note(outcome.run_id, self._wall() - age)
         return {"resultType": "task", **self._task(outcome.run_id, "working", age, left, _message(outcome))}
 
     async def answer(self, exchange: Exchange, method: str) -> dict[str, Any]:
@@ -196,7 +196,8 @@ class ClientTasks:
     async def _result(self, exchange: Exchange, outcome: Outcome, client: McpClient) -> JsonObject:
         """Return the result of an ended run. Its large parts are stored only once while the result is kept."""
         session = exchange.session
-        form = json.dumps([session.client_name, session.protocol_version, session.capabilities], sort_keys=True)
+        client_parts = session.client_name, session.protocol_version, session.capabilities, exchange.path_mode
+        form = json.dumps(client_parts, sort_keys=True)
         key = outcome.run_id, form
         if key in self._results:
             self._results.move_to_end(key)
@@ -242,10 +243,14 @@ class ClientTasks:
             since = 0.0
             if ended:
                 since = max(0.0, self._runs.settings().code_mode.snapshot_ttl_seconds - polled.left)
-            known = self._known[task_id] = _Known(now - since - (polled.age or 0.0))
-            if len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
+            known = self._note(task_id, now - since - (polled.age or 0.0))
         return polled.age if ended and polled.age is not None else max(0.0, now - known.created)
+
+    def _note(self, task_id: str, created: float) -> _Known:
+        known = self._known[task_id] = _Known(created)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return known
 
     def _task(self, task_id: str, status: Status, age: float, left: float, message: str | None) -> dict[str, Any]:
         """Return a task in the form of the extension.

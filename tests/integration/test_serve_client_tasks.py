@@ -146,6 +146,14 @@ async def test_a_suspended_program_is_a_task_whose_result_can_be_fetched_again(t
     ]
 
 
+async def test_a_result_that_is_too_large_is_stored_once(tasks: Tasks) -> None:
+    task = await tasks.created("await yield_control(); return Array.from({ length: 9000 }, (_, i) => 'part ' + i)")
+    result = (await tasks.until(task, "completed"))["result"]
+    ref = result["structuredContent"]["value"]["ref"]
+    assert [block["type"] for block in result["content"]] == ["text", "resource_link"], (ref, result["content"])
+    assert (await tasks.get(task))["result"] == result
+
+
 async def test_a_program_that_fails_is_a_completed_task_with_an_error(tasks: Tasks) -> None:
     task = await tasks.created("await yield_control(); throw new Error('broken')")
     result = (await tasks.until(task, "completed"))["result"]
