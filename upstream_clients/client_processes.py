@@ -13,6 +13,8 @@ The rules:
   that asks: during a call to the client of the call, otherwise to the client whose call waits for the process, or to
   the first connected client that can be asked. Until that client has answered, the process is claimed for it, and takes
   no calls of others. The question is remembered with the listing of the server.
+- A client of 2026-07-28 can be asked only during its calls. If the server has asked before, it is told in the next call
+  that the roots have changed, unless other clients need the process.
 - A call is checked again right before it is sent, since its process may have been bound to another client meanwhile.
 - A process that no connected client needs any longer ends when its last call has ended. If it is the main process, an
   idle one replaces it, which starts at the next call.
@@ -133,6 +135,9 @@ class RunningServer:
     def note_roots(self, client: str, answer: JsonObject | None) -> None:
         self._server.note_roots(self, client, answer)
 
+    def names_roots(self, client: str | None) -> bool:
+        return self._server.names_roots(self, client)
+
     def hears(self, client: str | None) -> bool:
         return self._server.hears(self, client)
 
@@ -222,6 +227,13 @@ class SharedServer:
         if process.key is None:
             return process.claimed in (None, client)
         return self._clients.uris(client) == process.key
+
+    def names_roots(self, process: RunningServer, client: str | None) -> bool:
+        """Return True if a client can be asked for its roots only during its calls, and the process may get them."""
+        if client not in self._clients or self._clients.can_list(client):
+            return False
+        key = process.key
+        return key is None or not any(self._needs(each, key) for each in self._clients if each != client)
 
     def hears(self, process: RunningServer, client: str | None) -> bool:
         """Return True if a client gets the log messages of a process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,6 +127,9 @@ class LiveConnection:
                     "nothing was sent, repeat the call",
                     dispatched=False,
                 )
+            if questions.lacks_roots(call):
+                method = "notifications/roots/list_changed"
+                await questions.renew_roots(partial(self._dispatcher.notify, method, headers=self._headers(method, {})))
             yield
         finally:
             questions.leave(call)
@@ -229,7 +233,8 @@ class LiveConnection:
 
     def try_turn(self, call: CallQuestions) -> bool:
         """Enter `turn` without waiting. Return False if the call would have to wait."""
-        return self.modern or self._dispatcher.questions.try_enter(call)
+        questions = self._dispatcher.questions
+        return self.modern or (not questions.lacks_roots(call) and questions.try_enter(call))
 
     def leave(self, call: CallQuestions) -> None:
         """Leave the turn of a call that `try_turn` has entered."""

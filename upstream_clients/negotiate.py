@@ -163,7 +163,8 @@ async def negotiate(dispatcher: Dispatcher, client_info: JsonObject) -> Agreemen
 
 
 async def _initialize(dispatcher: Dispatcher, client_info: JsonObject) -> Agreement:
-    params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": CAPABILITIES, "clientInfo": client_info}
+    capabilities = {**CAPABILITIES, "roots": {"listChanged": True}}
+    params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": capabilities, "clientInfo": client_info}
     result = await dispatcher.request("initialize", params, tell_given_up=False)
     try:
         answer = msgspec.convert(result, _InitializeResult)

@@ -7,6 +7,8 @@ stream that belongs to no call) the request names no call, and these rules hold:
 - If calls of several runs are in flight, no person is asked. The server gets an error. From then on, calls of different
   runs take turns on this connection, first come first served, so that the next question can be assigned.
 - If no call is in flight, no person is asked. `roots/list` gets the roots of the only client, if there is exactly one.
+  A client that can be asked only during its calls is asked in its next one: before that call is sent, the server hears
+  that the roots have changed, and asks again.
 - A call that was cancelled or timed out counts as one in flight for another `ABANDONED_SECONDS`, unless the server
   answers it. The server may not have noticed the cancellation, and may still ask.
 
@@ -40,7 +42,7 @@ from upstream_clients.errors import QuestionRefused
 from upstream_clients.questions import check_question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from upstream_clients.questions import CallQuestions
     from upstream_clients.tools import JsonObject, RootsFn
@@ -53,6 +55,9 @@ TURN_SECONDS = 0.8
 
 SAME_CALLER_SECONDS = 60.0
 """Seconds for which a call waits behind other runs of its own caller."""
+
+RENEWAL_SECONDS = 1.0
+"""Seconds that a call waits for the server to ask for roots again. Some servers never do."""
 
 _MAX_COMPLETED = 1_000
 """Elicitation ids that are remembered as complete. A server may report any number of them."""
@@ -80,6 +85,14 @@ class _OpenQuestion:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
+class _Renewal:
+    """A request of ours that the server asks for roots again."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+        self.answered = anyio.Event()
+
+
 @dataclass(slots=True, eq=False)
 class _WaitingCall:
     call: CallQuestions
@@ -102,6 +115,9 @@ class ConnectionQuestions:
         self._take_turns = False
         """True once a question could not be assigned. From then on, calls of different runs take turns."""
         self._queue: deque[_WaitingCall] = deque()
+        self._asked_no_client = False
+        """True if the server has last asked for roots while no call was in flight."""
+        self._renewal: _Renewal | None = None
         self._completed: dict[str, None] = {}
         self._completion = anyio.Event()
         self._closed = False
@@ -196,6 +212,8 @@ class ConnectionQuestions:
             QuestionRefused: the question gets no answer.
         """
         calls = self._calls_of(asker)
+        if method == "roots/list":
+            self._asked_no_client = not calls
         if not calls:
             if method == "roots/list":
                 return {"roots": []} if self._roots is None else await self._roots()
@@ -207,6 +225,9 @@ class ConnectionQuestions:
         question = _OpenQuestion(list(calls), lambda: not any(each.can_answer(method, params) for each in calls))
         self._open.append(question)
         self._refuse_hopeless()
+        renewal = self._renewal if method == "roots/list" else None
+        if renewal is not None:
+            renewal.asked.set()
         try:
             with question.scope, ExitStack() as stopped:
                 # The question may belong to any of the calls, so none of them may time out meanwhile.
@@ -215,6 +236,8 @@ class ConnectionQuestions:
                 return await call.ask(method, params)
         finally:
             self._open.remove(question)
+            if renewal is not None:
+                renewal.answered.set()
         # The scope was cancelled: by `_refuse_hopeless`, or by `leave` when the last of the calls had ended.
         if question.calls:
             raise QuestionRefused(
@@ -222,6 +245,23 @@ class ConnectionQuestions:
                 f"programs wait for the server. {_REMEDIES[method]}"
             )
         raise QuestionRefused("the call that this question belongs to has ended")
+
+    def lacks_roots(self, call: CallQuestions) -> bool:
+        """Return True if the server has not got the roots that the client of a call names only during its calls."""
+        return self._asked_no_client and call.names_roots() and call.can_answer("roots/list", {})
+
+    async def renew_roots(self, report_change: Callable[[], Awaitable[None]]) -> None:
+        """Have the server ask for roots again, for the call that has entered, and wait until it has the answer.
+
+        Args:
+            report_change: sends `notifications/roots/list_changed`.
+        """
+        self._asked_no_client, self._renewal = False, _Renewal()
+        await report_change()
+        with anyio.move_on_after(RENEWAL_SECONDS):
+            await self._renewal.asked.wait()
+        if self._renewal.asked.is_set():
+            await self._renewal.answered.wait()
 
     def answered(self, request_id: object) -> None:
         """Note that the server has answered a request, even if it was given up."""

@@ -75,6 +75,8 @@ class CallQuestions:
         request_id: id of the request, while a legacy server has not answered it.
         place: the call's place among `max_concurrent_calls`; given back while a question is open.
         on_roots: called with None when the client is asked for its roots, and with its answer; None if no one listens.
+        names_roots: returns True if the client can be asked for its roots only during its calls, and the server may get
+            them.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class CallQuestions:
         self.request_id: int | None = None
         self.place = place
         self.on_roots: Callable[[JsonObject | None], None] | None = None
+        self.names_roots: Callable[[], bool] = lambda: False
         self._limit = limit
         self._count = 0
         self._open = 0

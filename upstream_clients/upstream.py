@@ -89,6 +89,10 @@ class Clients(Protocol):
         """Note that the process asks for the roots of a client, or has got this answer."""
         ...
 
+    def names_roots(self, client: str | None) -> bool:
+        """Return True if a client can be asked for its roots only during its calls, and the process may get them."""
+        ...
+
     def hears(self, client: str | None) -> bool:
         """Return True if a client gets the log messages of the process; None for one that gets those of all."""
         ...
@@ -175,8 +179,7 @@ class Upstream(ResourceState):
         call = DirectCall(self.calls.clock(), self._limit(options.get("timeout")), end, leave)
         call.user = user
         questions = CallQuestions(self.name, _subject("tools/call", params), asking, call, place)
-        if user is not None and user.client is not None:
-            self._observe_roots(questions, user.client)
+        self._observe_roots(questions, user)
         if not link.try_turn(questions):
             place.end()
             return None
@@ -294,8 +297,7 @@ class Upstream(ResourceState):
         call = TaskCall(self.calls.clock(), self._limit(options.get("timeout")))
         call.user = user
         questions = CallQuestions(self.name, _subject(method, params), asking, call.scope)
-        if user is not None and user.client is not None:
-            self._observe_roots(questions, user.client)
+        self._observe_roots(questions, user)
 
         async def send(params: Mapping[str, Any]) -> JsonObject:
             nonlocal begin, first, asked_for_task
@@ -409,10 +411,13 @@ class Upstream(ResourceState):
         """Return True if a call of this user may be sent to the process."""
         return user is None or self._clients is None or self._clients.serves(user.client)
 
-    def _observe_roots(self, questions: CallQuestions, client: str) -> None:
+    def _observe_roots(self, questions: CallQuestions, user: CallUser | None) -> None:
         """Have questions for the roots of the client noted."""
-        if self._clients is not None:
-            questions.on_roots = partial(self._clients.note_roots, client)
+        if self._clients is None or user is None:
+            return
+        questions.names_roots = partial(self._clients.names_roots, user.client)
+        if user.client is not None:
+            questions.on_roots = partial(self._clients.note_roots, user.client)
 
     def _limit(self, timeout: float | None) -> float | None:
         return self.spec.timeout if timeout is None else timeout

@@ -245,9 +245,8 @@ async def test_a_server_that_asks_for_folders_when_it_starts_gets_those_of_the_o
     config = write_config(tmp_path, {"files": npm_server("filesystem")})
     async with serve(config, mode=mode, list_roots_callback=folder) as session:
         code = "return unwrap(await MCP.files.listAllowedDirectories({})).content"
-        # It asks once it runs, so the first calls may come before the answer; nothing is to come in the newer revision.
+        # It asks once it runs, so the first calls may come before the answer.
         said = await session.value(code)
         with anyio.fail_after(SECONDS):
-            while mode == "legacy" and str(tmp_path) not in said:
+            while str(tmp_path) not in said:
                 said = await session.value(code)
-    assert (str(tmp_path) in said) == (mode == "legacy"), said

@@ -100,6 +100,43 @@ async def test_clients_with_equal_roots_share_a_process(flags: str, processes: P
         assert len(processes.pids) == 1
 
 
+@pytest.mark.parametrize("starts", [True, False])
+async def test_a_client_that_names_its_roots_only_in_calls_is_asked_in_its_next_call(
+    starts: bool, processes: Processes
+) -> None:
+    ada = Client("ada", "file:///a")
+    async with pool_with(processes, flags="roots renews") as pool:
+        pool.offer_roots("ada", None)
+        if not starts:
+            await pid(pool, None)  # the server has asked no client
+        for _ in range(2):
+            assert await roots_seen(pool, ada) == {"file:///a"}
+        assert ada.asked == 1
+
+
+async def test_a_client_without_roots_does_not_get_those_that_another_one_has_named_in_its_calls(
+    processes: Processes,
+) -> None:
+    ada, bob = Client("ada", "file:///a"), Client("bob")
+    async with pool_with(processes, flags="roots renews") as pool:
+        for client in (ada, bob):
+            pool.offer_roots(client.key, None)
+        for _ in range(2):
+            await roots_seen(pool, ada)
+            assert await roots_seen(pool, bob) == set()
+
+
+async def test_a_server_that_does_not_ask_again_delays_only_one_call(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upstream_clients.question_routing.RENEWAL_SECONDS", 0.05)
+    ada = Client("ada", "file:///a")
+    async with pool_with(processes, flags="roots") as pool:
+        pool.offer_roots("ada", None)
+        assert [await roots_seen(pool, ada) for _ in range(2)] == [set(), set()]
+        assert ada.asked == 0
+
+
 async def test_clients_of_different_pools_with_equal_roots_share_a_process(processes: Processes) -> None:
     ada, bob, eve = Client("ada", "file:///a"), Client("bob", "file:///b"), Client("eve", "file:///a")
     spec = processes.spec("roots")

@@ -156,7 +156,7 @@ async def test_a_question_reaches_its_call_unread_and_so_does_the_answer(asking_
         assert (await log_of(pool.source("srv")))["capabilities"] == {
             "elicitation": {"form": {}, "url": {}},
             "sampling": {},
-            "roots": {},
+            "roots": {"listChanged": True},
             "extensions": APPS,
         }
 

@@ -1,7 +1,8 @@
 """A legacy server that writes its pid to a file at its start, and waits in `wait` until a file exists.
 
 Usage: `counted_server.py PIDS [FLAG ...]`. With `roots` it asks for the roots as soon as it is initialized, with
-`roots_in_call` when `roots` is called. `roots` returns the answer to the last question.
+`roots_in_call` when `roots` is called. With `renews` it asks again once the roots have changed. `roots` returns
+the answer to the last question.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def answer(message: dict) -> None:
         case "notifications/initialized":
             if "roots" in flags:
                 ask_roots()
+        case "notifications/roots/list_changed" if "renews" in flags:
+            ask_roots()
         case "tools/list":
             names = ["pid", "variable", "wait", "roots", "ask_again", "log"]
             send(id=request_id, result={"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
