@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 WATCHED = "test://watched-resource"
 ICONS = [{"src": "https://example.org/icon.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}]
 META = {"example.org/kind": {"depth": [1, "two", None]}}
+APP = {"uri": "ui://fixture/app.html", "name": "app", "mimeType": "text/html;profile=mcp-app"}
+PAGE = "<!doctype html><html><body>An app: </body></html>"
+APP_TOOL = {"name": "matrix_app", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": APP["uri"]}}}
 COMMON: dict[str, Any] = {"icons": ICONS, "_meta": META}
 NOTES = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T03:04:05Z"}
 HINTS = {"title": "Hinted", "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True}
@@ -42,29 +45,36 @@ class Features(Fixture):
         super().__init__()
         self.modern = modern
         self.cancelled = 0
+        self.changed = False
         self.tools |= {name: value for name, value in vars(Features).items() if name.startswith("matrix_")}
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         found = await super().list_tools(context, params)
         tools = [merged(tool, **COMMON, title=f"Tool {tool.name}", annotations=HINTS) for tool in found.tools]
+        tools.append(types.Tool.model_validate(APP_TOOL, by_name=False))
+        if self.changed:
+            tools.append(merged(tools[0], name="matrix_new"))
         return types.ListToolsResult(tools=tools)
 
     async def list_prompts(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         found = await super().list_prompts(context, params)
-        return types.ListPromptsResult(
-            prompts=[merged(prompt, **COMMON, title=f"Prompt {prompt.name}") for prompt in found.prompts]
-        )
+        prompts = [merged(prompt, **COMMON, title=f"Prompt {prompt.name}") for prompt in found.prompts]
+        if self.changed:
+            prompts.append(merged(prompts[0], name="matrix_new"))
+        return types.ListPromptsResult(prompts=prompts)
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         found = await super().list_resources(context, params)
         more: dict[str, Any] = {**COMMON, "annotations": NOTES, "size": 12}
-        return types.ListResourcesResult(
-            resources=[merged(resource, **more, title=f"Resource {resource.name}") for resource in found.resources]
-        )
+        resources = [merged(resource, **more, title=f"Resource {resource.name}") for resource in found.resources]
+        resources.append(types.Resource.model_validate(APP, by_name=False))
+        if self.changed:
+            resources.append(merged(resources[0], uri="test://new"))
+        return types.ListResourcesResult(resources=resources)
 
     async def list_templates(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -78,6 +88,9 @@ class Features(Fixture):
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        if str(params.uri) == APP["uri"]:
+            page = {"uri": APP["uri"], "mimeType": APP["mimeType"], "text": PAGE}
+            return types.ReadResourceResult.model_validate({"contents": [page]}, by_name=False)
         found = await super().read_resource(context, params)
         contents = [merged(each, _meta=META) for each in found.contents]
         return merged(types.ReadResourceResult(contents=contents), _meta=META)
@@ -118,7 +131,8 @@ class Features(Fixture):
         return result(text("updated"))
 
     async def matrix_change(self, context: Context, params: Params) -> ToolResult:
-        """Report changes of all lists."""
+        """Change all lists, and report it."""
+        self.changed = True
         if self.modern:
             for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()):
                 await self.bus.publish(event)

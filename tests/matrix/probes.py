@@ -6,6 +6,7 @@ the same. Names of ours are undone before the comparison; everything else has to
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from tests.matrix.wire import PREFIX, Refused
+from tests.matrix.wire import PREFIX, ROOT, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
     from tests.matrix.subjects import Call, Subject
     from tests.matrix.wire import Json, Wire
 
-SERVER = "origin"
-"""Name of the server in our configuration."""
-
-OWN_TOOLS = ("exec", "wait")
 NEWS_SECONDS = 8
 """Seconds to wait for a notification. The reference server sends them every five seconds."""
+
+ROOTS_SECONDS = 3
+"""Seconds in which a server gets the roots of a client that is connected to it."""
 
 FEATURES = (
     *("tools", "prompts", "resources", "templates", "subscriptions", "list changes", "completion", "logging"),
@@ -47,18 +47,47 @@ LEFT_OUT = {*HINTS, *(name for names in MEMBERS.values() for name in names), "ex
 
 @dataclass
 class Probe:
-    """A connected client and the names by which it knows the items of the server."""
+    """A connected client and the names by which it knows the items of one server.
+
+    Attributes:
+        through: False for a client that is connected to the server itself. Through us, there are other servers too.
+    """
 
     wire: Wire
     subject: Subject
     folder: Path
     through: bool
 
+    @property
+    def server(self) -> str:
+        """Return the name of the server in our configuration."""
+        return self.subject.name
+
     def tool(self, name: str) -> str:
-        return f"{SERVER}__{name}" if self.through else name
+        return f"{self.server}__{name}" if self.through else name
 
     def prompt(self, name: str) -> str:
-        return f"{SERVER}/{name}" if self.through else name
+        return f"{self.server}/{name}" if self.through else name
+
+    def _is_listed(self, kind: str, item: Json) -> bool:
+        """Return True if an item of a list is of this server."""
+        if kind in ("resources", "resourceTemplates"):
+            uri = item["uri" if kind == "resources" else "uriTemplate"]
+            app = f"ui://{self.server}/" if self.through else "ui:"
+            return uri.startswith(app) or (self.subject.scheme != "" and uri.startswith(self.subject.scheme))
+        return item["name"].startswith(self.tool("") if kind == "tools" else self.prompt(""))
+
+    async def is_ready(self) -> bool:
+        """Return True if the server is listed. A list does not wait for long for servers that are starting."""
+        lists, subject = await self._lists(), self.subject
+        prompts = {prompt["name"] for prompt in lists["prompts"]}
+        has_resources = any(each["uri"].startswith(subject.scheme or "-") for each in lists["resources"])
+        return (
+            bool(lists["tools"])
+            and prompts >= {*map(self.prompt, subject.prompts)}
+            and (not subject.scheme or has_resources)
+            and (not subject.address or bool(lists["resourceTemplates"]))
+        )
 
     async def observe(self) -> dict[str, Json | None]:
         """Return the observations of all features."""
@@ -89,7 +118,7 @@ class Probe:
             "progress": self._progress,
             "elicitation": lambda: self._asked(subject.elicitation),
             "sampling": lambda: self._asked(subject.sampling),
-            "roots": lambda: self._asked(subject.roots),
+            "roots": lambda: self._roots(lists["tools"]),
             "tasks": self._tasks,
             "apps": lambda: self._apps(lists),
             "cancellation": self._cancellation,
@@ -104,11 +133,15 @@ class Probe:
         for capability, method, member in LISTS:
             lists[member] = []
             if capability in capabilities:
-                found = await self.wire.pages(method, member)
+                try:
+                    found = await self.wire.pages(method, member)
+                except Refused as refused:
+                    if self.through or refused.error["code"] != -32601:
+                        raise
+                    found = []  # a server that has resources may have no templates
                 key = "uri" if member == "resources" else "uriTemplate" if member == "resourceTemplates" else "name"
+                found = [item for item in found if self._is_listed(member, item)]
                 lists[member] = sorted(found, key=lambda item: str(item[key]))
-        own = OWN_TOOLS if self.through else ()
-        lists["tools"] = [tool for tool in lists["tools"] if tool["name"] not in own]
         return lists
 
     async def _request(self, method: str, params: Json, **meta: Any) -> Json:
@@ -138,9 +171,8 @@ class Probe:
         read = {each["uri"]: await self._request("resources/read", {"uri": each["uri"]}) for each in listed[:4]}
         try:
             unknown: Any = await self._request("resources/read", {"uri": "test://unknown"})
-        except Refused as refused:
-            # The code of an unknown resource depends on the era.
-            unknown = "not found" if refused.error["code"] in (-32002, -32602) else refused.error
+        except Refused:
+            unknown = "refused"  # with a code that depends on the era and the server
         return {"list": _without(listed, LEFT_OUT), "read": read, "unknown": unknown}
 
     async def _templates(self, listed: list[Json]) -> Json | None:
@@ -169,15 +201,34 @@ class Probe:
         return {"steps": [{name: step.get(name) for name in ("progress", "total", "message")} for step in steps]}
 
     async def _asked(self, calls: Iterable[Call]) -> Json | None:
-        """Return the results of tools that ask, and their questions."""
+        """Return the results of tools that ask, and their questions.
+
+        Questions for roots are left out, since servers ask for them at any time.
+        """
         if not calls:
             return None
         found = []
         for call in calls:
             before = len(self.wire.questions)
             result = await self._call(call)
-            found.append({"result": result, "questions": _questions(self.wire.questions[before:])})
+            asked = [each for each in self.wire.questions[before:] if each["method"] != "roots/list"]
+            found.append({"result": result, "questions": _questions(asked)})
         return {"calls": found}
+
+    async def _roots(self, tools: list[Json]) -> Json | None:
+        """Return the results of tools that show the roots of the client."""
+        if not self.subject.roots:
+            return None
+        results: list[Json] = []
+        for call in self.subject.roots:
+            # Directly, a server asks soon after its start. It may not have got the answer yet.
+            with anyio.move_on_after(0 if self.through else ROOTS_SECONDS):
+                while ROOT not in json.dumps(await self._call(call)):  # noqa: ASYNC110 - another process
+                    await anyio.sleep(0.2)
+            results.append(await self._call(call))
+            if ROOT not in json.dumps(results[-1]):
+                return {"failed": "the server has not got the roots", "results": results}
+        return {"results": results}
 
     async def _tasks(self) -> Json | None:
         """Return the results of calls that the server answers with tasks."""
@@ -211,10 +262,26 @@ class Probe:
 
     async def _apps(self, lists: Json) -> Json | None:
         """Return the tools that have an app, and what a host reads of these."""
-        tools = {tool["name"]: tool["_meta"]["ui"] for tool in lists["tools"] if "ui" in (tool.get("_meta") or {})}
+        tools = {}
+        for tool in lists["tools"]:
+            if ui := (tool.get("_meta") or {}).get("ui"):
+                tools[tool["name"]] = {name: ui[name] for name in ("resourceUri", "visibility") if name in ui}
         uris = sorted({meta["resourceUri"] for meta in tools.values() if "resourceUri" in meta})
-        read = {uri: (await self._request("resources/read", {"uri": uri}))["contents"] for uri in uris}
-        return {"tools": tools, "read": read} if tools else None
+        read = {}
+        for uri in uris:
+            contents = (await self._request("resources/read", {"uri": uri}))["contents"]
+            read[uri] = [{"mimeType": each.get("mimeType"), "document": self._document(each)} for each in contents]
+        listed = [each["uri"] for each in lists["resources"] if each["uri"].startswith("ui:")]
+        return {"tools": tools, "read": read, "listed": listed} if tools else None
+
+    def _document(self, contents: Json) -> str:
+        """Return the document of an app: through us, that in the frame of our page."""
+        text: str = contents["text"] if "text" in contents else base64.b64decode(contents["blob"]).decode()
+        if not self.through:
+            return text
+        frame = text.partition('<script type="application/json" id="app">')[2].partition("</script>")[0]
+        html: str = json.loads(frame)["html"]
+        return html
 
     async def _cancellation(self) -> Json | None:
         """Cancel a call once it has reported progress. Return what is seen of it then."""
@@ -246,19 +313,27 @@ class Probe:
         if self.wire.era == "legacy":
             await self.wire.request("logging/setLevel", {"level": "debug"})
         await self._call(self.subject.log, **meta)
-        count = 1 if self.subject.random else 3
-        messages = (await self.wire.until("notifications/message", before + count, NEWS_SECONDS))[before:]
+        messages: list[Json] = []
+        with anyio.move_on_after(NEWS_SECONDS):
+            while len(messages) < (1 if self.subject.random else 3):
+                await self.wire.until("notifications/message", before + len(messages) + 1, NEWS_SECONDS)
+                messages = [each for each in self.wire.noted("notifications/message")[before:] if self._logs(each)]
         if self.subject.random:
             return {"messages": bool(messages)}
         return {"messages": [{"level": each["level"], "data": each["data"]} for each in messages]}
+
+    def _logs(self, message: Json) -> bool:
+        logger = message.get("logger", "")
+        return not self.through or logger == self.server or logger.startswith(f"{self.server}/")
 
     async def _subscriptions(self) -> Json | None:
         if self.subject.update is None:
             return None
         uri, call = self.subject.update
+        before = len(self.wire.noted("notifications/resources/updated"))
         request = await self.wire.listen(uri)
         await self._call(call)
-        updates = await self.wire.until("notifications/resources/updated", 1, NEWS_SECONDS)
+        updates = (await self.wire.until("notifications/resources/updated", before + 1, NEWS_SECONDS))[before:]
         if request is not None:
             await self.wire.cancel(request)
         else:
@@ -266,17 +341,31 @@ class Probe:
         return {"updated": sorted({each["uri"] for each in updates})}
 
     async def _changes(self) -> Json | None:
-        """Return the lists of which changes are reported: a report of an unchanged list is none for our clients."""
+        """Return the lists of which changes are reported, and the names that are new in them."""
         if self.subject.changes is None:
             return None
+        kinds = ("tools", "prompts", "resources")
+        before = {kind: len(self.wire.noted(f"notifications/{kind}/list_changed")) for kind in kinds}
+        names = _names(await self._lists())
         request = await self.wire.listen()
         await self._call(self.subject.changes)
-        kinds = ("tools", "prompts", "resources")
+        found: Json = {"changed": []}
         for kind in kinds:
-            await self.wire.until(f"notifications/{kind}/list_changed", 1, NEWS_SECONDS)
+            method = f"notifications/{kind}/list_changed"
+            if len(await self.wire.until(method, before[kind] + 1, NEWS_SECONDS)) > before[kind]:
+                found["changed"].append(kind)
         if request is not None:
             await self.wire.cancel(request)
-        return {"changed": [kind for kind in kinds if self.wire.noted(f"notifications/{kind}/list_changed")]}
+        now = _names(await self._lists())
+        return {**found, "new": {kind: sorted(now[kind] - names[kind]) for kind in now}}
+
+
+def _names(lists: Json) -> dict[str, set[str]]:
+    """Return the names or addresses of all items by kind."""
+    return {
+        kind: {item.get("uri") or item.get("uriTemplate") or item["name"] for item in items}
+        for kind, items in lists.items()
+    }
 
 
 def _questions(questions: list[Json]) -> list[Json]:
@@ -314,20 +403,24 @@ def _only(items: Any, names: tuple[str, ...]) -> Any:
 
 
 def _meaning(value: Any) -> Any:
-    """Return metadata without the name of the server that answers, which is ours through us."""
+    """Return metadata without what is compared elsewhere: the server that answers, and the apps of tools."""
     if isinstance(value, dict):
-        return {k: v for k, v in value.items() if k != f"{PREFIX}serverInfo"}
+        return {k: v for k, v in value.items() if k not in (f"{PREFIX}serverInfo", "ui", "ui/resourceUri")}
     return value
 
 
 # comparison
 
 _TIME = re.compile(r"\d{1,2}:\d\d:\d\d( [AP]M)?(\.\d+Z)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z")
-_OURS = ((f"ui://{SERVER}/", "ui://"), (f"{SERVER}__", ""), (f"{SERVER}/", ""), (f"[{SERVER}] ", ""))
+_FOLDER = re.compile(r"[^\s\"']*/(direct|legacy|modern)-[a-z0-9_]{8}")
 
 
-def _clean(value: Any, undo: bool) -> Any:
-    """Return a value without times and without the server that answers. `undo`: with the names of the server."""
+def _clean(value: Any, undo: str) -> Any:
+    """Return a value without times, folders and the server that answers.
+
+    Args:
+        undo: the name of the server in our configuration, to use the names of the server; empty to keep all names.
+    """
     if isinstance(value, dict):
         return {
             _clean(k, undo): _clean(v, undo)
@@ -338,22 +431,26 @@ def _clean(value: Any, undo: bool) -> Any:
         return [_clean(each, undo) for each in value]
     if not isinstance(value, str):
         return value
-    value = _TIME.sub("TIME", value)
-    for ours, theirs in _OURS if undo else ():
+    value = _FOLDER.sub("FOLDER", _TIME.sub("TIME", value))
+    names = ((f"ui://{undo}/", "ui://"), (f"{undo}__", ""), (f"{undo}/", ""), (f"[{undo}] ", ""))
+    for ours, theirs in names if undo else ():
         if value.startswith(ours):
-            return theirs + value.removeprefix(ours)
+            renamed: str = theirs + value.removeprefix(ours)
+            return renamed
     return value
 
 
-def compare(direct: Json | None, through: Json | None) -> tuple[str, str]:
+def compare(server: str, direct: Json | None, through: Json | None) -> tuple[str, str]:
     """Return the cell, and for a lost one what was seen."""
     if direct is None:
         return "-", ""
-    if _clean(direct, False) == _clean(through, False):
-        return ("same", "") if "failed" not in direct else ("lost", f"direct: {direct}")
-    if _clean(direct, False) == _clean(through, True):
+    if not any(direct.values()) or "failed" in direct or direct.get("begun") is False or direct.get("changed") == []:
+        return "lost", f"nothing was seen directly: {direct}"
+    if _clean(direct, "") == _clean(through, ""):
+        return "same", ""
+    if _clean(direct, "") == _clean(through, server):
         return "renamed", ""
-    return "lost", _difference(_clean(direct, False), _clean(through, True))
+    return "lost", _difference(_clean(direct, ""), _clean(through, server))
 
 
 def _difference(direct: Any, through: Any, path: str = "") -> str:

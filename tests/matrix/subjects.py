@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.harness import OTHER_SERVERS, REPOSITORY, npm_server
+from tests.matrix.wire import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +28,12 @@ class Subject:
     """One server.
 
     Attributes:
+        group: servers of one group are behind us together.
         entry: returns its entry of `mcpServers`; skips the test if it is not installed.
         era: the era that it speaks.
         calls: tools with results that are the same each time.
         prompts: arguments by name of the prompts that are got.
+        scheme: the beginning of the addresses of its resources and templates; empty if it has none.
         address: an address of its template.
         completions: params of `completion/complete`.
         update: a subscribed address, and the call after which the server reports updates of it.
@@ -43,6 +47,7 @@ class Subject:
     era: Era = "legacy"
     calls: tuple[Call, ...] = ()
     prompts: dict[str, Json] = field(default_factory=dict)
+    scheme: str = ""
     address: str = ""
     completions: tuple[Json, ...] = ()
     update: tuple[str, Call] | None = None
@@ -56,6 +61,7 @@ class Subject:
     sampling: tuple[Call, ...] = ()
     roots: tuple[Call, ...] = ()
     tasks: tuple[Call, ...] = ()
+    group: str = "reference"
 
 
 def _features(era: Era) -> Callable[[Path], Json]:
@@ -92,10 +98,22 @@ def _pypi(environment: str, name: str, *arguments: str) -> Callable[[Path], Json
     return entry
 
 
+def _git(folder: Path) -> Json:
+    repository = folder / "repository"
+    repository.mkdir()
+    entry = _pypi("mcp-2", "mcp-server-git", "--repository", "FOLDER/repository")(folder)
+    times = {"GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z", "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z"}
+    person = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+    commit = ("commit", "--quiet", "--allow-empty", "--message", "First")
+    for arguments in (("init", "--quiet", "--initial-branch=main"), (*person, *commit)):
+        subprocess.run(["git", *arguments], cwd=repository, check=True, env={**os.environ, **times})
+    return entry
+
+
 def _files(folder: Path) -> Json:
-    (folder / "files").mkdir(exist_ok=True)
-    (folder / "files" / "a.txt").write_text("one\n", "utf-8")
-    return npm_server("filesystem", str(folder / "files"))
+    (folder / ROOT).mkdir(parents=True, exist_ok=True)
+    (folder / ROOT / "a.txt").write_text("one\n", "utf-8")
+    return npm_server("filesystem", str(folder / ROOT.partition("/")[0]))
 
 
 def prompt_ref(name: str, argument: str, value: str, **context: str) -> Json:
@@ -118,6 +136,7 @@ PLAIN_CALLS: tuple[Call, ...] = (
 )
 FEATURES: Json = {
     "calls": PLAIN_CALLS,
+    "scheme": "test:",
     "address": "test://template/7/data",
     "completions": (
         prompt_ref("test_prompt_with_arguments", "arg1", "par"),
@@ -139,8 +158,9 @@ PROMPTS: dict[str, Json] = {
 
 SUBJECTS = (
     Subject(
-        "features",
+        "fixture",
         _features("legacy"),
+        group="fixture",
         **FEATURES,
         prompts=PROMPTS,
         elicitation=(
@@ -152,9 +172,10 @@ SUBJECTS = (
         roots=(("matrix_roots", {}),),
     ),
     Subject(
-        "features (2026)",
+        "fixture-2026",
         _features("modern"),
         "modern",
+        group="fixture-2026",
         **FEATURES,
         prompts=PROMPTS | {"test_input_required_result_prompt": {}},
         elicitation=(
@@ -179,6 +200,7 @@ SUBJECTS = (
             ("get-tiny-image", {}),
         ),
         prompts={"simple-prompt": {}, "args-prompt": {"city": "Paris", "state": "Texas"}},
+        scheme="demo:",
         address="demo://resource/dynamic/text/3",
         completions=(
             prompt_ref("completable-prompt", "department", "E"),
@@ -198,7 +220,10 @@ SUBJECTS = (
     Subject(
         "filesystem",
         _files,
-        calls=(("read_text_file", {"path": "FOLDER/files/a.txt"}), ("list_directory", {"path": "FOLDER/files"})),
+        calls=(
+            ("read_text_file", {"path": "FOLDER/files/root/a.txt"}),
+            ("list_directory", {"path": "FOLDER/files/root"}),
+        ),
         roots=(("list_allowed_directories", {}),),
     ),
     Subject(
@@ -220,6 +245,7 @@ SUBJECTS = (
         "sqlite",
         _pypi("mcp-1", "mcp-server-sqlite", "--db-path", "FOLDER/rows.db"),
         calls=(("list_tables", {}),),
+        scheme="memo:",
         prompts={"mcp-demo": {"topic": "tea"}},
     ),
     Subject(
@@ -232,10 +258,17 @@ SUBJECTS = (
             ),
         ),
     ),
-    Subject("basic app", _app, calls=()),
+    Subject("git", _git, calls=(("git_log", {"repo_path": "FOLDER/repository"}),)),
+    Subject(
+        "excel",
+        _pypi("mcp-2", "excel-mcp-server", "stdio", "--allow-dir", "FOLDER"),
+        calls=(("list_workbooks", {"directory": "FOLDER"}), ("describe_workbook", {"path": "FOLDER/none.xlsx"})),
+    ),
+    Subject("calculator", _pypi("mcp-1", "mcp-server-calculator"), calls=(("calculate", {"expression": "2 + 3 * 4"}),)),
+    Subject("app", _app),
     Subject("tasks", _tasks("legacy"), tasks=(("work", {"script": {"polls": 1}, "label": "a"}),)),
     Subject(
-        "tasks (2026)",
+        "tasks-2026",
         _tasks("modern"),
         "modern",
         tasks=(

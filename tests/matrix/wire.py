@@ -29,7 +29,8 @@ PREFIX = "io.modelcontextprotocol/"
 VERSIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 CLIENT = {"name": "matrix", "version": "1"}
 EXTENSIONS: Json = {f"{PREFIX}ui": {"mimeTypes": ["text/html;profile=mcp-app"]}, f"{PREFIX}tasks": {}}
-ROOT = {"uri": "file:///srv/matrix", "name": "matrix"}
+ROOT = "files/root"
+"""The only root of a client, within its own folder. It exists, since some servers leave out others."""
 SAMPLE: Json = {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "none"}
 CHANGES = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
 
@@ -47,6 +48,7 @@ class Wire:
     """One connection to a server over stdio.
 
     Attributes:
+        root: the only root of this client.
         server: the result of `initialize` or `server/discover`.
         questions: requests of the server to this client, in either form, in order.
         notifications: all notifications so far.
@@ -56,6 +58,7 @@ class Wire:
     process: Any
     era: Era
     stderr: Path
+    root: Path
     server: Json = field(default_factory=dict)
     questions: list[Json] = field(default_factory=list)
     notifications: list[Json] = field(default_factory=list)
@@ -99,7 +102,7 @@ class Wire:
         self.questions.append({"method": method, "params": {k: v for k, v in params.items() if k != "_meta"}})
         match method:
             case "roots/list":
-                return {"result": {"roots": [ROOT]}}
+                return {"result": {"roots": [{"uri": self.root.as_uri(), "name": "matrix"}]}}
             case "sampling/createMessage":
                 return {"result": SAMPLE}
             case "elicitation/create":
@@ -128,7 +131,7 @@ class Wire:
         await self.write(id=self._last, method=method, params=params)
         return self._last
 
-    async def end_of(self, request: int, seconds: float = SECONDS) -> Json:
+    async def end_of(self, request: int, seconds: float = 2 * SECONDS) -> Json:
         """Return the result of a request.
 
         Raises:
@@ -239,7 +242,8 @@ async def connected(command: Sequence[str], era: Era, folder: Path, **env: str) 
     path = folder / f"stderr-{os.urandom(4).hex()}"
     with path.open("wb") as errors:
         process = await anyio.open_process(list(command), stderr=errors, env={**os.environ, **env}, cwd=folder)
-    wire = Wire(process, era, path)
+    (root := folder / ROOT).mkdir(parents=True, exist_ok=True)
+    wire = Wire(process, era, path, root)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wire.read)
