@@ -41,6 +41,8 @@ _MARKS: Final = str.maketrans(
 _MARKS_ON_LATIN: Final = re.compile("(?<=[a-zA-Z])[\u0300-\u036f\u0483-\u0489\u20d0-\u20f0]+")
 _SENTENCE: Final = re.compile("[.!?;](?=[\\s\"')])|[\u3002\uff01\uff1f\u0964]|\n")
 _NAME_PARTS: Final = re.compile(r"[^\W_]+")
+_LONG_NAME: Final = re.compile(r"[A-Za-z]{1,30}(?:[_-]{1,3}[A-Za-z0-9]{1,30}){3,40}")
+"""A name of four words or more, which may be a sentence."""
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -133,8 +135,8 @@ class FoldedTexts:
 
     def __init__(self, texts: Sequence[Text]) -> None:
         # A name is read as wording only if it is more than a name.
-        self._texts = [text for text in texts if not text.is_name or " " in text.raw]
-        parts = [fold(text.raw) for text in self._texts]
+        self._texts = [text for text in texts if not text.is_name or " " in text.raw or _LONG_NAME.fullmatch(text.raw)]
+        parts = [words_of(text.raw) if _LONG_NAME.fullmatch(text.raw) else fold(text.raw) for text in self._texts]
         self.plain = "\n\n".join(parts)
         lower = self.plain.lower()
         # Some capitals have two small letters. Then positions in both texts would differ.

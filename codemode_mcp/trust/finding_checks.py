@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .definition_texts import MAX_EXCERPT, MAX_TEXT, excerpt, fold, shown, words_of
+from .finding_weights import heavy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .definition_texts import FoldedTexts, Text
-    from .finding_words import Meetings
+    from .finding_words import Meetings, ReadSentence
 
 _BEFORE: Final = 60
 """Characters in front of a name that may have the order to call it."""
@@ -39,6 +40,8 @@ class Definition:
     size: int
     """The number of characters of all texts."""
     folded: FoldedTexts
+    read: Sequence[ReadSentence]
+    """The sentences of the folded texts."""
     meetings: Meetings
 
     @property
@@ -46,6 +49,11 @@ class Definition:
         """The name of the item, or an empty string."""
         name = self.json.get("name")
         return name if isinstance(name, str) else ""
+
+    @property
+    def foreign_names(self) -> frozenset[str]:
+        """The names of the tools of other servers that are no names of the definition itself."""
+        return self.others - {text.raw for text in self.texts if text.is_name}
 
     @property
     def about(self) -> str:
@@ -84,14 +92,15 @@ def _skeleton(name: str) -> str:
 
 def other_tools(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
     """Find the names of other servers' tools in sentences that order how they are used."""
-    folded = subject.folded
-    others = subject.others - {text.raw for text in subject.texts if text.is_name}
+    folded, others = subject.folded, subject.foreign_names
     for found in _IDENTIFIER.finditer(folded.plain):
         # The name of a server may stand before it.
         last = found[0].rpartition(".")[2]
         if found[0] not in others and not (_IDENTIFIER.fullmatch(last) and last in others):
             continue
         start, end = folded.sentence_at(found.start())
+        if folded.lower[start:end].strip() == found[0].lower():
+            continue
         if folded.lower.startswith(";", end - 1):
             end = folded.sentence_at(end + 1)[1]
         before = max(start, found.start() - _BEFORE)
@@ -158,8 +167,16 @@ def _acts(description: str, verbs: re.Pattern[str], patterns: Mapping[str, re.Pa
             yield sentence
 
 
+def heavy_passages(subject: Definition, patterns: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
+    """Find sentences whose words, weighed together, are those of attacks."""
+    folded = subject.folded
+    for start, end in heavy(folded, subject.read, subject.foreign_names):
+        yield folded.text_at(start).where, folded.excerpt(start, end)
+
+
 CHECKS: Final[Mapping[str, Callable[[Definition, Mapping[str, re.Pattern[str]]], Iterator[tuple[str, str]]]]] = {
     "annotations_deny": annotations_deny,
+    "heavy_passages": heavy_passages,
     "long_text": long_text,
     "look_alike_name": look_alike_name,
     "other_tools": other_tools,

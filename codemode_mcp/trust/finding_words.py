@@ -9,6 +9,7 @@ A word is looked up in tables, so the time is linear in the text, with a small f
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 import tomllib
@@ -31,7 +32,7 @@ NEGATED_CHARACTERS: Final = 12
 """Maximum characters from a negation to what it negates, in scripts without spaces."""
 
 _WORD: Final = re.compile(r"[^\W_]+(?:'[a-z]{1,2}\b)?|[,:;()\u3001\uff0c]")
-_UNSPACED: Final = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
+_UNSPACED: Final = re.compile("[\u0900-\u097f\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _MIN_STEM: Final = 3
 _VOWELS: Final = "aeiou"
 _QUOTED: Final = re.compile(r"\b(\w{2,40})\b")
@@ -150,10 +151,25 @@ def _classes_of_word(word: str) -> int:
     return found
 
 
-def classes_of(
+@dataclass(frozen=True, slots=True)
+class ReadSentence:
+    """One sentence, by its words."""
+
+    classes: Sequence[tuple[int, int]]
+    """The positions of words of a class, with their classes as bits."""
+    words: Sequence[str]
+    """All words, and some punctuation."""
+
+    @property
+    def all_classes(self) -> int:
+        """The classes of all words as bits."""
+        return functools.reduce(int.__or__, (classes for _, classes in self.classes), 0)
+
+
+def read_sentences(
     text: str, sentences: Sequence[tuple[int, int, int]], arguments: Collection[str]
-) -> list[list[tuple[int, int]]]:
-    """Return, for each sentence of a lower-case text, the positions of words of a class with their classes as bits.
+) -> list[ReadSentence]:
+    """Return the words of each sentence of a lower-case text.
 
     Args:
         text: the texts of a definition, folded, in lower case.
@@ -181,7 +197,11 @@ def classes_of(
         if not needs or any(need in text for need in needs):
             events.extend((found.start(), -1, mask) for found in pattern.finditer(text))
     events.sort()
-    return list(_by_sentence(events, sentences, words))
+    starts = [at for at, _ in found_words]
+    return [
+        ReadSentence(classes, words[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, end)])
+        for (start, end, _), classes in zip(sentences, _by_sentence(events, sentences, words), strict=True)
+    ]
 
 
 def _fits(word: str, wanted: str) -> bool:
@@ -223,14 +243,12 @@ def _negates(negation: tuple[int, int, int], at: int, number: int, words: Sequen
 class Meetings:
     """The sets of classes that meet somewhere in the texts of a definition, each with its first place in each text."""
 
-    def __init__(self, text: str, sentences: Sequence[tuple[int, int, int]], arguments: Collection[str]) -> None:
+    def __init__(self, sentences: Sequence[tuple[int, int, int]], read: Sequence[ReadSentence]) -> None:
         self._all = 0
         self._places: dict[tuple[str, int], dict[int, dict[int, tuple[int, int]]]] = {}
         previous, before = 0, (-1, 0)
-        for (start, end, number), found in zip(sentences, classes_of(text, sentences, arguments), strict=True):
-            whole = 0
-            for _, classes in found:
-                whole |= classes
+        for (start, end, number), sentence in zip(sentences, read, strict=True):
+            found, whole = sentence.classes, sentence.all_classes
             for distance in CHARACTERS:
                 for index, (at, classes) in enumerate(found):
                     met, last = classes, at

@@ -19,7 +19,7 @@ from .encoded_texts import decoded_parts
 from .finding_characters import CHARACTER_CHECKS
 from .finding_checks import CHECKS, Definition
 from .finding_rules import Rule, Severity, Wording, rules
-from .finding_words import Meetings
+from .finding_words import Meetings, read_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -58,15 +58,20 @@ def find(kind: str, definition: Mapping[str, object], *, server: str, others: Co
     texts, size = texts_of(definition)
     folded = FoldedTexts(texts)
     arguments = {text.raw.lower() for text in texts if text.is_name and text.where != "/name"}
-    meetings = Meetings(folded.lower, folded.sentences, arguments)
-    subject = Definition(kind, definition, server, frozenset(others), texts, size, folded, meetings)
+    read = read_sentences(folded.lower, folded.sentences, arguments)
+    meetings = Meetings(folded.sentences, read)
+    subject = Definition(kind, definition, server, frozenset(others), texts, size, folded, read, meetings)
+    found: list[Finding] = []
+    for rule in rules():
+        # Words are weighed where no rule knows the wording.
+        known = {each.where for each in found} if rule.check == "heavy_passages" else ()
+        found += [
+            Finding(rule.id, rule.severity, where, rule.message, excerpt)
+            for where, excerpt in _limited(_places(rule, subject))
+            if where not in known
+        ]
     grades = get_args(Severity)
-    found = [
-        Finding(rule.id, rule.severity, where, rule.message, excerpt)
-        for rule in sorted(rules(), key=lambda rule: grades.index(rule.severity))
-        for where, excerpt in _limited(_places(rule, subject))
-    ]
-    return tuple(found[:MAX_FINDINGS])
+    return tuple(sorted(found, key=lambda each: grades.index(each.severity))[:MAX_FINDINGS])
 
 
 def _limited(places: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:

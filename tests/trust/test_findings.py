@@ -12,7 +12,7 @@ import pytest
 
 from codemode_mcp.trust.definition_texts import MAX_TEXT, FoldedTexts, Text, fold, texts_of, words_of
 from codemode_mcp.trust.finding_rules import rules
-from codemode_mcp.trust.finding_words import Meetings, meeting
+from codemode_mcp.trust.finding_words import Meetings, meeting, read_sentences
 from codemode_mcp.trust.findings import MAX_FINDINGS, MAX_OF_RULE, find
 from declarations.untrusted_text import HIDDEN
 
@@ -185,7 +185,8 @@ def test_text_beyond_the_limit_is_a_finding() -> None:
 
 def meets(text: str, wanted: str, *arguments: str) -> bool:
     folded = FoldedTexts([Text("/description", text)])
-    return any(True for _ in Meetings(folded.lower, folded.sentences, arguments).find(meeting(wanted)))
+    meetings = Meetings(folded.sentences, read_sentences(folded.lower, folded.sentences, arguments))
+    return any(True for _ in meetings.find(meeting(wanted)))
 
 
 def test_classes_meet_in_any_words_and_languages() -> None:
