@@ -1,13 +1,15 @@
-"""Learn `codemode_mcp/trust/finding_weights.toml`: python scripts/finding_weights.py RECORDED [--held-out SET]
+"""Learn `codemode_mcp/trust/finding_weights.toml`: python scripts/finding_weights.py RECORDED
 
-RECORDED is a folder of recorded lists of tools, which are honest. The other definitions are in `tests/trust/labelled`.
-Each passage of up to three sentences is an example. Of a poisoned definition nobody has said which passage is the
-attack. So the first round weighs all of its passages, and the next rounds only the two that were heaviest before.
+RECORDED is a folder of recorded lists of tools, which are honest. The other definitions are in `tests/trust/labelled`,
+but for the sets in `BLIND`, which measure what was learned. Each passage of up to three sentences is an example. Of a
+poisoned definition it is not known which passage is the attack. So the first round weighs all of its passages, and the
+next rounds only the two that were heaviest before.
 
-`--held-out` learns without one set, and says how well the weights do on it. Without it, the file is written. Then the
-least weight that is a finding is above all recorded lists.
+The script first learns without one set and some of the recorded lists in turn, and prints how well the weights do on
+those. That gives the sum from which honest definitions rarely have a finding. Then it learns from all definitions, and
+writes the file. The least sum that is a finding is also above those of all recorded lists.
 
-This needs scikit-learn: pip install scikit-learn
+`--measure` writes no file. This needs scikit-learn: pip install scikit-learn
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ WORDINGS: Final = "wordings"
 """The set of single wordings, which is harder than definitions are."""
 
 
+BLIND: Final = ("fifth",)
+"""Sets that nothing is learned from."""
+
+
 class Example:
     """One labelled definition."""
 
@@ -75,7 +81,7 @@ def main() -> None:
     """Read, learn, and write or measure."""
     parser = argparse.ArgumentParser(description="Learn the weights of words in definitions.")
     parser.add_argument("recorded", type=Path)
-    parser.add_argument("--measure", action="store_true", help="learn without each set in turn, and measure it")
+    parser.add_argument("--measure", action="store_true", help="write no file")
     given = parser.parse_args()
     labelled, recorded = read_labelled(), read_recorded(given.recorded)
     threshold = measure(labelled, recorded)
@@ -90,6 +96,7 @@ def read_labelled() -> list[Example]:
             path.stem.partition("_")[2], entry["label"] == "poisoned", entry["definition"], frozenset(entry["others"])
         )
         for path in sorted(LABELLED.glob("*.json"))
+        if path.stem.partition("_")[2] not in BLIND
         for entry in json.loads(path.read_text("utf-8"))
     ]
 
@@ -164,9 +171,7 @@ def measure(labelled: list[Example], recorded: list[Example]) -> float:
     for number, name in enumerate(sets):
         left_out = {name, *servers[number :: len(sets)]}
         start, of = learn([each for each in labelled + recorded if each.group not in left_out])
-        held += [
-            (each, heaviest(each, start, of)) for each in labelled + recorded if each.group in left_out
-        ]
+        held += [(each, heaviest(each, start, of)) for each in labelled + recorded if each.group in left_out]
     honest = sorted(
         (s for each, s in held if not each.poisoned and each.group in sets and each.group != WORDINGS), reverse=True
     )
@@ -204,8 +209,8 @@ def write(examples: list[Example], threshold: float) -> None:
 HEAD: Final = """\
 # Weights of words for `finding_weights`, written by scripts/finding_weights.py.
 #
-# A word stands for all words with its stem. `+tell` is a word of the class `tell` of finding_words.toml, `-tell` one that
-# is negated. `=path` and others that begin so are properties of a sentence, as `finding_weights._features` has them.
+# A word stands for all words with its stem. `+tell` is a word of the class `tell` of finding_words.toml, `-tell` one
+# that is negated. `=path` and others that begin so are properties of a sentence, from `finding_weights._features`.
 # Sentences are a finding if `start`, plus the sum of the weights divided by the square root of the number of different
 # features, is at least `at_least`.
 """

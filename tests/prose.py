@@ -1,7 +1,7 @@
 """The rules for prose in this repository that a program can check. `python -m tests.prose [PATH ...]` checks them.
 
 Prose is comments, docstrings, names, every other string literal with a space in it, and the whole text of pages,
-scripts and drawings. Data of searches (stop words, thesaurus) is no prose.
+scripts and drawings. Data of searches (stop words, thesaurus) and of findings (weights of words) is no prose.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ PROSE_SUFFIXES = frozenset(
     (".md", ".js", ".mjs", ".ts", ".wat", ".toml", ".yml", ".yaml", ".sh", ".svg", ".html", ".css")
 )
 
+DATA = "codemode_mcp/trust/finding_weights.toml"
+"""A file with such a suffix that is data: words that attacks have."""
+
 STRINGS = frozenset({tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)})
 """Tokens that hold the text of strings: from Python 3.12 on, f-strings have some of their own."""
 
@@ -69,7 +72,7 @@ def check(path: str, text: str) -> Iterator[Finding]:
     """Yield what breaks a rule in a file of the repository."""
     if path.endswith(".py"):
         yield from check_python(path, text)
-    elif Path(path).suffix in PROSE_SUFFIXES:
+    elif Path(path).suffix in PROSE_SUFFIXES and path != DATA:
         yield from check_words(path, 1, text)
     if path.endswith(".md"):
         yield from check_lines(path, text)

@@ -32,7 +32,9 @@ SENTENCES: Final = 3
 """Maximum number of sentences in a row that are weighed together."""
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z]\w{1,60}(?:[.-]\w{1,60}){0,3}")
-_COMPARED: Final = re.compile(r"\b(?:similar to|unlike|like|see also|confused with|alternative to|replaces|compared with) $")
+_COMPARED: Final = re.compile(
+    r"\b(?:similar to|unlike|like|see also|confused with|alternative to|replaces|compared with) $"
+)
 """Words before the name of a tool that is only compared."""
 _PATH: Final = re.compile(r"(?:^|[\s'\"(,;:])(?:~|\.{0,2})/[\w.-]|(?:^|[\s'\"(/])\.[a-z][\w.-]{2}")
 _ADDRESS: Final = re.compile(r"https?://|\b[\w.+-]{1,40}@[\w-]{1,40}\.\w")
@@ -110,9 +112,7 @@ def passages(folded: FoldedTexts, read: Sequence[ReadSentence], others: Collecti
             yield Passage(first, end, number, frozenset(together))
 
 
-def _features(
-    folded: FoldedTexts, start: int, end: int, sentence: ReadSentence, others: Collection[str]
-) -> set[str]:
+def _features(folded: FoldedTexts, start: int, end: int, sentence: ReadSentence, others: Collection[str]) -> set[str]:
     lower = folded.lower[start:end]
     words = [stem(word) for word in sentence.words if word[0].isalpha()]
     found = {*words, f"=words-{min(_LONGEST, len(words) // _WORDS_OF_LENGTH)}", *_names(sentence.all_classes)}
@@ -121,9 +121,9 @@ def _features(
         for each in _IDENTIFIER.finditer(folded.plain, start, end)
     ):
         found.add("=tool-of-another-server")
-    if _PATH.search(lower):
+    if ("/" in lower or "." in lower[:-1]) and _PATH.search(lower):
         found.add("=path")
-    if _ADDRESS.search(lower):
+    if ("@" in lower or "://" in lower) and _ADDRESS.search(lower):
         found.add("=address")
     if not lower.isascii() and len(_FOREIGN.findall(lower)) >= _MIN_FOREIGN:
         found.add("=no-english")
