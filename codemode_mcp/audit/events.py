@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from upstream_clients.redaction import MAX_SECRET
 
@@ -52,6 +52,9 @@ Figures = Literal["store_swept", "store_used"]
 """Measurements for metrics: the contents of a store (`suspended`, `oldest`, `size`), or a query of its database
 (`seconds`, `failed`)."""
 
+Watcher: TypeAlias = "Callable[[EventKind, str, str | None], None]"
+"""A function that gets the kind, the id and the parent of an event."""
+
 MAX_NAME = 200
 """Maximum characters of a recorded name that a program, a client or a server has chosen."""
 
@@ -85,9 +88,10 @@ class Event:
 
 
 class Auditor:
-    """The reporter of events to listeners. Without listeners, an event costs almost nothing.
+    """The reporter of events to listeners and watchers. Without both, an event costs almost nothing.
 
-    Listeners are called in the event loop, in the task of the event, and must not wait. Their exceptions are logged.
+    Listeners get events with all fields. Watchers only learn that an event happened, so that no fields are computed for
+    them. Both are called in the event loop, in the task of the event, and must not wait. Their exceptions are logged.
 
     Args:
         clock: Unix seconds.
@@ -96,6 +100,7 @@ class Auditor:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._listeners: tuple[Callable[[Event], None], ...] = ()
+        self._watchers: tuple[Watcher, ...] = ()
         self._meters: tuple[Callable[[Figures, str, Mapping[str, Any]], None], ...] = ()
 
     @property
@@ -110,6 +115,14 @@ class Auditor:
     def remove(self, listener: Callable[[Event], None]) -> None:
         """Remove a listener."""
         self._listeners = tuple(each for each in self._listeners if each != listener)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Add a watcher."""
+        self._watchers = (*self._watchers, watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Remove a watcher."""
+        self._watchers = tuple(each for each in self._watchers if each != watcher)
 
     @property
     def measuring(self) -> bool:
@@ -136,6 +149,7 @@ class Auditor:
         self, kind: EventKind, about: str, parent: str | None = None, *, inputs: str | None = None, **fields: Any
     ) -> None:
         """Report an event that has just happened. Fields that are None are left out."""
+        self.notice(kind, about, parent)
         if not self._listeners:
             return
         shown = {key: value for key, value in fields.items() if value is not None}
@@ -145,6 +159,14 @@ class Auditor:
                 listener(event)
             except Exception:
                 log.exception("an event of kind %s could not be recorded", kind)
+
+    def notice(self, kind: EventKind, about: str, parent: str | None = None) -> None:
+        """Report an event to watchers only. Its caller has seen that no listener needs the fields."""
+        for watcher in self._watchers:
+            try:
+                watcher(kind, about, parent)
+            except Exception:
+                log.exception("an event of kind %s could not be noticed", kind)
 
 
 def request_id() -> str:

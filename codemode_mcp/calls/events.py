@@ -30,6 +30,10 @@ class CallEvents:
         self._about = about
         self._parent = parent
 
+    def noticed(self, kind: EventKind) -> None:
+        """Report an event for which no fields are needed; see `Auditor.notice`."""
+        self._auditor.notice(kind, self._about, self._parent)
+
     def started(self, tool: str, inputs: str | None, definition: str | None = None, **fields: Any) -> None:
         """Report that the program made the call.
 
@@ -44,6 +48,8 @@ class CallEvents:
         if self._auditor.listening:
             given = {name: each for name, each in request.arguments.items() if name not in request.unrecorded}
             self._emit("call_asked", request.tool, inputs=json_text(given), reason=request.reason)
+        else:
+            self.noticed("call_asked")
 
     def decided(self, request: ApprovalRequest, verdict: Verdict) -> None:
         """Report the verdict on the call."""

@@ -406,8 +406,12 @@ class Calls:
         return await run.questions.put(live.call.id, question, self._clock())
 
     def _report_started(self, run: Run, live: LiveCall) -> None:
-        if self._auditor.listening and not live.start_reported:
-            live.start_reported = True
+        if live.start_reported:
+            return
+        live.start_reported = True
+        if not self._auditor.listening:
+            live.events.noticed("call_started")
+        else:
             queued = round((self._clock() - live.record.began) * 1000)
             given = live.call.input if isinstance(live.call.input, str) else None
             definition = run.context.catalog.definition_digest(live.record.tool)
@@ -485,6 +489,8 @@ class Calls:
         if self._auditor.listening:
             is_error = why is not None and code is None
             live.events.ended(live.record, code, self._clock(), late=live.unawaited, is_error=is_error)
+        else:
+            live.events.noticed("call_ended")
         if why is not None and not run.fenced and run.state != "aborted":  # calls of an aborted run fail on purpose
             tool, run_id = escape_line(live.record.tool), run.id[:12]
             note = f"{tool} failed after its program ({run_id}) had ended without awaiting it{why[:300]}"

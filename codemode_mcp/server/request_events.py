@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.audit import Auditor
+    from codemode_mcp.audit.events import EventKind
     from codemode_mcp.server.client import Continued
     from codemode_mcp.server.exchange import Exchange
 
@@ -28,12 +29,16 @@ def named_run(arguments: Mapping[str, Any]) -> object:
 def report_request(auditor: Auditor, request: str, exchange: Exchange, continued: Continued) -> None:
     """Report that an `exec` or `wait` has arrived. `request`: its id in events."""
     name, arguments = called(exchange)
-    if not auditor.listening or name not in ("exec", "wait"):
+    if name not in ("exec", "wait"):
+        return
+    kind: EventKind = "exec" if name == "exec" else "wait"
+    if not auditor.listening:
+        auditor.notice(kind, request)
         return
     run = continued.run_id or named_run(arguments)
     source = None if continued.run_id else arguments.get("code") or arguments.get("command")
     auditor.emit(
-        "exec" if name == "exec" else "wait",
+        kind,
         request,
         request=name_to_record(str(exchange.request_id)),
         run=name_to_record(run) if isinstance(run, str) else None,

@@ -60,6 +60,21 @@ async def test_a_run_and_its_calls_are_reported_with_their_parents(engine: Engin
         assert [event.time for event in heard] == sorted(event.time for event in heard)
 
 
+async def test_a_watcher_learns_of_the_same_events_when_no_listener_needs_their_fields(engine: Engine) -> None:
+    async with bench(engine, source()) as it:
+        seen: list[tuple[str, str, str | None]] = []
+        it.auditor.watch(lambda *event: seen.append(event))
+        program = "await MCP.s.work({n: 1}); return 1"
+        outcome = await it.execute(program)
+        heard = listen(it)
+        assert [kind for kind, _, _ in seen] == ["run_started", "call_started", "call_ended", "run_ended"]
+        assert {about for kind, about, _ in seen if kind.startswith("run_")} == {outcome.run_id}
+        assert {parent for kind, _, parent in seen if kind.startswith("call_")} == {outcome.run_id}
+        seen.clear()
+        await it.execute(program)
+        assert [kind for kind, _, _ in seen] == kinds(heard)
+
+
 async def test_arguments_are_in_nothing_but_the_inputs(engine: Engine) -> None:
     async with bench(engine, source()) as it:
         heard = listen(it)
