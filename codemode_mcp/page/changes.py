@@ -1,7 +1,9 @@
 """Changes that open pages are told, each as a topic such as `runs`.
 
-Nothing is listened to while no page is open. An event of a run only adds a topic to a set, so that it costs a program
-almost nothing. The topics of `GATHER_SECONDS` are sent together.
+A page names the topics that it shows, and is only told that one of them has changed. While programs run, topics change
+hundreds of times a second. So the first changes after a rest are told within `GATHER_SECONDS`, and later ones once in
+`PAUSE_SECONDS`. A page that was not told yet costs a program a look at a flag for each event. Nothing is listened to
+while no page is open.
 """
 
 from __future__ import annotations
@@ -13,15 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-    from codemode_mcp.audit.events import Event
+    from codemode_mcp.audit.events import EventKind
     from codemode_mcp.page.application import Application
 
 log = logging.getLogger("codemode_mcp.page")
 
 GATHER_SECONDS: Final = 0.03
-"""Seconds for which the topics of events are gathered, before they are sent."""
+"""Seconds for which changes are gathered, before a page is told."""
+
+PAUSE_SECONDS: Final = 2.0
+"""Seconds between two messages to a page whose topics change all the time."""
+
+PROMPT: Final = 2
+"""Number of messages that a page gets without a pause after a rest."""
 
 LOOK_SECONDS: Final = 1.0
 """Interval of looks at what reports no events: the applications, their servers and configurations."""
@@ -44,10 +52,12 @@ class Changes:
 
     Args:
         applications: returns the open applications.
+        clock: returns monotonic seconds.
     """
 
-    def __init__(self, applications: Callable[[], Sequence[Application]]) -> None:
+    def __init__(self, applications: Callable[[], Sequence[Application]], clock: Callable[[], float]) -> None:
         self._applications = applications
+        self._clock = clock
         self._streams: set[Stream] = set()
         self._lines: dict[int, int] = {}
         """Number of the latest line of each server, by the number of the server."""
@@ -64,13 +74,13 @@ class Changes:
         return len(self._streams)
 
     @asynccontextmanager
-    async def stream(self) -> AsyncIterator[Stream]:
-        """Tell a page of changes for the duration of the context. Raise `Full`."""
+    async def stream(self, topics: Collection[str]) -> AsyncIterator[Stream]:
+        """Tell a page of changes of topics for the duration of the context. Raise `Full`."""
         if len(self._streams) >= MAX_STREAMS:
             raise Full
-        stream = Stream()
-        self._streams.add(stream)
         self._look()
+        stream = Stream(topics, self._clock)
+        self._streams.add(stream)
         self._first.set()
         try:
             yield stream
@@ -98,63 +108,81 @@ class Changes:
 
     def _look(self) -> None:
         """Listen to the applications that are open now, and notice changes of their servers and configurations."""
-        if self._streams:
-            applications = self._applications()
-            self._hear(applications)
-            lines: dict[int, int] = {}
-            for application in applications:
-                if application.control is not None:
-                    lines |= application.control.latest_lines()
-            changed = [f"log:{number}" for number, line in lines.items() if self._lines.get(number) != line]
-            if changed:
-                self.tell(*changed)
-            self._lines = lines
+        applications = self._applications()
+        self._hear(applications)
+        lines: dict[int, int] = {}
+        for application in applications:
+            if application.control is not None:
+                lines |= application.control.latest_lines()
+        changed = [f"log:{number}" for number, line in lines.items() if self._lines.get(number) != line]
+        if changed:
+            self.tell(*changed)
+        self._lines = lines
 
     def _hear(self, applications: Sequence[Application]) -> None:
         present = {id(each): each for each in applications}
         for key in [*self._heard]:
             if key not in present:
-                self._heard.pop(key)[0].auditor.remove(self._on_event)
+                self._heard.pop(key)[0].auditor.unwatch(self._on_event)
                 self.tell("runs", "approvals", "servers", "clients")
         for key, application in present.items():
             change = application.change()
             servers = [(view.name, view.state, view.error) for view in application.server_views()]
             before = self._heard.get(key)
             if before is None:
-                application.auditor.add(self._on_event)
+                application.auditor.watch(self._on_event)
             if before is None or before[1:] != (change, servers):
                 self._heard[key] = application, change, servers
                 self.tell("servers", "tools", "trust", "policy")
 
-    def _on_event(self, event: Event) -> None:
-        run = event.parent if event.kind.startswith("call_") else event.id
-        topics = ("runs", f"run:{run}", *(("approvals",) if event.kind in _OF_APPROVALS else ()))
-        if event.kind in ("exec", "wait", "answered"):
+    def _on_event(self, kind: EventKind, about: str, parent: str | None) -> None:
+        waiting = [stream for stream in self._streams if not stream.has_changed]
+        if not waiting:
+            return
+        run = parent if kind.startswith("call_") else about
+        topics: Sequence[str] = ("runs", f"run:{run}", *(("approvals",) if kind in _OF_APPROVALS else ()))
+        if kind in ("exec", "wait", "answered"):
             topics = ("clients",)
-        elif event.kind == "server_restarted":
+        elif kind == "server_restarted":
             topics = ("servers",)
-        elif event.kind.startswith("item_"):
+        elif kind.startswith("item_"):
             topics = ("trust", "servers", "tools")
-        for stream in self._streams:
+        for stream in waiting:
             stream.add(topics)
 
 
 class Stream:
-    """The topics of one page that it was not told of yet."""
+    """The changes of the topics of one page.
 
-    def __init__(self) -> None:
-        self._topics: set[str] = set()
+    Args:
+        topics: the topics that the page shows.
+        clock: returns monotonic seconds.
+
+    Attributes:
+        has_changed: True if the page has to be told of a change.
+    """
+
+    def __init__(self, topics: Collection[str], clock: Callable[[], float]) -> None:
+        self.has_changed = False
+        self._wanted = frozenset(topics)
+        self._clock = clock
         self._ready = anyio.Event()
+        self._left = float(PROMPT)
+        """Number of messages that can be sent without a pause, at `_last`."""
+        self._last = clock()
 
-    def add(self, topics: Sequence[str]) -> None:
-        """Add topics."""
-        self._topics.update(topics)
-        self._ready.set()
+    def add(self, topics: Collection[str]) -> None:
+        """Note that topics have changed."""
+        if not self.has_changed and not self._wanted.isdisjoint(topics):
+            self.has_changed = True
+            self._ready.set()
 
-    async def next(self) -> list[str]:
-        """Wait for topics, and return them."""
+    async def next(self) -> None:
+        """Wait until the page has to be told of a change, and may be told of it."""
         await self._ready.wait()
-        await anyio.sleep(GATHER_SECONDS)
-        self._ready = anyio.Event()
-        topics, self._topics = self._topics, set()
-        return sorted(topics)
+        now = self._clock()
+        self._left = min(float(PROMPT), self._left + (now - self._last) / PAUSE_SECONDS)
+        self._last = now
+        await anyio.sleep(max(GATHER_SECONDS, (1 - self._left) * PAUSE_SECONDS))
+        self._left -= 1
+        self._ready, self.has_changed = anyio.Event(), False

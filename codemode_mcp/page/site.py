@@ -38,6 +38,9 @@ log = logging.getLogger("codemode_mcp.page")
 MAX_BODY: Final = 256 * 1024
 """Maximum bytes of the body of a request."""
 
+MAX_TOPICS: Final = 200
+"""Maximum number of topics of one page. The page of a server has one for each process of the server."""
+
 NAVIGATION: Final = (
     ("/", "Overview"),
     ("/runs", "Runs"),
@@ -85,7 +88,7 @@ class Site:
         self._sessions = sessions
         self._clock = clock
         self._templates = environment()
-        self.changes = Changes(applications)
+        self.changes = Changes(applications, clock)
         self.stored_runs = StoredRuns(clock, lambda: self.changes.tell("runs", "approvals"))
 
     # the applications
@@ -199,14 +202,16 @@ class Site:
         return Response(status_code=204, headers=headers)
 
     async def events(self, request: Request) -> Response:
-        """Tell a page what changes, as server-sent events."""
+        """Tell a page when one of its topics changes, as server-sent events."""
+        topics = request.query_params.get("topics", "").split(" ", MAX_TOPICS)[:MAX_TOPICS]
 
         async def messages() -> AsyncIterator[bytes]:
             try:
-                async with self.changes.stream() as stream:
+                async with self.changes.stream(topics) as stream:
                     yield b"retry: 1000\ndata: hello\n\n"
                     while True:
-                        yield f"data: {' '.join(await stream.next())}\n\n".encode()
+                        await stream.next()
+                        yield b"data: changed\n\n"
             except Full:
                 yield b"retry: 30000\ndata: full\n\n"
 

@@ -247,9 +247,34 @@ async def test_a_page_that_was_left_open_follows_the_process(browser: Browser, p
         await shown.go("/runs?state=completed")
         first = shown.page.locator("main table tr").nth(1)
         before = await first.inner_text()
+        await shown.page.evaluate("document.querySelector('main table').stays = true")
         await place.client.exec("return 'a program'")
         with anyio.fail_after(SECONDS):
             while await first.inner_text() == before:  # noqa: ASYNC110 - the browser sets no event
                 await anyio.sleep(0.05)
+        # Only the rows have changed, so a selection in the rest of the page would be kept.
+        assert await shown.page.evaluate("document.querySelector('main table').stays")
         await first.locator("a").first.click()
         await shown.sees("return 'a program'")
+
+
+async def test_a_page_that_is_not_visible_asks_for_nothing_until_it_is(browser: Browser, place: Place) -> None:
+    def see(state: str) -> str:
+        return f"""() => {{
+          Object.defineProperty(document, "visibilityState", {{ value: "{state}", configurable: true }});
+          document.dispatchEvent(new Event("visibilitychange"));
+          return stream === null;
+        }}"""
+
+    async with showing(browser, place.config, "/runs") as shown:
+        assert await shown.page.evaluate(see("hidden"))
+        asked: list[str] = []
+        shown.page.on("request", lambda request: asked.append(request.url))
+        for code in ("return 1", "return 2"):
+            assert (await place.client.exec(code))["status"] == "completed"
+        await until(lambda: len(place.recorded("run_ended")) == 2)
+        run = place.recorded("run_ended")[0]["id"]
+        assert asked == []
+        assert not await shown.page.evaluate(see("visible"))
+        await shown.page.locator(f"a[href='/runs/{run}']").wait_for(timeout=SECONDS * 1000)
+        assert f"{shown.origin}/runs" in asked

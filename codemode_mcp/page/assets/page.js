@@ -6,18 +6,16 @@ const status = document.getElementById("status");
 const dialog = document.getElementById("confirm");
 const topics = new Set((main.dataset.live || "").split(" ").filter(Boolean));
 
-// Time between two updates of a page that changes all the time. The first updates after a rest are immediate.
-const PAUSE = 1000;
-const IMMEDIATE = 3;
+// Time after a decision of this person in which the answer to it changes the page.
+const ANSWER = 1000;
 // Time for which the buttons of a changed part do nothing: a person may be about to press what was there before.
 const GUARD = 700;
 // Time after which good news no longer covers the page. A problem stays until the next message.
 const NEWS = 10000;
 
-let last = 0;
-let left = IMMEDIATE;
-let timer = null;
 let updating = false;
+let again = false;
+let stream = null;
 let sent = 0;
 let hiding = null;
 
@@ -28,19 +26,14 @@ function say(text, bad) {
   if (!bad) hiding = setTimeout(() => { status.textContent = ""; }, NEWS);
 }
 
-function schedule() {
-  if (timer !== null) return;
-  const now = performance.now();
-  left = Math.min(IMMEDIATE, left + (now - last) / PAUSE);
-  last = now;
-  timer = setTimeout(update, left >= 1 ? 0 : (1 - left) * PAUSE);
-}
-
 async function update() {
-  timer = null;
-  if (updating) return schedule();
+  if (updating) {
+    again = true;
+    return;
+  }
+  const began = performance.now();
   updating = true;
-  left -= 1;
+  again = false;
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (answer.status === 401) return location.reload();
@@ -50,23 +43,53 @@ async function update() {
     // The process has ended, or starts again. The stream of events tells when it answers.
   } finally {
     updating = false;
+    // The process paces its messages. On a slow machine, an update may still last until after the next message.
+    if (again) setTimeout(update, performance.now() - began);
   }
 }
 
 function replace(next) {
   for (const part of document.querySelectorAll("[data-part]")) {
     const other = next.querySelector(`[data-part="${CSS.escape(part.dataset.part)}"]`);
-    if (!other || other.innerHTML === part.dataset.was) continue;
-    const first = part.dataset.was === undefined && other.innerHTML === part.innerHTML;
-    part.dataset.was = other.innerHTML;
+    const html = other?.innerHTML;
+    if (!other || html === part.dataset.was) continue;
+    const first = part.dataset.was === undefined && html === part.innerHTML;
+    part.dataset.was = html;
     if (first) continue;
     const focus = place(part, document.activeElement);
-    const opened = [...part.querySelectorAll("details")].map((each) => each.open);
-    part.innerHTML = other.innerHTML;
-    part.querySelectorAll("details").forEach((each, number) => { each.open = opened[number] || false; });
+    if ("guard" in part.dataset) {
+      // A button that a person may be about to press must not become the button of something else.
+      part.replaceChildren(...other.childNodes);
+      guard(part);
+    } else {
+      change(part, other);
+    }
     if (focus !== null) focusable(part)[focus]?.focus({ preventScroll: true });
-    if ("guard" in part.dataset) guard(part);
   }
+}
+
+function change(part, other) {
+  // What stays the same stays in place: the browser does not lay it out again, and a selection of text is kept.
+  const before = [...part.childNodes];
+  const after = [...other.childNodes];
+  after.forEach((node, number) => {
+    const old = before[number];
+    if (!old) part.append(node);
+    else if (old.nodeName !== node.nodeName) old.replaceWith(node);
+    else if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== node.data) old.data = node.data;
+    } else {
+      changeAttributes(old, node);
+      change(old, node);
+    }
+  });
+  for (const old of before.slice(after.length)) old.remove();
+}
+
+function changeAttributes(old, node) {
+  for (const { name, value } of node.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  // A person opens and closes details.
+  for (const { name } of [...old.attributes]) if (name !== "open" && !node.hasAttribute(name)) old.removeAttribute(name);
 }
 
 function focusable(part) {
@@ -79,8 +102,7 @@ function place(part, element) {
 }
 
 function guard(part) {
-  // After a decision of this person, the answer to it is shown.
-  if (performance.now() - sent > PAUSE) say("What is shown here has changed. Look again before you decide.");
+  if (performance.now() - sent > ANSWER) say("What is shown here has changed. Look again before you decide.");
   const buttons = [...part.querySelectorAll("button")];
   for (const each of buttons) each.setAttribute("aria-disabled", "true");
   setTimeout(() => buttons.forEach((each) => each.removeAttribute("aria-disabled")), GUARD);
@@ -131,16 +153,23 @@ document.addEventListener("submit", (event) => {
   send(form, event.submitter || form.querySelector("button"));
 });
 
+function listen() {
+  // The first message of a stream is an update, too: something may have changed since this page was made.
+  stream = stream || new EventSource(`/events?topics=${encodeURIComponent([...topics].join(" "))}`);
+  stream.onmessage = (event) => { if (event.data !== "full") update(); };
+}
+
+function stop() {
+  stream?.close();
+  stream = null;
+}
+
 if (topics.size) {
-  const events = new EventSource("/events");
-  let lost = false;
-  events.addEventListener("message", (event) => {
-    const told = event.data.split(" ");
-    if (lost || told.some((each) => topics.has(each))) schedule();
-    lost = false;
-  });
-  events.addEventListener("error", () => { lost = true; });
+  // A page that is not visible costs the process nothing.
+  const follow = () => (document.visibilityState === "hidden" ? stop() : listen());
+  document.addEventListener("visibilitychange", follow);
+  follow();
   // A page that was left keeps no connection: a browser allows six for one address.
-  addEventListener("pagehide", () => events.close());
+  addEventListener("pagehide", stop);
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 }
