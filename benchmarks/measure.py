@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ ECHO = Path(__file__).parent / "echo_server.py"
 
 def report(name: str, figure: str, bar: str, ok: bool) -> None:
     print(f"{'ok  ' if ok else 'MISS'}  {name:<58} {figure:<34} bar: {bar}", flush=True)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process of Linux, also of its threads that have ended, in seconds."""
+    return time.clock_gettime(~pid << 3 | 2)  # the clock of the scheduler for this process
 
 
 def ours(config: Path) -> StdioServerParameters:

@@ -24,8 +24,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 from http_clients import served
 from limits import descendants
-from measure import report
-from stores import cpu_seconds
+from measure import cpu_seconds, report
 
 from tests.stores.postgres_server import NoServer, postgres_server
 

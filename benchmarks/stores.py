@@ -21,7 +21,7 @@ from typing import Any, Literal
 import anyio
 from limits import MIB, resident, server_process
 from mcp.client.client import Client
-from measure import ours, report, write_config
+from measure import cpu_seconds, ours, report, write_config
 
 from codemode_mcp.sandbox.engine import Engine, open_engine
 from codemode_mcp.settings import CodeModeSettings
@@ -376,14 +376,6 @@ async def idle() -> None:
                 woken = (_switches(pid) - switches) / IDLE_SECONDS
         figure = f"{share:.2%} of a core, {woken:.0f} wakes a second"
         report(f"idle server, {kind}, {suspended} suspended", figure, "<= 0.3%", share <= 0.003)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process with all its threads, in seconds."""
-    nanoseconds = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        nanoseconds += int((task / "schedstat").read_text().split()[0])
-    return nanoseconds / 1e9
 
 
 def _switches(pid: int) -> int:
