@@ -53,7 +53,9 @@ def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]
     """Return the arguments of `view_of_row`: all rows, the living processes among their holders, and the time."""
     now: float = yield Now()
     rows = yield Query(
-        "SELECT id, owner, state, holder, began, ended, expires, code, view FROM runs ORDER BY began DESC, id"
+        "SELECT id, owner, state, holder, began, ended, expires, code, view, CASE WHEN state = 'waiting' THEN "
+        "(SELECT COUNT(*) FROM calls WHERE calls.run = runs.id AND calls.status = 'queued') ELSE 0 END "
+        "FROM runs ORDER BY began DESC, id"
     )
     alive = yield Alive(frozenset(row[3] for row in rows if row[3] is not None) - {process})
     return rows, alive | {process}, now
@@ -61,7 +63,7 @@ def rows_of_views(process: str) -> Work[tuple[list[Row], frozenset[str], float]]
 
 def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> RunView:
     """Return the view of a run for the operator."""
-    plain, plain_owner, state, holder, began, ended, expires, code, view = row
+    plain, plain_owner, state, holder, began, ended, expires, code, view, queued = row
     run_id, owner = unescaped(plain), unescaped(plain_owner)
     shown = RunView(run_id, "waiting", "stdio" if owner.startswith("stdio:") else "http", None, 0)
     if view is not None:
@@ -72,6 +74,9 @@ def view_of_row(row: Row, alive: frozenset[str], now: float, blobs: Blobs) -> Ru
     if ended is not None:
         # The view was written before the run expired. Nothing waits for a run that has ended.
         shown = replace(shown, approvals=0, questions=0, timers=0)
+    # The view is as old as the latest checkpoint. Calls that were sent or have ended since wait for no approval, also
+    # if the process that stored this was killed before the next checkpoint.
+    shown = replace(shown, approvals=min(shown.approvals, queued))
     return replace(
         shown,
         id=run_id,

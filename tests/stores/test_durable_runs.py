@@ -850,13 +850,34 @@ async def test_all_runs_are_listed_with_their_facts(shared: SharedDatabase) -> N
 async def test_nothing_waits_for_a_person_in_a_run_that_has_expired(shared: SharedDatabase) -> None:
     process = await shared.process()
     view = RunView("run_a", "waiting", "http", "ann", 5000, approvals=2, questions=1, timers=1)
-    await process.store.suspend(suspended(process, view=view))
+    await process.store.suspend(suspended(process, "run_a", ONCE, AGAIN, view=view))
     (found,) = await process.store.views()
     assert (found.approvals, found.questions, found.timers) == (2, 1, 1)
     await shared.advance(1000)
     await process.store.sweep()
     (found,) = await process.store.views()
     assert (found.state, found.approvals, found.questions, found.timers) == ("expired", 0, 0, 0)
+
+
+async def test_a_call_that_was_sent_or_has_ended_is_not_counted_as_waiting_for_an_approval(
+    shared: SharedDatabase,
+) -> None:
+    killed, other = await shared.process(), await shared.process()
+    view = RunView("run_a", "waiting", "http", "ann", 5000, approvals=2)
+    await killed.store.suspend(suspended(killed, "run_a", ONCE, AGAIN, view=view))
+    await claimed(killed, "run_a")
+
+    async def approvals() -> int:
+        (found,) = await other.store.views()
+        return found.approvals
+
+    assert await approvals() == 2
+    assert await killed.store.dispatching("run_a", 1)
+    assert await approvals() == 1
+    assert await killed.store.settle("run_a", 2, "result")
+    assert await approvals() == 0
+    await shared.kill(killed)
+    assert await approvals() == 0
 
 
 # what is in the database
