@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.trust.findings import Finding, find
 
@@ -10,7 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from codemode_mcp.trust.comparison import ItemReport
-    from codemode_mcp.trust.items import Key
+    from codemode_mcp.trust.items import Item, Key
+
+MAX_REMEMBERED: Final = 2000
+"""Maximum number of definitions whose findings are remembered. When there are more, all are forgotten."""
+
+_remembered: dict[tuple[str, bytes, str, frozenset[str]], tuple[Finding, ...]] = {}
+"""The findings by all that they depend on: the kind, the digest of the listed JSON, the server, and the other tools."""
 
 
 def new_findings(report: ItemReport, others: Collection[str]) -> tuple[Finding, ...]:
@@ -21,15 +29,30 @@ def new_findings(report: ItemReport, others: Collection[str]) -> tuple[Finding, 
     Args:
         others: the names of the tools of other servers, as `tools_of_others` returns them.
     """
-    present = None if report.present is None else report.present.definition
-    if present is None or report.kind == "entry":
+    present, accepted = report.present, report.accepted
+    if present is None or present.definition is None or report.kind == "entry":
         return ()  # a person has written the entry, and no model reads it
-    found = find(report.kind, present, server=report.server, others=others)
-    accepted = None if report.accepted is None else report.accepted.definition
-    if accepted is None or report.status == "accepted":
+    found = _findings(present, report.server, frozenset(others))
+    if accepted is None or accepted.definition is None or report.status == "accepted":
         return found
-    known = find(report.kind, accepted, server=report.server, others=others)
+    known = _findings(accepted, report.server, frozenset(others))
     return tuple(each for each in found if each not in known)
+
+
+def _findings(item: Item, server: str, others: frozenset[str]) -> tuple[Finding, ...]:
+    """Return the findings about an item. An open page asks for the same ones again and again, and they take 3 ms."""
+    assert item.definition is not None
+    if not item.is_comparable:
+        return find(item.kind, item.definition, server=server, others=others)
+    # Not the digest of the item: it is the same for another order of names, and findings name places.
+    digest = hashlib.sha256(json.dumps(item.definition).encode()).digest()
+    key = item.kind, digest, server, others
+    found = _remembered.get(key)
+    if found is None:
+        if len(_remembered) >= MAX_REMEMBERED:
+            _remembered.clear()
+        found = _remembered[key] = find(item.kind, item.definition, server=server, others=others)
+    return found
 
 
 def tools_of_others(server: str, listed: Iterable[tuple[str, Iterable[Key]]]) -> frozenset[str]:

@@ -58,7 +58,8 @@ def routes(site: Site) -> Sequence[Route]:
         differing = [each for each in reports if each.status != "accepted"]
         shown = differing[:MAX_ITEMS]
         tools = {view.name: {tool.name for tool in view.tools} for view in application.server_views()}
-        others = set().union(*(names for server, names in tools.items() if server != name)) - tools.get(name, set())
+        every = set().union(*(names for server, names in tools.items() if server != name))
+        others = frozenset(every - tools.get(name, set()))
         items = await anyio.to_thread.run_sync(lambda: [_item(each, others) for each in shown])
         return site.page(
             request,
