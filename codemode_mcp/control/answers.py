@@ -141,7 +141,7 @@ class Control:
     ) -> None:
         self._servers = servers
         self._may_take_over = may_take_over
-        self._clients = clients
+        self.clients = clients
         self._open_page = open_page
         self._runs = runs
         self._about = about
@@ -206,7 +206,7 @@ class Control:
             case "cancel":
                 return {"cancelled": await self._runs.cancel(request.run, self._may_take_over)}
             case "clients":
-                return {"server": self._server(), "clients": self._clients()}
+                return {"server": self._server(), "clients": self.clients()}
             case "servers":
                 return {"server": self._server(), "servers": [] if self._servers is None else self._servers.reports()}
             case "logs":

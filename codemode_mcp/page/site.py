@@ -41,6 +41,12 @@ MAX_BODY: Final = 256 * 1024
 MAX_TOPICS: Final = 200
 """Maximum number of topics of one page. The page of a server has one for each process of the server."""
 
+MAX_CLIENTS: Final = 3
+"""Maximum number of clients in the name of a configuration."""
+
+MAX_CLIENT: Final = 40
+"""Maximum characters of each of them."""
+
 NAVIGATION: Final = (
     ("/", "Overview"),
     ("/runs", "Runs"),
@@ -145,13 +151,27 @@ class Site:
             "decides": self.decides,
             "served": bool(self.applications),
             "application": self._number_of(request),
-            "application_count": len(self.applications),
+            "configurations": self._configurations(),
         }
         return HTMLResponse(rendered(self._templates, template, {**shared, **values}), status)
 
     def _number_of(self, request: Request) -> int:
         found = self.applications
         return found.index(self.chosen(request)) + 1 if found else 1
+
+    def _configurations(self) -> list[str]:
+        """Return a name for each application.
+
+        All of them have the same file. Values of the variables in which they differ may be secret, so the name has the
+        clients that have sent requests.
+        """
+        names = []
+        for number, control in enumerate(controls := self.controls, 1):
+            clients = list(dict.fromkeys(each["name"][:MAX_CLIENT] for each in control.clients() if each["name"]))
+            users = ", ".join(clients[:MAX_CLIENTS]) or "no client yet"
+            more = f" and {len(clients) - MAX_CLIENTS} more" if len(clients) > MAX_CLIENTS else ""
+            names.append(f"{number} of {len(controls)}: {users}{more}")
+        return names
 
     def plain_page(self, template: str, status: int, **values: Any) -> Response:
         """Return a page without navigation, for a browser that is not admitted."""

@@ -167,9 +167,9 @@ class Attached:
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def greet(self, capabilities: Mapping[str, Any] | None = None) -> Self:
+    async def greet(self, capabilities: Mapping[str, Any] | None = None, *, name: str = "attached") -> Self:
         """Begin the MCP session."""
-        info = {"name": "attached", "version": "1"}
+        info = {"name": name, "version": "1"}
         params = {"protocolVersion": "2025-06-18", "capabilities": capabilities or {}, "clientInfo": info}
         await self.request("initialize", params)
         await self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})

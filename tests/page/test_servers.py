@@ -81,12 +81,14 @@ async def test_tools_rules_and_savings_of_each_configuration_can_be_chosen(
 ) -> None:
     config = write_config(tmp_path, {"own": counting(tmp_path / "log") | {"command": "${OWN_COMMAND}"}})
     monkeypatch.setenv("OWN_COMMAND", "no-such-command")
-    async with served(config), attached(config, environ={"OWN_COMMAND": sys.executable}) as second:
-        await second.greet()
+    async with served(config) as first, attached(config, environ={"OWN_COMMAND": sys.executable}) as second:
+        await first.exec("return 1")
+        await second.greet(name="<b>editor</b>")
         await second.exec("return MCP.own.count({ name: 'x' })")
         async with showing(browser, config, "/tools") as shown:
             choice = shown.page.get_by_label("Configuration")
-            assert await choice.locator("option").all_inner_texts() == ["1 of 2", "2 of 2"]
+            names = await choice.locator("option").all_inner_texts()
+            assert names == ["1 of 2: attached", "2 of 2: <b>editor</b>"]
             await choice.select_option("2")
             await shown.page.get_by_role("button", name="Choose").click()
             await shown.page.get_by_role("link", name="mcp:own:count", exact=True).click()
