@@ -227,10 +227,7 @@ class ClientTasks:
 
     def _report(self, exchange: Exchange, task_id: str, began: float, status: Status, **fields: Any) -> None:
         """Report a request that has changed a task, or has found it changed."""
-        auditor = self._runs.auditor
-        if not auditor.listening:
-            return
-        request = request_id()
+        auditor, request = self._runs.auditor, request_id()
         auditor.emit("wait", request, request=name_to_record(str(exchange.request_id)), run=task_id, bytes=0, **fields)
         ms = round((time.monotonic() - began) * 1000)
         auditor.emit("answered", request, ms=ms, run=task_id, status=_REPORTED[status])
