@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NEWS_SECONDS = 8
 """Seconds to wait for a notification. The reference server sends them every five seconds."""
 
-ROOTS_SECONDS = 3
-"""Seconds in which a server gets the roots of a client that is connected to it."""
+ROOTS_SECONDS = 10
+"""Seconds in which a server gets the roots of its client."""
 
 FEATURES = (
     *("tools", "prompts", "resources", "templates", "subscriptions", "list changes", "completion", "logging"),
@@ -111,6 +111,8 @@ class Probe:
     def _probes(self, lists: Json) -> dict[str, Callable[[], Any]]:
         subject = self.subject
         return {
+            # First, since the answer to another call may have to ask for roots, and then reports no progress meanwhile.
+            "roots": self._roots,
             "prompts": lambda: self._prompts(lists["prompts"]),
             "resources": lambda: self._resources(lists["resources"]),
             "templates": lambda: self._templates(lists["resourceTemplates"]),
@@ -118,7 +120,6 @@ class Probe:
             "progress": self._progress,
             "elicitation": lambda: self._asked(subject.elicitation),
             "sampling": lambda: self._asked(subject.sampling),
-            "roots": lambda: self._roots(lists["tools"]),
             "tasks": self._tasks,
             "apps": lambda: self._apps(lists),
             "cancellation": self._cancellation,
@@ -215,14 +216,14 @@ class Probe:
             found.append({"result": result, "questions": _questions(asked)})
         return {"calls": found}
 
-    async def _roots(self, tools: list[Json]) -> Json | None:
+    async def _roots(self) -> Json | None:
         """Return the results of tools that show the roots of the client."""
         if not self.subject.roots:
             return None
         results: list[Json] = []
         for call in self.subject.roots:
-            # Directly, a server asks soon after its start. It may not have got the answer yet.
-            with anyio.move_on_after(0 if self.through else ROOTS_SECONDS):
+            # A server asks soon after its start. It may not have got the answer yet.
+            with anyio.move_on_after(ROOTS_SECONDS):
                 while ROOT not in json.dumps(await self._call(call)):  # noqa: ASYNC110 - another process
                     await anyio.sleep(0.2)
             results.append(await self._call(call))
