@@ -14,10 +14,9 @@ from tests.chaos_instance.campaign import Orders, campaign
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_promise_is_kept(seed: int, engine_cache: Path) -> None:
+def test_every_promise_is_kept(engine_cache: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="cm-") as folder:  # paths of sockets have to be short
-        orders = Orders(6, seed, {"kind": "sqlite"}, Path(folder), engine_cache, clients=4, programs=3, calls=96)
+        orders = Orders(6, 1, {"kind": "sqlite"}, Path(folder), engine_cache, clients=4, programs=3, calls=96)
         figures = asyncio.run(campaign(orders))
     assert figures.rounds == 6
     # Whatever the machine did meanwhile: much of what this is about has happened.
