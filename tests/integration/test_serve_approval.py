@@ -303,10 +303,13 @@ async def test_a_call_in_pass_through_is_put_to_its_client_and_an_approval_for_e
 
 
 async def test_a_call_in_pass_through_is_answered_in_time_without_a_decision(tmp_path: Path) -> None:
-    config, log = asking(tmp_path, codeMode={"enabled": False, "maxRequestMs": 1000})
-    taken_back = anyio.Event()
+    config, log = asking(tmp_path, codeMode={"enabled": False, "maxRequestMs": 2000})
+    asked, taken_back = anyio.Event(), anyio.Event()
 
     async def never(context: Any, params: Any) -> types.ElicitResult:
+        if not asked.is_set():  # the first question takes long: nothing is imported yet
+            asked.set()
+            return types.ElicitResult(action="decline")
         try:
             await anyio.sleep_forever()
         finally:
@@ -315,9 +318,11 @@ async def test_a_call_in_pass_through_is_answered_in_time_without_a_decision(tmp
 
     async with serve(config, mode="legacy", elicitation_callback=never) as session:
         with anyio.fail_after(SECONDS):
+            while not asked.is_set():
+                assert (await session.client.call_tool("one__count", {"name": "a"})).is_error
             result = await session.client.call_tool("one__count", {"name": "a"})
             assert result.is_error
-            assert "has not answered within 1 s (maxRequestMs), so the call was not sent" in result.content[0].text
+            assert "has not answered within 2 s (maxRequestMs), so the call was not sent" in result.content[0].text
             assert "tools.approved" in result.content[0].text
             await taken_back.wait()
     assert events(log) == []
