@@ -5,7 +5,7 @@ bring them to the next instance, or answer them if there is none. The state is:
 
 - the open requests of the client, in order;
 - the open questions: requests of the present instance to the client;
-- the lines that begin the session, which the next instance gets too.
+- the lines that begin the session, and the latest level of log messages, which the next instance gets too.
 
 When an instance has ended, its questions are withdrawn. Requests that only read are repeated. So is a call of a tool
 whose line did not reach the instance. Any other call of a tool is reported as interrupted, because it may have had
@@ -25,6 +25,9 @@ import re
 from typing import Any, Final, NamedTuple
 
 from codemode_mcp.instance import wire
+
+_GREETING: Final = ("initialize", "logging/setLevel")
+"""Requests on which the rest of the session depends. Every instance gets the latest one of each."""
 
 MAX_ATTEMPTS: Final = 3
 """Instances that may end while a request is open. After that, the request has an error for an answer."""
@@ -67,7 +70,7 @@ class RelayedSession:
         self._instances = 0  # that have ended
         self._requests: dict[str, _Request] = {}
         self._questions: dict[str, object] = {}  # the ids that the instance has given them, by the keys of shown ids
-        self._greeting: dict[str, bytes] = {}  # by method: `initialize`, `notifications/initialized`
+        self._greeting: dict[str, bytes] = {}  # by method: those of `_GREETING`, `notifications/initialized`
 
     @property
     def awaits_answers(self) -> bool:
@@ -84,7 +87,7 @@ class RelayedSession:
         method, number, message = form
         if method is None:
             return self._answer(line, number, message)
-        if method == "notifications/initialized" or (method == "initialize" and number is not _ABSENT):
+        if method == "notifications/initialized" or (method in _GREETING and number is not _ABSENT):
             self._greeting[method] = line
         if number is not _ABSENT:
             key = _key(number)
@@ -146,7 +149,7 @@ class RelayedSession:
             del self._requests[key]
         for method, line in self._greeting.items():
             form = _form_of(line)
-            if method == "initialize" and form is not None:
+            if method in _GREETING and form is not None:
                 key = _key(form[1])
                 # The client sees the answer only if it still waits for it.
                 self._requests.setdefault(key, _Request(line, method, hidden=True))
@@ -159,10 +162,10 @@ class RelayedSession:
             if request.attempts > MAX_ATTEMPTS:
                 answers.append(_failure(key, request, f"{MAX_ATTEMPTS} server processes have ended while it was open"))
                 # The greeting is repeated nevertheless, and a late answer to it must stay hidden.
-                request.hidden = request.method == "initialize"
+                request.hidden = request.method in _GREETING
                 if not request.hidden:
                     del self._requests[key]
-            elif request.method != "initialize":
+            elif request.method not in _GREETING:
                 lines.append(Outgoing(request.replayed(), key))
         return lines, answers
 

@@ -67,6 +67,19 @@ def test_a_session_is_brought_to_the_next_instance_and_the_client_sees_no_second
     assert session.from_instance(result(0)) == result(0), "only the answer to the repeated greeting is hidden"
 
 
+def test_the_next_instance_gets_the_latest_level_of_log_messages() -> None:
+    session = greeted()
+    for number, level in ((1, "debug"), (2, "error")):
+        send(session, request(number, "logging/setLevel", level=level))
+        assert session.from_instance(result(number)) == result(number)
+    for _ in range(2):
+        assert [message.get("params") for message in brought(session)[2:]] == [{"level": "error"}]
+        assert session.from_instance(result(0)) is session.from_instance(result(2)) is None
+    send(session, request(3, "logging/setLevel", level="info"))
+    assert [message.get("id") for message in brought(session)] == [0, None, 3]
+    assert session.from_instance(result(3)) == result(3)
+
+
 def test_a_client_that_still_waits_for_its_greeting_gets_it_from_the_next_instance() -> None:
     session = RelayedSession()
     send(session, line(INITIALIZE))
@@ -270,7 +283,7 @@ def test_a_long_notification_is_no_request() -> None:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["call", "list", "unsent", "answer", "ask", "reply", "late", "note", "cancel", "end"]),
+        st.sampled_from(["call", "list", "level", "unsent", "answer", "ask", "reply", "late", "note", "cancel", "end"]),
         st.integers(0, 5),
     ),
     max_size=60,
@@ -329,12 +342,11 @@ def test_in_any_order_of_events_every_request_is_answered_once_and_no_answer_goe
         client_writes(line(INITIALIZED))
     for event, pick in events:
         match event:
-            case "call" | "list" | "unsent":
+            case "call" | "list" | "level" | "unsent":
                 number += 1
                 answers[number] = 0
-                client_writes(
-                    request(number, "tools/list" if event == "list" else "tools/call"), arrives=event != "unsent"
-                )
+                method = {"list": "tools/list", "level": "logging/setLevel"}.get(event, "tools/call")
+                client_writes(request(number, method), arrives=event != "unsent")
             case "answer" if instance.open:
                 client_reads(session.from_instance(result(instance.open.pop(pick % len(instance.open)))))
             case "ask":
