@@ -90,7 +90,7 @@ def is_plain_greeting(params: Mapping[str, Any]) -> bool:
         and all(isinstance(value, str) for value in info.values())
         and isinstance(declared, dict)
         and not declared.keys() & {"tasks", "extensions"}
-        and all(_is_plain_capability(declared[name]) for name in declared.keys() & _CAPABILITIES)
+        and all(_is_plain_capability(name, declared[name]) for name in declared.keys() & _CAPABILITIES.keys())
         and _is_plain_meta(params)
     )
 
@@ -100,12 +100,23 @@ _IS_PLAIN: Final = {
     "tools/call": is_plain_call,
 }
 _EMPTY: Final[Mapping[str, Any]] = {}
-_CAPABILITIES: Final = {"roots", "sampling", "elicitation", "experimental"}
+_CAPABILITIES: Final[Mapping[str, frozenset[str] | None]] = {
+    "roots": frozenset({"listChanged"}),
+    "sampling": frozenset({"context", "tools"}),
+    "elicitation": frozenset({"form", "url"}),
+    "experimental": None,
+}
+"""The capabilities that the SDK knows, with the names of their members; None for any names. It ignores others."""
 
 
-def _is_plain_capability(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(each, bool if name == "listChanged" else dict) for name, each in value.items()
+def _is_plain_capability(name: str, value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    members = _CAPABILITIES[name]
+    if members is None:
+        return all(isinstance(each, dict) for each in value.values())
+    return value.keys() <= members and all(
+        isinstance(each, bool) if member == "listChanged" else each == {} for member, each in value.items()
     )
 
 
@@ -234,12 +245,15 @@ class HandshakeSession:
         return await self._surface.answer(exchange, method)
 
     def _initialize(self, params: Mapping[str, Any]) -> JsonObject:
-        if not is_plain_greeting(params):
+        if is_plain_greeting(params):
+            declared = {name: params["capabilities"][name] for name in params["capabilities"] if name in _CAPABILITIES}
+        else:
             params = _checked_greeting(params)
+            declared = params["capabilities"]
         requested = params["protocolVersion"]
         self.protocol_version = requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         self.client_name, self.client_version = params["clientInfo"]["name"], params["clientInfo"]["version"]
-        self.capabilities = params["capabilities"]
+        self.capabilities = declared
         surface = self._surface
         surface.client = ConnectedClient.of(self)
         return {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import mcp_types as types
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
@@ -313,6 +313,20 @@ async def answers(front: str, asked: list[tuple[str, Any]], *, greets: bool) -> 
         return [comparable(await peer.ask(number, method, params)) for number, (method, params) in enumerate(asked)]
 
 
+@example(
+    asked=[
+        (
+            "initialize",
+            {
+                "protocolVersion": "2024-11-05",
+                "capabilities": {"tools": None, "roots": {}, "elicitation": {"form": {"a": 1}}},
+                "clientInfo": {"name": "", "version": ""},
+            },
+        ),
+        ("tools/call", {"name": "echo"}),
+    ],
+    greets=False,
+)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(requests, min_size=1, max_size=6), st.booleans())
 def test_any_requests_are_answered_as_the_sdk_answers_them(asked: list[tuple[str, Any]], greets: bool) -> None:
