@@ -2,6 +2,8 @@
 
 The first `tools/list` needs neither the JavaScript engine nor connections to upstream servers. `Lifecycle.touch` starts
 these after the first request of a client; a program starts them, too.
+
+The module is long because the parts are opened in one order, and closed in the opposite one.
 """
 
 from __future__ import annotations

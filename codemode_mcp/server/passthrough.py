@@ -23,7 +23,8 @@ from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.direct_calls import DirectCalls, Target
 from codemode_mcp.server.direct_results import tool_result
 from codemode_mcp.server.protocol_fit import TOOL
-from codemode_mcp.server.sdk_server import AnnouncingServer, SdkExchange, SdkSession, guard_state
+from codemode_mcp.server.sdk_exchange import SdkExchange, SdkSession
+from codemode_mcp.server.sdk_server import AnnouncingServer, guard_state
 from declarations.untrusted_text import escape_line
 from upstream_clients.jsonrpc import JsonRpcError
 
