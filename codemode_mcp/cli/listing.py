@@ -41,7 +41,7 @@ class ToolList:
 
 
 def list_tools(
-    catalog: Catalog, views: Iterable[UpstreamView], query: str | None, server: str | None, limit: int
+    catalog: Catalog, views: Sequence[UpstreamView], query: str | None, server: str | None, limit: int
 ) -> ToolList:
     """List a catalog, or search it.
 
@@ -223,13 +223,24 @@ def _fold(text: str, width: int, indent: str) -> Iterator[str]:
     yield line
 
 
-def _hidden(views: Iterable[UpstreamView], catalog: Catalog) -> Iterator[str]:
-    """Yield a note on the tools that policy denies to the user at the terminal, if any."""
+def _hidden(views: Sequence[UpstreamView], catalog: Catalog) -> Iterator[str]:
+    """Yield notes on the tools that the user at the terminal does not see: those that policy denies, and held ones."""
     offered = {view.name: len(view.tools) for view in views}
-    shown = {server.name: len(server.tools) for server in catalog.servers}
+    # A held tool that policy denies as well has no reason in `withheld`. It counts as denied.
+    reasons = {server.name: server.withheld for server in catalog.servers}
+    held = {view.name: sum(tool.name in reasons.get(view.name, ()) for tool in view.tools) for view in views}
+    held = {name: count for name, count in held.items() if count}
+    shown = {server.name: len(server.tools) + held.get(server.name, 0) for server in catalog.servers}
     hidden = {name: count - shown.get(name, 0) for name, count in offered.items() if count > shown.get(name, 0)}
     if hidden:
-        most = sorted(hidden, key=lambda name: -hidden[name])
-        servers = ", ".join(f"{hidden[name]} of {name}" for name in most[:3]) + (", ..." if len(most) > 3 else "")
         count, tools = sum(hidden.values()), counted(sum(offered.values()), "tool")
-        yield f"policy hides {count} of {tools}: {servers}; see tools.allow and tools.deny"
+        yield f"policy hides {count} of {tools}: {_by_server(hidden)}; see tools.allow and tools.deny"
+    if held:
+        count = counted(sum(held.values()), "tool")
+        yield f"{count} held until accepted: {_by_server(held)}; codemode-mcp trust status shows the changes"
+
+
+def _by_server(counts: Mapping[str, int]) -> str:
+    """Return the counts of at most three servers, the highest first."""
+    most = sorted(counts, key=lambda name: -counts[name])
+    return ", ".join(f"{counts[name]} of {name}" for name in most[:3]) + (", ..." if len(most) > 3 else "")

@@ -76,7 +76,10 @@ def lock_of(found: PinnedItems) -> tuple[LockFile, list[str], list[str]]:
             servers[server.name] = items
             count = sum(report.held for report in server.reports)
             if count:
-                held.append(f"{counted(count, 'held item')} of {server.name}: the lock file does not have them")
+                held.append(
+                    f"{counted(count, 'item')} of {server.name} held: the lock file has only what was accepted; look "
+                    f"with codemode-mcp trust diff {server.name}"
+                )
     return LockFile(servers), missing, held
 
 

@@ -88,6 +88,19 @@ def test_tools_hidden_by_policy_are_counted_in_one_line() -> None:
     assert denied == ["policy hides 3 of 5 tools: 2 of secret, 1 of git-hub; see tools.allow and tools.deny"]
 
 
+def test_held_tools_are_not_counted_as_hidden_by_policy() -> None:
+    # `list_tools` gets the servers with all their tools; the catalog is built from those that are not held.
+    withheld = replace(GITHUB, tools=GITHUB.tools[:1], withheld={"list_issues": "is held", "delete_repo": "is held"})
+    held_line = "{} of git-hub; codemode-mcp trust status shows the changes"
+    notes = list_tools(build((withheld,), Policy(PolicyRules())), (GITHUB,), None, None, 8).notes
+    assert notes == [held_line.format("2 tools held until accepted: 2")]
+    denying = Policy(PolicyRules(deny=("mcp:git-hub:delete_*",)))
+    assert list_tools(build((withheld,), denying), (GITHUB,), None, None, 8).notes == [
+        "policy hides 1 of 3 tools: 1 of git-hub; see tools.allow and tools.deny",
+        held_line.format("1 tool held until accepted: 1"),
+    ]
+
+
 def test_a_search_says_why_nothing_matches() -> None:
     assert found("open issue", None, GITHUB).notes == []
     misspelt = found("creat_isue", None, GITHUB)

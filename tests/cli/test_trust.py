@@ -191,7 +191,7 @@ def test_the_lock_file_has_what_is_accepted_and_not_what_is_held(configured: Con
     configured.add("github", FIRST, LATER)
     done = configured.trust("lock")
     assert done.exit_code == 0
-    assert "2 held items of github" in done.stderr
+    assert "2 items of github held: the lock file has only what was accepted" in " ".join(done.stderr.split())
     servers = json.loads((configured.path.parent / "codemode-mcp.lock.json").read_text())["servers"]
     assert set(servers["github"]["tools"]) == {"create", "list"}
     assert servers["github"]["tools"]["create"]["digest"] == FIRST[0].digest

@@ -232,7 +232,7 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     told = capsys.readouterr()
     assert f"{ONE}  waiting" in told.out
     assert "1 suspended" in told.out
-    assert "no run progresses; they are in /s/runs.sqlite3" in told.err
+    assert "the suspended ones are in /s/runs.sqlite3; start a client" in " ".join(told.err.split())
     cli_runs.list_runs(as_json=True)
     told_json = json.loads(capsys.readouterr().out)
     assert [each["id"] for each in told_json["store"]["runs"]] == [ONE]

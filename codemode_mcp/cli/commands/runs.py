@@ -67,7 +67,8 @@ def list_runs(config: ServedConfigOption = None, as_json: JsonOption = False) ->
             say_line(f"process {answer['server']['pid']} has {answer['omitted']} more runs")
     if shown and not found.answers:
         say_line(
-            f"no codemode-mcp serve of this user is running, so no run progresses; they are in {found.stored.name}"
+            "no codemode-mcp serve of this user is running, so no run progresses; the suspended ones are in "
+            f"{found.stored.name}; start a client or codemode-mcp serve to resume them or to decide about their calls"
         )
     if not shown:
         count, which = len(found.answers), "" if config is None else f" with {config}"

@@ -17,10 +17,11 @@ from codemode_mcp.control.display import counted, cut
 from upstream_clients.environment import is_passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config
+    from codemode_mcp.trust.comparison import ItemReport
     from codemode_mcp.trust.service import Trust
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.spec import UpstreamSpec
@@ -138,14 +139,18 @@ def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
         about_entry = _decision_about(reference(server, entry.kind, entry.name), "it")
         yield Check(title, "warn", state_of(entry), about_entry)
     kept_back = [report for report in reports if report.held and report.kind != "entry"]
-    advice = _decision_about(server, "them")
     if kept_back:
-        detail = f"{counted(len(kept_back), 'item')} held until you accept them: {named(kept_back)}"
-        yield Check(title, "warn", detail, advice)
+        them = _pronoun(kept_back)
+        detail = f"{counted(len(kept_back), 'item')} held until you accept {them}: {named(kept_back)}"
+        yield Check(title, "warn", detail, _decision_about(server, them))
     texts = [report for report in reports if not report.held and report.status == "text_changed"]
     if texts:
         detail = f"{counted(len(texts), 'item')} used with the accepted texts, since these have changed: {named(texts)}"
-        yield Check(title, "info", detail, advice)
+        yield Check(title, "info", detail, _decision_about(server, _pronoun(texts)))
+
+
+def _pronoun(reports: Sequence[ItemReport]) -> str:
+    return "it" if len(reports) == 1 else "them"
 
 
 def _decision_about(target: str, pronoun: str) -> str:
