@@ -161,6 +161,11 @@ class Dispatcher:
         self.budgets.apply(tools.budgets)
         self._settings, self._via = tools.code_mode, tools.approval.via
 
+    @property
+    def approval_via(self) -> Via:
+        """The way in which a person is asked for approvals; see `settings.ApprovalSettings`."""
+        return self._via
+
     # look-ups
 
     def answer(self, lookup: Lookup, context: CallContext) -> Completion:

@@ -20,6 +20,7 @@ from codemode_mcp.audit.events import call_id
 from codemode_mcp.calls.context import CallContext
 from codemode_mcp.calls.events import CallEvents
 from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.questions import WINDOW
 from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.server.client import Continued, McpClient, progress_to
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.dispatch import Dispatcher
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.catalog.entries import Entry
-    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, RememberFn, Verdict
+    from codemode_mcp.policy.approval import ApprovalQuestion, ApprovalRequest, RememberFn
     from codemode_mcp.server.client import LatestProgress
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.settings import ToolSettings
@@ -48,6 +49,12 @@ MAX_TEXT: Final = 500
 
 RESOURCE_NOT_FOUND: Final = -32002
 """Code of the handshake revisions for an unknown resource."""
+
+_ONLY_IN_TERMINAL: Final = (
+    "approvals are given in a terminal (tools.approval.via), which only calls of programs can wait for; nothing was "
+    "sent; the user can list the tool in tools.approved"
+)
+"""The reason why a direct call is denied without asking its client."""
 
 
 class Dispatching(Protocol):
@@ -219,7 +226,10 @@ class DirectCalls:
 
         async def approve(request: ApprovalRequest) -> Verdict:
             events.asked(request)
-            verdict = await call.approve(request)
+            if dispatcher.approval_via == "terminal":
+                verdict = Verdict(approved=False, why=_ONLY_IN_TERMINAL, by="nobody")
+            else:
+                verdict = await call.approve(request)
             events.decided(request, verdict)
             return verdict
 

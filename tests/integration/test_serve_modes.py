@@ -93,6 +93,31 @@ async def test_search_finds_a_tool_by_words_and_call_calls_it(tmp_path: Path, er
             assert again.structured_content == found.structured_content, name
 
 
+async def test_no_client_approves_a_call_without_a_program_if_approvals_are_given_in_a_terminal(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def approve(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    rules = {"ask": ["mcp:tracker:close_issue"], "approval": {"via": "terminal"}}
+    config = write(tmp_path, {"mode": "search", "direct": ["mcp:tracker:close_issue"]}, tools=rules)
+    async with serve(config, elicitation_callback=approve) as session:
+        closing = {"issue_id": 1}
+        await tools(session)
+        for name, arguments in (
+            ("call", {"name": "MCP.tracker.closeIssue", "arguments": closing}),
+            ("tracker__close_issue", closing),
+        ):
+            refused = await call(session, name, arguments)
+            assert refused.is_error
+            assert "approvals are given in a terminal (tools.approval.via)" in text(refused)
+        found = await call(session, "call", {"name": "MCP.tracker.getIssue", "arguments": closing})
+        assert found.structured_content is not None
+        assert found.structured_content["state"] == "open"
+    assert asked == []
+
+
 async def test_mistakes_of_call_say_what_to_do(tmp_path: Path) -> None:
     async with serve(write(tmp_path, {"mode": "search"})) as session:
         for arguments, expected in (
