@@ -228,16 +228,16 @@ def _hidden(views: Sequence[UpstreamView], catalog: Catalog) -> Iterator[str]:
     offered = {view.name: len(view.tools) for view in views}
     # A held tool that policy denies as well has no reason in `withheld`. It counts as denied.
     reasons = {server.name: server.withheld for server in catalog.servers}
-    held = {view.name: sum(tool.name in reasons.get(view.name, ()) for tool in view.tools) for view in views}
-    held = {name: count for name, count in held.items() if count}
+    counts = ((view.name, sum(tool.name in reasons.get(view.name, ()) for tool in view.tools)) for view in views)
+    held = {name: number for name, number in counts if number}
     shown = {server.name: len(server.tools) + held.get(server.name, 0) for server in catalog.servers}
     hidden = {name: count - shown.get(name, 0) for name, count in offered.items() if count > shown.get(name, 0)}
     if hidden:
         count, tools = sum(hidden.values()), counted(sum(offered.values()), "tool")
         yield f"policy hides {count} of {tools}: {_by_server(hidden)}; see tools.allow and tools.deny"
     if held:
-        count = counted(sum(held.values()), "tool")
-        yield f"{count} held until accepted: {_by_server(held)}; codemode-mcp trust status shows the changes"
+        waiting = counted(sum(held.values()), "tool")
+        yield f"{waiting} held until accepted: {_by_server(held)}; codemode-mcp trust status shows the changes"
 
 
 def _by_server(counts: Mapping[str, int]) -> str:

@@ -70,9 +70,10 @@ def name_of(report: ItemReport) -> str:
     return plain(reference(report.server, report.kind, report.name))
 
 
-def command(verb: str, name: str) -> str:
-    """Return a `trust` command to copy."""
-    return f"codemode-mcp trust {verb} {shlex.quote(name)}"
+def command(verb: str, name: str, config: str | None) -> str:
+    """Return a `trust` command to copy, for the configuration that was named with `--config`, if any."""
+    option = "" if config is None else f" --config {shlex.quote(plain(config))}"
+    return f"codemode-mcp trust {verb} {shlex.quote(name)}{option}"
 
 
 def server_row(server: PinnedServer) -> tuple[str, ...]:

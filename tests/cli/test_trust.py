@@ -94,7 +94,7 @@ def test_status_counts_the_items_of_each_server_and_names_those_that_differ(conf
         "github.drop 1 low new; held",
         "github.gone no longer listed by its server",
     ]
-    assert "codemode-mcp trust accept SERVER.TOOL" in done.stderr
+    assert "codemode-mcp trust accept SERVER.TOOL --config" in done.stderr
 
 
 def test_status_of_one_server_or_item_is_about_it_alone(configured: Configured) -> None:

@@ -60,7 +60,7 @@ def status(item: ItemArgument = None, config: ConfigOption = None, as_json: Json
     if rows:
         say("to see the differences, and to accept or reject them:")
         for verb in ("diff", "accept", "reject"):
-            say_command(trust_views.command(verb, item or "SERVER.TOOL"))
+            say_command(trust_views.command(verb, item or "SERVER.TOOL", config))
 
 
 @app.command(epilog="Example: codemode-mcp trust diff github.create_issue")
