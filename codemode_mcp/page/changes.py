@@ -28,7 +28,10 @@ GATHER_SECONDS: Final = 0.03
 PAUSE_SECONDS: Final = 2.0
 """Seconds between two messages to a page whose topics change all the time."""
 
-PROMPT: Final = 2
+REST_SECONDS: Final = 1.0
+"""Seconds without a change of its topics after which a page is at rest."""
+
+PROMPT: Final = 3
 """Number of messages that a page gets without a pause after a rest."""
 
 LOOK_SECONDS: Final = 1.0
@@ -167,9 +170,9 @@ class Stream:
         self._wanted = frozenset(topics)
         self._clock = clock
         self._ready = anyio.Event()
-        self._left = float(PROMPT)
-        """Number of messages that can be sent without a pause, at `_last`."""
-        self._last = clock()
+        self._left = PROMPT
+        """Number of messages that can be sent without a pause, until the next rest."""
+        self._sent = clock()
 
     def add(self, topics: Collection[str]) -> None:
         """Note that topics have changed."""
@@ -181,8 +184,9 @@ class Stream:
         """Wait until the page has to be told of a change, and may be told of it."""
         await self._ready.wait()
         now = self._clock()
-        self._left = min(float(PROMPT), self._left + (now - self._last) / PAUSE_SECONDS)
-        self._last = now
-        await anyio.sleep(max(GATHER_SECONDS, (1 - self._left) * PAUSE_SECONDS))
-        self._left -= 1
+        if now - self._sent >= REST_SECONDS:
+            self._left = PROMPT
+        await anyio.sleep(GATHER_SECONDS if self._left else max(GATHER_SECONDS, self._sent + PAUSE_SECONDS - now))
+        self._left = max(0, self._left - 1)
+        self._sent = self._clock()
         self._ready, self.has_changed = anyio.Event(), False

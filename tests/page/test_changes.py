@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from codemode_mcp.audit import Auditor
-from codemode_mcp.page.changes import PAUSE_SECONDS, PROMPT, Changes, Stream
+from codemode_mcp.page.changes import PAUSE_SECONDS, PROMPT, REST_SECONDS, Changes, Stream
 
 pytestmark = pytest.mark.anyio
 
@@ -36,8 +36,12 @@ async def test_changes_without_end_are_told_a_few_times_and_then_once_in_a_pause
         assert await told(stream, PAUSE_SECONDS / 2)
     stream.add(["runs"])
     assert not await told(stream, PAUSE_SECONDS / 4)
-    time.now += PAUSE_SECONDS
-    assert await told(stream, PAUSE_SECONDS / 2)
+    time.now += REST_SECONDS / 2
+    assert not await told(stream, PAUSE_SECONDS / 4)
+    for _ in range(PROMPT):
+        time.now += REST_SECONDS
+        stream.add(["runs"])
+        assert await told(stream, PAUSE_SECONDS / 4)  # the page was at rest
     time.now += 10 * PAUSE_SECONDS
     assert not await told(stream, 0.05)  # nothing has changed since
 
