@@ -73,7 +73,7 @@ async def test_exec_and_wait_are_the_same_bytes_with_and_without_chosen_tools(tm
     async with serve(write(tmp_path, {})) as session:
         # The description of `exec` has topics once the servers have listed their tools.
         with anyio.fail_after(SECONDS):
-            while "Topics: " not in ((listed := await tools(session))[0].description or ""):
+            while "Topics: " not in ((listed := await tools(session))[0].description or ""):  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         plain = [tool.model_dump_json() for tool in listed]
     async with serve(write(tmp_path, {"direct": ["*"]})) as session:
