@@ -37,6 +37,7 @@ from codemode_mcp.server.interrupted import Interrupted, find_interruption
 from codemode_mcp.server.list_changed import Announcer
 from codemode_mcp.server.profiles import profile_of
 from codemode_mcp.server.program_results import tool_result
+from codemode_mcp.server.readable_resources import ReadableResources
 from codemode_mcp.server.request_events import called, named_run, report_request
 from codemode_mcp.server.resource_requests import ResourceRequests
 from codemode_mcp.server.resource_updates import ResourceUpdates
@@ -94,7 +95,7 @@ class Surface:
         self.announcer = Announcer(self._describe_list, runs.change)
         self._direct = DirectCalls(runs, runs.auditor)
         self._exposures = ClientExposure(runs.settings)
-        self.updates = ResourceUpdates(runs, lambda exchange, uri: self._items.located_resource(exchange, uri))
+        self.updates = ResourceUpdates(runs, ReadableResources(runs, self._exposures, lambda: self._items))
         self._apps = ExposedApps(runs, self._direct, self._exposure, self.announcer)
         self._logs = ForwardedLogs(runs)
         self._results = ResultResources(runs, self._exposures)

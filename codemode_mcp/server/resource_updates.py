@@ -1,15 +1,20 @@
 """Subscriptions of clients to updates of resources, in both protocol eras.
 
 A client of the handshake revisions subscribes to each resource by a request, and gets a notification for each update. A
-client of newer revisions names resources when it opens a stream. A client can subscribe to the resources that it can
-read; updates have the URIs by which it reads them.
+client of newer revisions names resources when it opens a stream. Updates have the URIs by which the client reads the
+resources.
+
+A client can subscribe only to resources that it can read without an approval. This is decided again for each update,
+since rules may have changed.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -17,6 +22,7 @@ from codemode_mcp.exposure.items import exposed_contents_uri
 from declarations.untrusted_text import escape_line
 from upstream_clients.errors import UpstreamClientError
 from upstream_clients.jsonrpc import INVALID_PARAMS, JsonRpcError
+from upstream_clients.resource_subscriptions import MAX_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -24,33 +30,136 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from codemode_mcp.exposure.items import Located
+    from codemode_mcp.policy.callers import Caller
     from codemode_mcp.server.exchange import Exchange
     from codemode_mcp.server.services import Runs
-
-    Locate = Callable[[Exchange, str], Awaitable[Located]]
-    """Returns the server of a resource that the client of a request can read. Raises `JsonRpcError`."""
 
 log = logging.getLogger("codemode_mcp.server")
 
 MAX_RESOURCES: Final = 200
 """Maximum number of resources to which one client is subscribed."""
 
+MAX_WAITING: Final = 2 * MAX_RESOURCES
+"""Maximum number of resources whose updates wait for one client. Further ones are dropped."""
+
+MAX_URI: Final = 8 * 1024
+"""Longest URI of an update in characters. For a longer one, the client gets the URI to which it has subscribed."""
+
 SEND_SECONDS: Final = 5.0
 """Timeout of a notification in seconds."""
+
+
+class Readable(Protocol):
+    """The resources that clients can read, as `readable_resources.ReadableResources`."""
+
+    async def locate(self, exchange: Exchange, uri: str) -> Located:
+        """Return the server of a resource that the client of a request can read. Raises `JsonRpcError`."""
+        ...
+
+    def may_read(self, exchange: Exchange, server: str) -> bool:
+        """Return True if the client of a request can read resources of a server now."""
+        ...
+
+
+@dataclass(eq=False)
+class _Held:
+    """One subscription of a client of the handshake revisions. It can be closed before it has begun."""
+
+    end: Callable[[], None] | None = None
+    is_closed: bool = False
+
+    def begun(self, end: Callable[[], None]) -> None:
+        if self.is_closed:
+            end()
+        else:
+            self.end = end
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.end is not None:
+            self.end()
+
+
+@dataclass(eq=False)
+class _Outbox:
+    """The updates that wait for one client.
+
+    Several updates of a resource that were not sent yet are sent as one, and a server that names ever new parts of its
+    resources cannot fill the memory.
+    """
+
+    waiting: dict[str, None] = field(default_factory=dict)
+    wake: anyio.Event = field(default_factory=anyio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    def note(self, uri: str) -> None:
+        if len(self.waiting) < MAX_WAITING:
+            self.waiting[uri] = None
+            self.wake.set()
+
+    async def run(self, send: Callable[[str], Awaitable[None]]) -> None:
+        """Send updates until `scope` is cancelled."""
+        with self.scope:
+            while True:
+                await self.wake.wait()
+                self.wake = anyio.Event()
+                for uri in [*self.waiting]:
+                    del self.waiting[uri]
+                    await send(uri)
+
+
+@dataclass(eq=False)
+class _Session:
+    """The subscriptions of a client of the handshake revisions, by its URIs."""
+
+    held: dict[str, _Held] = field(default_factory=dict)
+    outbox: _Outbox = field(default_factory=_Outbox)
+
+
+class _Places:
+    """The subscriptions of all callers at each server.
+
+    A caller may have half of what the others leave, so a few callers cannot take all places of a server. Over stdio all
+    clients belong to one user, and are not limited here.
+    """
+
+    def __init__(self) -> None:
+        self._all: Counter[str] = Counter()
+        self._of_caller: Counter[tuple[str, str]] = Counter()
+
+    def take(self, server: str, caller: Caller) -> Callable[[], None] | None:
+        """Take a place. Return a function that gives it back, to be called once; None if the caller has too many."""
+        key = server, caller.share or caller.owner or ""
+        own = self._of_caller[key]
+        if caller.kind != "stdio" and own >= (MAX_SUBSCRIPTIONS - (self._all[server] - own)) // 2:
+            return None
+        self._all[server] += 1
+        self._of_caller[key] += 1
+
+        def give_back() -> None:
+            self._all[server] -= 1
+            self._of_caller[key] -= 1
+            if not self._of_caller[key]:
+                del self._of_caller[key]
+
+        return give_back
 
 
 class ResourceUpdates:
     """The subscriptions of all clients of a surface.
 
     Use `running` while there are subscriptions.
+
+    Args:
+        readable: the resources that clients can read.
     """
 
-    def __init__(self, servers: Runs, locate: Locate) -> None:
+    def __init__(self, servers: Runs, readable: Readable) -> None:
         self._servers = servers
-        self._locate = locate
+        self._readable = readable
         self._group: TaskGroup | None = None
-        self._subscribed: dict[object, dict[str, Callable[[], None]]] = {}
-        """Functions that end subscriptions, by the session and the URI of the client."""
+        self._sessions: dict[object, _Session] = {}
+        self._places = _Places()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -60,7 +169,7 @@ class ResourceUpdates:
                 yield
                 self._group.cancel_scope.cancel()
         finally:
-            for session in [*self._subscribed]:
+            for session in [*self._sessions]:
                 self.forget(session)
 
     # clients of the handshake revisions
@@ -71,49 +180,53 @@ class ResourceUpdates:
         Raises:
             JsonRpcError: the client cannot read the resource, is subscribed to too many, or the server refuses.
         """
-        session = exchange.session
-        if session.connection not in self._subscribed:
-            session.at_end(lambda: self.forget(session.connection))
-        held = self._subscribed.setdefault(session.connection, {})
-        if uri in held:
+        connection = exchange.session.connection
+        session = self._sessions.get(connection) or self._begin_session(exchange)
+        if uri in session.held:
             return {}
-        if len(held) >= MAX_RESOURCES:
+        if len(session.held) >= MAX_RESOURCES:
             raise JsonRpcError(INVALID_PARAMS, f"this client is subscribed to {MAX_RESOURCES} resources already")
-
-        def send(updated: str) -> None:
-            assert self._group is not None
-            self._group.start_soon(self._notify, exchange, updated)
-
-        held[uri] = lambda: None  # a second request for it must not subscribe again meanwhile
+        # A second request for it must not subscribe again meanwhile.
+        held = session.held[uri] = _Held()
         try:
-            end = await self._begin(exchange, uri, send)
+            held.begun(await self._begin(exchange, uri, session.outbox.note))
         except BaseException:
-            held.pop(uri, None)
+            if session.held.get(uri) is held:
+                del session.held[uri]
             raise
-        if held.get(uri) is None or self._subscribed.get(session.connection) is not held:
-            end()  # the client has unsubscribed or left meanwhile
-        else:
-            held[uri] = end
         return {}
+
+    def _begin_session(self, exchange: Exchange) -> _Session:
+        connection, session = exchange.session.connection, _Session()
+        self._sessions[connection] = session
+
+        async def notify(uri: str) -> None:
+            with anyio.move_on_after(SEND_SECONDS):
+                try:
+                    await exchange.session.notify("notifications/resources/updated", {"uri": uri})
+                except Exception as error:  # a session that is ending must not end the subscriptions of others
+                    log.debug("a session could not be notified: %r", error)
+
+        assert self._group is not None
+        exchange.session.at_end(lambda: self.forget(connection))
+        self._group.start_soon(session.outbox.run, notify)
+        return session
 
     def unsubscribe(self, exchange: Exchange, uri: str) -> dict[str, Any]:
         """Answer `resources/unsubscribe`. An unknown subscription is no error."""
-        end = self._subscribed.get(exchange.session.connection, {}).pop(uri, None)
-        if end is not None:
-            end()
+        session = self._sessions.get(exchange.session.connection)
+        held = None if session is None else session.held.pop(uri, None)
+        if held is not None:
+            held.close()
         return {}
 
-    def forget(self, session: object) -> None:
+    def forget(self, connection: object) -> None:
         """End the subscriptions of a session."""
-        for end in self._subscribed.pop(session, {}).values():
-            end()
-
-    async def _notify(self, exchange: Exchange, uri: str) -> None:
-        with anyio.move_on_after(SEND_SECONDS):
-            try:
-                await exchange.session.notify("notifications/resources/updated", {"uri": uri})
-            except Exception as error:  # a session that is ending must not end the subscriptions of others
-                log.debug("a session could not be notified: %r", error)
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            session.outbox.scope.cancel()
+            for held in session.held.values():
+                held.close()
 
     # clients of newer revisions
 
@@ -128,55 +241,52 @@ class ResourceUpdates:
         """
         ends: list[Callable[[], None]] = []
         honored: list[str] = []
-        waiting: dict[str, None] = {}
-        wake = anyio.Event()
-
-        def note(uri: str) -> None:
-            # Several updates of a resource that were not sent yet are sent as one, and a server that names ever new
-            # parts of its resources cannot fill the memory.
-            if len(waiting) < 2 * MAX_RESOURCES:
-                waiting[uri] = None
-                wake.set()
-
-        async def forward() -> None:
-            nonlocal wake
-            while True:
-                await wake.wait()
-                wake = anyio.Event()
-                for uri in [*waiting]:
-                    del waiting[uri]
-                    await publish(uri)
-
+        outbox = _Outbox()
         try:
             for uri in [*dict.fromkeys(uris)][:MAX_RESOURCES]:
                 try:
-                    ends.append(await self._begin(exchange, uri, note))
+                    ends.append(await self._begin(exchange, uri, outbox.note))
                     honored.append(uri)
                 except JsonRpcError as error:
                     log.debug("no updates of %s: %s", escape_line(uri), error.message)
             async with anyio.create_task_group() as group:
-                group.start_soon(forward)
+                group.start_soon(outbox.run, publish)
                 yield honored
                 group.cancel_scope.cancel()
         finally:
             for end in ends:
                 end()
 
-    async def _begin(self, exchange: Exchange, uri: str, send: Callable[[str], None]) -> Callable[[], None]:
+    async def _begin(self, exchange: Exchange, uri: str, note: Callable[[str], None]) -> Callable[[], None]:
         """Subscribe to a resource. Return a function that ends the subscription.
 
         Args:
-            send: called with the URI of the client for each update.
+            note: called with the URI of the client for each update.
         """
-        located = await self._locate(exchange, uri)
+        located = await self._readable.locate(exchange, uri)
         source = await self._servers.item_source(located.server, exchange.caller)
         if source is None:
             raise JsonRpcError(INVALID_PARAMS, f"Resource not found: {escape_line(uri)}", {"uri": uri})
+        leave = self._places.take(located.server, exchange.caller)
+        if leave is None:
+            message = f"you have too many subscriptions to resources of server {located.server!r}; end some of them"
+            raise JsonRpcError(INVALID_PARAMS, message, {"uri": uri})
 
         def take(updated: str) -> None:
-            send(exposed_contents_uri(located.server, updated, is_wrapped=located.is_wrapped))
+            if self._readable.may_read(exchange, located.server):
+                named = updated if len(updated) <= MAX_URI else located.identifier
+                note(exposed_contents_uri(located.server, named, is_wrapped=located.is_wrapped))
 
         try:
-            return await source.subscribe(located.identifier, take)
-        except UpstreamClientError as error:
-            raise JsonRpcError(INVALID_PARAMS, f"{escape_line(uri)}: {error.message}", {"uri": uri}) from None
+            remove = await source.subscribe(located.identifier, take)
+        except BaseException as error:
+            leave()
+            if isinstance(error, UpstreamClientError):
+                raise JsonRpcError(INVALID_PARAMS, f"{escape_line(uri)}: {error.message}", {"uri": uri}) from None
+            raise
+
+        def end() -> None:
+            remove()
+            leave()
+
+        return end

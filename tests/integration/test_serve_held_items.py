@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from harness import SECONDS, SERVERS, cli, serve, until, write_config
+from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.trust.comparison import accept
 from codemode_mcp.trust.pins_file import PinsFolder
@@ -143,7 +144,8 @@ async def test_a_prompt_that_the_server_does_not_list_is_not_requested(upstream:
         assert got["description"] == "prompt greet"
 
 
-async def test_a_resource_of_a_held_template_is_not_read(upstream: Upstream) -> None:
+@pytest.mark.filterwarnings("ignore:resources/subscribe:mcp.MCPDeprecationWarning")
+async def test_a_resource_of_a_held_template_is_neither_read_nor_subscribed_to(upstream: Upstream) -> None:
     await upstream.accept_first_listing()
     upstream.has(templates=[NOTE, FILE])
     async with serve(upstream.config, env=upstream.env) as session:
@@ -152,7 +154,10 @@ async def test_a_resource_of_a_held_template_is_not_read(upstream: Upstream) -> 
         assert held.startswith("MCP.s.resources.read: the resource template 'file:///{+path}' is held: ")
         complete = "MCP.s.resources.complete({ uri: %s, argument: { name: 'x', value: '' } })"
         assert "is held" in await session.value(attempt(complete % json.dumps(FILE["uriTemplate"])))
+        with pytest.raises(MCPError, match="is held"):
+            await session.client.subscribe_resource("file:///etc/passwd")
         assert upstream.called == []
+        await session.client.subscribe_resource(LISTED["uri"])
         for uri in ("note:///a", "file:///readme", "other:///thing"):
             read = await session.value(attempt(f"MCP.s.resources.read({{ uri: {json.dumps(uri)} }})"))
             assert read["contents"][0]["text"] == f"text of {uri}"

@@ -95,6 +95,9 @@ async def test_a_resource_that_a_client_may_not_read_cannot_be_subscribed_to(tmp
     async with serve(write(tmp_path, tools={"deny": ["mcp:notes:resources/read"]})) as session:
         with anyio.fail_after(SECONDS), pytest.raises(MCPError, match="not found"):
             await session.client.subscribe_resource(A)
+    async with serve(write(tmp_path, tools={"ask": ["mcp:notes:resources/read"]})) as session:
+        with anyio.fail_after(SECONDS), pytest.raises(MCPError, match="need an approval"):
+            await session.client.subscribe_resource(A)
     async with serve(write(tmp_path, expose={"resources": False})) as session:
         with anyio.fail_after(SECONDS), pytest.raises(MCPError, match="Method not found"):
             await session.client.subscribe_resource(A)

@@ -34,7 +34,7 @@ for line in sys.stdin:
     request, params = message.get("id"), message.get("params") or {}
     match message.get("method"):
         case "initialize":
-            capabilities: dict = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
+            capabilities: dict = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}, "completions": {}}
             server = {"name": "items", "version": "1"}
             send(
                 id=request,
@@ -56,6 +56,9 @@ for line in sys.stdin:
         case "resources/read":
             note("read")
             send(id=request, result={"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]})
+        case "resources/subscribe":
+            note("subscribe")
+            send(id=request, result={})
         case "completion/complete":
             note("complete")
             send(id=request, result={"completion": {"values": ["a"]}})
