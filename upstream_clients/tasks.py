@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast, get_args
@@ -29,7 +30,7 @@ import msgspec
 from upstream_clients.errors import TaskLost, UpstreamCallError, UpstreamUnavailable
 from upstream_clients.input_required import ask_all, read_input_required
 from upstream_clients.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY
-from upstream_clients.redaction import cut
+from upstream_clients.redaction import MAX_SECRET, cut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -76,7 +77,7 @@ class Task(NamedTuple):
     """One state of a task, as the server reports it.
 
     Attributes:
-        message: the status message; None without one.
+        message: the start of the status message, in which secrets are not replaced yet; None without one.
         interval: seconds until the server should be asked again.
         ttl: seconds from the creation of the task for which the server keeps it; None for no limit.
         raw: the whole object, with the result, the error or the questions.
@@ -155,7 +156,7 @@ def read_task(raw: object, expected: str | None = None) -> Task:
     return Task(
         identity,
         cast("Status", status),
-        cut(message, MAX_MESSAGE) if isinstance(message, str) and message else None,
+        cut(message, MAX_MESSAGE + MAX_SECRET) if isinstance(message, str) and message else None,
         DEFAULT_INTERVAL if interval is None else min(max(interval, MIN_INTERVAL), MAX_INTERVAL),
         None if ttl is None or ttl < 0 else ttl,
         raw,
@@ -163,13 +164,14 @@ def read_task(raw: object, expected: str | None = None) -> Task:
 
 
 def _milliseconds(value: object) -> float | None:
-    """Return a number of milliseconds in seconds; None for a value that is not a number, and for no limit."""
+    """Return a number of milliseconds in seconds; None for a value that is not a finite number, and for no limit."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value) / 1000
+        seconds = float(value) / 1000
     except OverflowError:
         return None
+    return seconds if math.isfinite(seconds) else None
 
 
 class Server(Protocol):
@@ -274,7 +276,7 @@ class Following:
     async def _pause(self) -> None:
         """Wait until the server should be asked again, or may forget the task."""
         left = self._interval if self._ttl is None else self._created + self._ttl - self._clock()
-        await self._sleep(max(0.0, min(self._interval, left)))
+        await self._sleep(max(MIN_INTERVAL, min(self._interval, left)))
 
     def _check_time(self) -> None:
         """Raise `TaskLost` if the time to live is over."""
@@ -458,7 +460,7 @@ class Following:
         self._message = message
         self._reports += 1
         try:
-            await self._on_progress(float(self._reports), None, self._redact(message))
+            await self._on_progress(float(self._reports), None, cut(self._redact(message), MAX_MESSAGE))
         except Exception:
             logger.exception("progress could not be reported")
 

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -419,6 +419,60 @@ async def test_a_huge_interval_is_bounded_and_a_call_still_times_out(tmp_path: P
             await server.until_requested("tasks/cancel")
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_json_does_not_have_counts_as_none(number: float) -> None:
+    # Over HTTP, `NaN` and `1e999` in an answer become these numbers.
+    task = tasks.read_task({"taskId": "x", "status": "working", "pollIntervalMs": number, "ttlMs": number})
+    assert (task.interval, task.ttl) == (tasks.DEFAULT_INTERVAL, None)
+
+
+async def test_a_time_to_live_that_grows_with_each_answer_does_not_make_us_ask_more_often() -> None:
+    class Renewing(Script):
+        async def request(self, method: str, params: Any) -> JsonObject:
+            self.states[:1] = [{**state, "ttlMs": (self.now - 1000) * 1000 + 1} for state in self.states[:1]]
+            return await super().request(method, params)
+
+    server = Renewing([{"status": "working"} for _ in range(20)])
+    seed = tasks.read_task({"taskId": "t", "status": "working"})
+    handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=server.now)
+    call = CallQuestions("srv", "tool 'work'", None, Unlimited())
+    following = tasks.Following(
+        handle, server, call, sleep=server.sleep, clock=lambda: server.now, wall=lambda: server.now
+    )
+    with suppress(TaskLost):
+        await following.result(seed)
+    for before, after in pairwise(server.gets):
+        assert after - before >= tasks.MIN_INTERVAL - 1e-9
+
+
+async def test_a_secret_at_the_end_of_a_long_status_message_is_not_passed_on_in_part() -> None:
+    said: list[str] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        said.append(message or "")
+
+    secret = "correct horse battery staple"
+    message = "x" * 10 + " " + "y " * 487 + secret + " and more"
+    server = Script([{"status": "working", "statusMessage": message}])
+    seed = tasks.read_task({"taskId": "t", "status": "working", "statusMessage": message})
+    call = CallQuestions("srv", "tool 'work'", None, Unlimited())
+    handle = tasks.new_handle(seed, UpstreamSpec("srv", command="x"), modern=True, left=None, wall=server.now)
+    following = tasks.Following(
+        handle,
+        server,
+        call,
+        on_progress,
+        redact=lambda text: text.replace(secret, "***"),
+        sleep=server.sleep,
+        clock=lambda: server.now,
+        wall=lambda: server.now,
+    )
+    await following.result(seed)
+    assert len(said) == 1
+    assert len(said[0]) <= tasks.MAX_MESSAGE
+    assert "correct" not in said[0]
+
+
 @pytest.mark.parametrize("ttl", [0, 250])
 async def test_a_task_that_outlives_its_time_to_live_is_given_up(tmp_path: Path, ttl: int) -> None:
     limits = {"ttlMs": ttl}
@@ -496,9 +550,7 @@ class Unlimited:
     deadline = math.inf
 
 
-NUMBERS = st.one_of(
-    st.none(), st.integers(-(10**12), 10**12), st.floats(allow_nan=False), st.just("soon"), st.booleans()
-)
+NUMBERS = st.one_of(st.none(), st.integers(-(10**12), 10**12), st.floats(), st.just("soon"), st.booleans())
 LIMITS = st.fixed_dictionaries({}, optional={"ttlMs": NUMBERS, "pollIntervalMs": NUMBERS})
 QUESTIONS = st.dictionaries(
     st.sampled_from("abcd"), st.just({"method": "elicitation/create", "params": {"message": "Name?"}}), max_size=3
@@ -545,7 +597,6 @@ async def test_any_server_gives_one_end_of_a_call_and_is_never_asked_too_often(
     assert len(answered) == len(set(answered))
     # The server is told that the task is not needed, unless it has ended or lost the task itself.
     assert server.cancelled <= (ends == [True])
-    early = seed.ttl is not None or any(isinstance(each, dict) and "ttlMs" in each for each in states)
     for before, after in pairwise(server.gets):
-        assert early or after - before >= tasks.MIN_INTERVAL - 1e-9
+        assert after - before >= tasks.MIN_INTERVAL - 1e-9
     assert len(server.gets) <= 2 * len(states) + 2
