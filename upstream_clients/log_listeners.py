@@ -154,6 +154,10 @@ class LogListeners:
                 return [self._without_secrets(each) for each in value]
             case dict():
                 return {self._redact(key): self._without_secrets(each) for key, each in value.items()}
+            case int() | float() if not isinstance(value, bool):  # a secret may have digits alone
+                text = json.dumps(value)
+                shown = self._redact(text)
+                return value if shown == text else shown
         return value
 
 

@@ -164,6 +164,7 @@ class ForwardedLogs:
             subscriber.gets = lambda level: self._first(level) is subscriber
         self._requests.append(subscriber)
         self._group.start_soon(subscriber.run)
+        self._group.start_soon(subscriber.follow)
         try:
             await subscriber.listen_soon()
             yield
@@ -214,6 +215,7 @@ class _Subscriber:
         self._allowances: dict[str, _Allowance] = {}
         self._queue: deque[JsonObject] = deque()
         self._wake = anyio.Event()
+        self._following = anyio.CancelScope()
         self._ended = False
 
     # what is received
@@ -226,10 +228,11 @@ class _Subscriber:
 
     async def follow(self) -> None:
         """Listen to the servers that the caller sees at any time, until the end."""
-        while not self._ended:
-            change = self._servers.change()
-            await self._listen()
-            await change.wait()
+        with self._following:
+            while not self._ended:
+                change = self._servers.change()
+                await self._listen()
+                await change.wait()
 
     async def _listen(self) -> None:
         names = frozenset(self._servers.servers(self._caller).values())
@@ -255,6 +258,7 @@ class _Subscriber:
     def end(self) -> None:
         """Receive no more messages."""
         self._ended = True
+        self._following.cancel()
         self._stop_listening()
         self._wake.set()
 

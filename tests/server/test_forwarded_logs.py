@@ -131,15 +131,31 @@ async def test_messages_come_only_from_servers_that_the_caller_sees_at_the_time(
     servers = Servers("shop", "bank")
     servers.visible = ["shop"]
     async with (logs := ForwardedLogs(servers)).running():
-        client = Client(logs)
+        client, asker = Client(logs), Client(logs)
         await client.set_level("debug")
-        servers.sources["bank"].report_log("error", "hidden")
+        async with asker.request("debug"):
+            servers.sources["bank"].report_log("error", "hidden")
+            await anyio.wait_all_tasks_blocked()
+            servers.show("bank")
+            await anyio.wait_all_tasks_blocked()
+            servers.sources["shop"].report_log("error", "hidden")
+            servers.sources["bank"].report_log("error", "shown")
+            await client.until("shown")
+        assert asker.seen == [("", "shown")]
+
+
+async def test_no_task_is_left_of_clients_that_have_gone() -> None:
+    servers = Servers("shop")
+    async with (logs := ForwardedLogs(servers)).running():
+        before = len(anyio.get_running_tasks())
+        for _ in range(5):
+            client = Client(logs, ADA)
+            await client.set_level("debug")
+            async with client.request("debug"):
+                await anyio.wait_all_tasks_blocked()
+            client.ends[0]()
         await anyio.wait_all_tasks_blocked()
-        servers.show("bank")
-        await anyio.wait_all_tasks_blocked()
-        servers.sources["shop"].report_log("error", "hidden")
-        servers.sources["bank"].report_log("error", "shown")
-        await client.until("shown")
+        assert len(anyio.get_running_tasks()) == before
 
 
 async def test_a_flood_of_one_server_is_dropped_and_counted_and_delays_no_other() -> None:

@@ -202,6 +202,10 @@ async def test_secrets_and_long_messages_are_cut() -> None:
     report(listeners, level="info", data=nested(100_000))
     first, second, third, fourth, fifth, *deep = messages.seen
     assert [each["data"] for each in deep] == ["(a value that cannot be written as JSON)"] * 2
+    listeners = LogListeners(lambda text: text.replace("31415926", "***"))
+    listeners.add(messages, "debug", None, None)
+    report(listeners, level="info", data=[31415926, True, 2.5, {"pin": 31415926}])
+    assert messages.data[-1] == ["***", True, 2.5, {"pin": "***"}]
     assert first == {"level": "info", "data": {"my ***": ["***", 7]}, "logger": "of ***"}
     assert (len(second["data"]) <= MAX_DATA + 20, "hunter" in second["data"]) == (True, False)
     assert third["data"].startswith('["xxx')
