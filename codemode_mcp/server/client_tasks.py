@@ -22,11 +22,13 @@ Source: https://github.com/modelcontextprotocol/ext-tasks, specification/2026-07
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
@@ -47,11 +49,14 @@ from upstream_clients.jsonrpc import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from pydantic import TypeAdapter
+
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.exposure.selection import Exposure
     from codemode_mcp.runs.polling import Polled
     from codemode_mcp.server.exchange import Client, Exchange
     from codemode_mcp.server.services import Runs
+    from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import JsonObject
 
     RenderFn = Callable[[Outcome, Exchange, McpClient], Awaitable[JsonObject]]
@@ -125,6 +130,8 @@ class ClientTasks:
         self._wall = wall
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._results: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
+        """The results of tasks, by the form in which their client gets them, under the settings `_results_of`."""
+        self._results_of: ToolSettings | None = None
 
     def declared(self, capabilities: dict[str, Any], client: Client, exposure: Exposure) -> dict[str, Any]:
         """Return capabilities of this server with the extension, if the client may get tasks."""
@@ -195,10 +202,11 @@ class ClientTasks:
 
     async def _result(self, exchange: Exchange, outcome: Outcome, client: McpClient) -> JsonObject:
         """Return the result of an ended run. Its large parts are stored only once while the result is kept."""
-        session = exchange.session
-        client_parts = session.client_name, session.protocol_version, session.capabilities, exchange.path_mode
-        form = json.dumps(client_parts, sort_keys=True)
-        key = outcome.run_id, form
+        settings = self._runs.settings()
+        if self._results_of is not settings:
+            self._results_of = settings
+            self._results.clear()
+        key = outcome.run_id, _form(exchange)
         if key in self._results:
             self._results.move_to_end(key)
             return self._results[key]
@@ -285,15 +293,31 @@ def status_of(polled: Polled) -> Status:
     return "cancelled" if outcome.code == "aborted" and outcome.status == "failed" else "completed"
 
 
+def _form(exchange: Exchange) -> str:
+    """Return a digest of everything in a request on which the form of a result depends. Clients choose most of it."""
+    session, caller = exchange.session, exchange.caller
+    client = session.client_name, session.protocol_version, session.capabilities, exchange.path_mode
+    who = caller.principal, sorted(caller.groups), caller.context, caller.read_only
+    text = json.dumps([*client, *who], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _is_response(answer: object) -> bool:
-    from mcp_types import InputResponse
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        TypeAdapter(InputResponse).validate_python(answer, by_name=False)
+        _responses().validate_python(answer, by_name=False)
     except ValidationError:
         return False
     return True
+
+
+@cache  # making one takes a millisecond, and a request may have a thousand answers
+def _responses() -> TypeAdapter[Any]:
+    from mcp_types import InputResponse
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(InputResponse)
 
 
 def _message(outcome: Outcome) -> str | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
 from codemode_mcp.calls.outcome import Outcome, Usage
+from codemode_mcp.exposure.selection import Exposure
+from codemode_mcp.policy.callers import Caller
 from codemode_mcp.runs.polling import Polled
+from codemode_mcp.server import client_tasks
 from codemode_mcp.server.client_tasks import ClientTasks, knows_tasks, status_of
 from codemode_mcp.server.exchange import METHODS, TASK_METHODS
+from codemode_mcp.settings import ToolSettings
 from upstream_clients.jsonrpc import METHOD_NOT_FOUND, JsonRpcError
 from upstream_clients.tools import Question
 
@@ -81,3 +85,65 @@ async def test_clients_of_the_handshake_know_no_tasks() -> None:
         with pytest.raises(JsonRpcError) as refused:
             await tasks.answer(exchange, method)
         assert refused.value.code == METHOD_NOT_FOUND
+
+
+class Served:
+    """One ended or suspended run for each id, as `services.Runs` and as its polling."""
+
+    def __init__(self) -> None:
+        self.set = ToolSettings()
+        self.rendered = 0
+        self.auditor = SimpleNamespace(listening=False, emit=lambda *_, **__: None)
+        self.tasks = ClientTasks(cast("Any", self), lambda _: Exposure(), self._render, lambda: False)
+
+    def settings(self) -> ToolSettings:
+        return self.set
+
+    def admits_nothing(self, caller: Caller) -> bool:
+        return False
+
+    async def polling(self) -> Any:
+        return SimpleNamespace(poll=self._poll)
+
+    async def _poll(self, *_: Any) -> Polled:
+        return Polled(outcome("completed"), 1.0, 1.0)
+
+    async def _render(self, *_: Any) -> Any:
+        self.rendered += 1
+        return {"content": []}
+
+    async def get(self, caller: Caller, name: str = "one", **capabilities: Any) -> Any:
+        known = {"extensions": {"io.modelcontextprotocol/tasks": {}}, **capabilities}
+        session, params = Client(known, client_name=name), {"taskId": "run_x"}
+        exchange: Any = SimpleNamespace(session=session, caller=caller, params=params, path_mode=None, request_id=1)
+        return (await self.tasks.answer(exchange, "tasks/get"))["result"]
+
+
+@pytest.mark.anyio
+async def test_a_result_is_kept_for_one_form_and_one_kind_of_caller_until_the_settings_change() -> None:
+    served, me = Served(), Caller("me")
+    for rendered in (1, 1):
+        await served.get(me)
+        assert served.rendered == rendered
+    await served.get(Caller("me", read_only=True))
+    await served.get(Caller("me", context="guests"))
+    await served.get(me, "two")
+    assert served.rendered == 4
+    served.set = ToolSettings()
+    await served.get(me)
+    assert served.rendered == 5
+
+
+@pytest.mark.anyio
+async def test_a_client_cannot_have_much_kept_beside_a_result() -> None:
+    served = Served()
+    await served.get(Caller("me"), "x" * 10_000, experimental={"y" * 10_000: {}})
+    assert len(repr(served.tasks._results)) < 1000
+
+
+def test_the_tasks_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_tasks, "MAX_KNOWN", 3)
+    tasks = Served().tasks
+    for number in range(10):
+        tasks.created(replace(outcome("waiting"), run_id=f"run_{number}"))
+    assert len(tasks._known) == 3
