@@ -18,15 +18,17 @@ Source: https://github.com/modelcontextprotocol/ext-apps, specification/2026-01-
 from __future__ import annotations
 
 import binascii
-import json
 import re
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from codemode_mcp.catalog.apps import SCHEME, app_uri, is_app_uri, is_for_apps, is_for_apps_only
-from codemode_mcp.json_text import join_surrogates, json_text
+from codemode_mcp.exposure.item_forms import resource_form
+from codemode_mcp.json_text import join_surrogates, json_text, replace_lone_surrogates
 from upstream_clients.jsonrpc import APP_MIME_TYPE as MIME_TYPE
 from upstream_clients.jsonrpc import APPS_EXTENSION
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 DECLARATION: Final[Mapping[str, Any]] = {APPS_EXTENSION: {"mimeTypes": [MIME_TYPE]}}
 """The extension in the capabilities of this server."""
+
+_OWN: Final = "codemode-mcp"
 
 SHOWN_URI: Final = "ui://codemode-mcp/shown"
 """The URI of the page of `exec` and `wait`, for apps that programs show."""
@@ -82,8 +86,9 @@ def shows_apps(capabilities: Mapping[str, Any] | None) -> bool:
 
 
 def exposed_uri(server: str, uri: str) -> str:
-    """Return the URI under which clients get an app of a server."""
-    return f"{SCHEME}{quote(server, safe='')}/{uri.removeprefix(SCHEME)}"
+    """Return the URI under which clients get an app of a server. No server gets the URIs of our own pages."""
+    name = "codemode%2Dmcp" if server == _OWN else quote(server, safe="")
+    return f"{SCHEME}{name}/{uri.removeprefix(SCHEME)}"
 
 
 def original_uri(exposed: str) -> tuple[str, str] | None:
@@ -117,13 +122,13 @@ def tool_meta(server: str, tool: Tool) -> dict[str, Any] | None:
 
 
 def exposed_resource(server: str, resource: JsonObject) -> dict[str, Any] | None:
-    """Return the entry of `resources/list` for an app of a server; None if it is not a valid app."""
+    """Return the entry of `resources/list` for an app of a server, without invalid members; None for no valid app."""
     uri, mime_type = resource.get("uri"), resource.get("mimeType", MIME_TYPE)
     if not is_app_uri(uri) or not isinstance(mime_type, str) or not _is_app_type(mime_type):
         return None
-    ui = _ui_of(resource)
+    ui, form = _ui_of(resource), resource_form(resource)
     return {
-        **{name: resource[name] for name in _RESOURCE_MEMBERS if resource.get(name) is not None},
+        **{name: form[name] for name in _RESOURCE_MEMBERS if name in form},
         "uri": exposed_uri(server, uri),
         "mimeType": MIME_TYPE,
         **({"_meta": {"ui": ui}} if ui else {}),
@@ -245,8 +250,8 @@ def shown_meta(item: Mapping[str, Any], resource_uri: str) -> dict[str, Any]:
         resource_uri: the URI under which clients get the app.
     """
     try:
-        arguments = json.loads(item.get("input", "{}"))
-    except ValueError:
+        arguments = msgspec.json.decode(replace_lone_surrogates(item.get("input", "{}")))
+    except (ValueError, RecursionError):
         arguments = None
     app = {
         "resourceUri": resource_uri,

@@ -8,6 +8,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+import mcp_types as types
 import pytest
 
 from codemode_mcp.exposure.apps import (
@@ -26,6 +27,7 @@ from codemode_mcp.exposure.apps import (
     shows_apps,
     tool_meta,
 )
+from declarations.untrusted_text import HIDDEN
 from upstream_clients.jsonrpc import APP_MIME_TYPE as MIME_TYPE
 from upstream_clients.tools import Tool
 
@@ -139,6 +141,33 @@ def test_an_app_is_listed_under_its_server() -> None:
 @pytest.mark.parametrize("changed", [{"uri": "file:///a"}, {"uri": 1}, {"mimeType": "text/html"}, {"mimeType": 1}])
 def test_other_resources_are_no_apps(changed: dict[str, Any]) -> None:
     assert exposed_resource("clock", {"uri": URI, "name": "clock", "mimeType": MIME_TYPE, **changed}) is None
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"name": 5},
+        {"name": None},
+        {"title": ["x"]},
+        {"size": -1.5},
+        {"annotations": {"priority": "high", "audience": "all"}},
+        {"icons": [{"src": 5}]},
+        {"name": "\x1b[2J\u202egnp", "description": "\x1b[2Jx"},
+    ],
+)
+def test_an_app_with_an_invalid_member_does_not_make_the_list_of_all_servers_invalid(member: dict[str, Any]) -> None:
+    listed = exposed_resource("evil", {"uri": URI, "name": "clock", "mimeType": MIME_TYPE, **member})
+    assert listed is not None
+    read = types.ListResourcesResult.model_validate({"resources": [listed]})
+    assert read.resources[0].name
+    assert not HIDDEN.search(json.dumps(listed, ensure_ascii=False))
+
+
+def test_a_server_with_our_name_gets_none_of_our_addresses() -> None:
+    for uri in ("ui://shown", "ui://resources/bank/memo%3A%2F%2Fsecret"):
+        exposed = exposed_uri("codemode-mcp", uri)
+        assert exposed != SHOWN_URI
+        assert original_uri(exposed) == ("codemode-mcp", uri)
 
 
 # contents
@@ -293,6 +322,13 @@ def test_an_answer_has_all_that_the_page_of_programs_needs() -> None:
         "arguments": {"zone": "UTC"},
         "result": {"content": [], "x": 1},
     }
+
+
+def test_the_input_of_a_shown_app_can_be_sent_whatever_the_program_has_made_of_it() -> None:
+    for given_input in (r'{"a":"\ud800 x"}', '{"a":NaN}', '{"a":1e999}', '{"a":' + "[" * 100_000):
+        item = {"type": "app", "target": "t", "input": given_input, "result": {}}
+        arguments = shown_meta(item, "ui://clock/a")[SHOWN_KEY]["arguments"]
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
 
 
 @pytest.mark.parametrize("given_input", ["[1]", "null", "1", "{", ""])
