@@ -270,7 +270,7 @@ async def work(commands: socket.socket, task: Task) -> None:
                 settings,
             )
         )
-        server = _Server(manager, box, points, writer)
+        server = Server(manager, box, points, writer)
         await server.send({"pid": os.getpid()})
         with suppress(ConnectionError):
             await server.serve(reader)
@@ -309,7 +309,7 @@ def _watch_turns(ledger: Ledger, points: Points) -> None:
     driver.Driver._deliver = deliver  # type: ignore[method-assign]
 
 
-class _Server:
+class Server:
     """Carries out commands, several at a time, and answers each under its number."""
 
     def __init__(self, manager: RunManager, box: Box, points: Points, writer: asyncio.StreamWriter) -> None:
@@ -339,7 +339,10 @@ class _Server:
 
     def _done(self, request: int, task: asyncio.Task[None]) -> None:
         self._tasks.pop(request, None)
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            # A request that is dropped before its task has begun runs none of its code. It needs an answer, too.
+            self._write({"request": request, "dropped": True})
+        elif task.exception() is not None:
             logging.getLogger("codemode_mcp.test").error("a request failed", exc_info=task.exception())
 
     async def _answer(self, command: dict[str, Any]) -> None:
@@ -360,8 +363,11 @@ class _Server:
         await self.send({"request": command["request"], **answer})
         self._points.pass_by("after:answer")
 
-    async def send(self, line: dict[str, Any]) -> None:
+    def _write(self, line: dict[str, Any]) -> None:
         self._writer.write(json.dumps(line).encode() + b"\n")
+
+    async def send(self, line: dict[str, Any]) -> None:
+        self._write(line)
         with suppress(ConnectionError):
             await self._writer.drain()
 
