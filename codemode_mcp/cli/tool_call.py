@@ -54,7 +54,10 @@ def _entry(catalog: Catalog, server: str, name: str) -> Entry:
         raise ProgramError("nested_tool_failed", found.error)
     near = nearest(name, [entry.identifier for entry in found.tools])
     advice = f"did you mean {' or '.join(f'{found.identifier}.{each}' for each in near)}?" if near else ""
-    listed = f"codemode-mcp tools --server {found.name} lists its tools"
+    listed = (
+        f"codemode-mcp tools --server {found.name} lists its tools, and codemode-mcp policy explain "
+        f"{found.name}.TOOL says if a rule hides one"
+    )
     raise ProgramError("invalid_input", f"{server} has no tool {name!r}; {advice or listed}")
 
 

@@ -104,7 +104,7 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
     """Show one run with its calls, and the calls that wait for approval."""
     from codemode_mcp.cli import run_views
     from codemode_mcp.cli.run_lookup import find_run
-    from codemode_mcp.control.merging import is_here
+    from codemode_mcp.control.merging import is_here, where
 
     endpoint, answer = find_run(run, config)
     view, server = answer["run"], answer["server"]
@@ -114,6 +114,8 @@ def show(run: RunArgument, config: ServedConfigOption = None, as_json: JsonOptio
     _print(run_views.heading(view))
     if endpoint is None or not is_here(view):
         _print([f"  {run_views.location_text(view)};", "  its calls are not known here"])
+        if endpoint is None and where(view) == "stored" and view["endedMs"] is None:
+            say_line("start a client or codemode-mcp serve to see its calls and to decide about them")
         return
     _print(
         [f"  process {server['pid']} ({server['transport']}, {server['mode']}), {server['config'] or 'no file'}", ""]
