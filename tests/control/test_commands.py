@@ -237,7 +237,9 @@ def test_without_a_server_the_store_is_shown_and_nothing_is_decided(
     told_json = json.loads(capsys.readouterr().out)
     assert [each["id"] for each in told_json["store"]["runs"]] == [ONE]
     cli_runs.show(ONE[:12])
-    assert "no codemode-mcp serve of this user resumes it" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "no codemode-mcp serve of this user resumes it" in told.out
+    assert "start a client or codemode-mcp serve to see its calls" in " ".join(told.err.split())
     for command in (cli_runs.approve, cli_runs.deny, cli_runs.cancel):
         assert "start one with its configuration" in refused(lambda command=command: command(ONE), capsys)  # type: ignore[misc]
     assert person == [], "no person was asked"
