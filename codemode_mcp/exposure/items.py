@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -24,6 +24,9 @@ Kind = Literal["prompts", "resources", "templates"]
 
 PAGE_ITEMS: Final = 200
 """Items of one page."""
+
+MAX_COMPARED: Final = 1_000
+"""Most templates of one server that are compared with one URI. Clients reach others by the form with the server."""
 
 MAX_LISTINGS: Final = 16
 """Maximum number of listings that are kept. The least recently used one is dropped first."""
@@ -186,17 +189,22 @@ def template_matches(
 ) -> Sequence[Located]:
     """Return the servers of the templates that make a URI, each with the URI: the most specific templates alone.
 
-    A template with a longer text before its first expression is more specific.
+    A template with a longer text before its first expression is more specific. Of the templates of one server that
+    begin like the URI, `MAX_COMPARED` are compared, so that no server can make this take long.
 
     Args:
         templates: as in `Listing.located`.
         makes: returns True if a template makes a URI.
     """
     found: list[tuple[int, Located]] = []
+    compared: Counter[str] = Counter()
     for located in templates.values():
         template = located.identifier
         fixed = template.partition("{")[0]
-        if not located.is_wrapped and uri.startswith(fixed) and makes(template, uri):
+        if located.is_wrapped or not uri.startswith(fixed) or compared[located.server] == MAX_COMPARED:
+            continue
+        compared[located.server] += 1
+        if makes(template, uri):
             found.append((len(fixed), Located(located.server, uri)))
     longest = max((length for length, _ in found), default=0)
     return list(dict.fromkeys(located for length, located in found if length == longest))

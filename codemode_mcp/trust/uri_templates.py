@@ -1,46 +1,88 @@
-"""URI templates (RFC 6570) of servers, compared with URIs of programs. Pure.
+"""URI templates (RFC 6570) of servers, compared with URIs of programs and clients. Pure.
 
-The templates are not trusted, so each comparison takes linear time.
+The templates are not trusted, and a server may list thousands of them, which are all compared with one URI. So no
+pattern is compiled. `makes` keeps the set of positions in the URI that the parts of the template read so far can end
+at, as the bits of an integer. Each character and each expression of the template takes a few operations on it.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
-from upstream_clients.schemas import UnusableSchema, compile_schema
+MAX_URI: Final = 8 * 1024
+"""Maximum number of characters of a URI that a template makes. Servers list no longer URIs than half of that."""
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
-
-_VALUES: Final = {
-    "+": ".*",
-    "#": ".*",
-    "/": "(?:/[^?#]*)?",
-    "?": r"(?:\?[^#]*)?",
-    "&": "(?:&[^#]*)?",
-}
-"""Patterns of the values of expressions, by their operator (RFC 6570, section 2.2)."""
 
 _IGNORED: Final = re.compile(r"[\x00-\x20\x7f-\xa0]+")
 """Blanks and control characters, which parsers of URIs leave out."""
 
-_VALUE: Final = "[^/?#]*"
-"""Pattern of the value of an expression with another operator, or without one."""
+_ENDS: Final = {"+": "\n\r\u2028\u2029", "#": "\n\r\u2028\u2029", "/": "?#", "?": "#", "&": "#"}
+"""Characters that the value of an expression cannot have, by its operator (RFC 6570, section 2.2)."""
+
+_OTHER_ENDS: Final = "/?#"
+"""Characters that the value of an expression with another operator, or without one, cannot have."""
+
+
+class _Positions:
+    """The positions of the characters of a URI, as the bits of integers: bit 0 is the first character."""
+
+    def __init__(self, uri: str) -> None:
+        self.all = (1 << len(uri)) - 1
+        self._of: dict[str, int] = {}
+        for position, character in enumerate(uri):
+            self._of[character] = self._of.get(character, 0) | 1 << position
+        self._without: dict[str, int] = {}
+
+    def of(self, character: str) -> int:
+        return self._of.get(character, 0)
+
+    def without(self, characters: str) -> int:
+        """Return the positions of all other characters."""
+        found = self._without.get(characters)
+        if found is None:
+            found = self.all
+            for each in characters:
+                found &= ~self.of(each)
+            self._without[characters] = found
+        return found
+
+
+_positions = lru_cache(maxsize=4)(_Positions)
 
 
 def makes(template: str, uri: str) -> bool:
-    """Return True if a URI is made from a template, with values that RFC 6570 allows. Any length of values fits."""
-    parts = _EXPRESSION.split(template)  # texts and expressions in turn
-    patterns = [
-        _VALUES.get(part[:1], _VALUE) if index % 2 else re.sub(r"[\\^$.|?*+()\[\]{}]", r"\\\g<0>", part)
-        for index, part in enumerate(parts)
-    ]
-    try:
-        # Not by `re`, whose time would grow exponentially with the number of expressions.
-        return uri == template or compile_schema({"pattern": f"^(?:{''.join(patterns)})$"}).is_valid(uri)
-    except UnusableSchema:
-        return False  # too long for a pattern
+    """Return True if a URI is made from a template, with values that RFC 6570 allows."""
+    if uri == template:
+        return True
+    if len(uri) > MAX_URI:
+        return False
+    positions, reached = _positions(uri), 1
+    for index, part in enumerate(_EXPRESSION.split(template)):  # texts and expressions in turn
+        if index % 2:
+            operator = part[:1]
+            values = positions.without(_ENDS.get(operator, _OTHER_ENDS))
+            if operator and operator in "/?&":  # a value begins with the operator, or is empty
+                begun = (reached & positions.of(operator)) << 1
+                reached |= begun | _spread(begun, values)
+            else:
+                reached |= _spread(reached, values)
+        else:
+            for character in part:
+                reached = (reached & positions.of(character)) << 1
+                if not reached:
+                    return False
+    return bool(reached >> len(uri) & 1)
+
+
+def _spread(reached: int, values: int) -> int:
+    """Return the positions that are reached from others by any number of characters at the positions `values`."""
+    # The sum carries each start to the end of its run of ones.
+    starts = reached & values
+    return ((starts + values) ^ values) | starts
 
 
 def may_make(template: str, uri: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from codemode_mcp.exposure import names
 from codemode_mcp.exposure.items import (
+    MAX_COMPARED,
     PAGE_ITEMS,
     BadCursor,
     Listings,
@@ -245,3 +246,16 @@ def test_templates_that_are_equally_specific_leave_the_choice_to_the_client() ->
     listing = make_listing("templates", [ServerList("one", templates("x:{a}")), ServerList("two", templates("x:{+b}"))])
     found = template_matches("x:1", listing.located, makes)
     assert found == [Located("one", "x:1"), Located("two", "x:1")]
+
+
+def test_a_server_with_very_many_templates_is_not_compared_with_all_of_them() -> None:
+    many = templates(*(f"{{+a{number}}}!" for number in range(MAX_COMPARED + 100)))
+    listing = make_listing("templates", [ServerList("evil", many), ServerList("notes", templates("note:{id}"))])
+    compared: list[str] = []
+
+    def noted(template: str, uri: str) -> bool:
+        compared.append(template)
+        return makes(template, uri)
+
+    assert template_matches("note:1", listing.located, noted) == [Located("notes", "note:1")]
+    assert len(compared) == MAX_COMPARED + 1
