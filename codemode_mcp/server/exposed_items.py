@@ -44,7 +44,7 @@ from upstream_clients.jsonrpc import (
 from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from codemode_mcp.exposure.items import Kind, Listing
     from codemode_mcp.exposure.selection import Exposure, ItemKind
@@ -64,6 +64,9 @@ log = logging.getLogger("codemode_mcp.server")
 
 LIST_SECONDS: Final = 5.0
 """Seconds that a request waits for each server to list its resources."""
+
+SILENT_SECONDS: Final = 60.0
+"""Seconds for which reads do not wait again for a server that did not list its resources in time."""
 
 FIRST_LIST_SECONDS: Final = 2.0
 """Seconds that the first lists wait for servers that were never listed. What comes later is announced."""
@@ -99,6 +102,8 @@ class ExposedItems:
         """The latest lists of servers, which hold while a server connects again."""
         self._failures: dict[str, str] = {}
         """The reasons in the log why resources of servers are left out."""
+        self._silent: dict[str, float] = {}
+        """The servers that did not list their resources in time, and when, in monotonic seconds."""
         self._deadline: float | None = None
         announcer.watch("prompts", self._describe_prompts)
         announcer.watch("resources", self._describe_resources)
@@ -213,8 +218,10 @@ class ExposedItems:
         has_items = view.prompts if kind == "prompts" else view.resources
         return view.state == "connecting" or (view.state == "ready" and has_items)
 
-    async def _update_resources(self, viewer: Viewer, seconds: float) -> dict[str, Any]:
-        """Have all visible servers list their resources, at the same time. Return hints about caching for the list."""
+    async def _update_resources(
+        self, viewer: Viewer, seconds: float, only: Collection[str] | None = None
+    ) -> dict[str, Any]:
+        """Have visible servers list their resources, at the same time. Return hints about caching for the list."""
         fresh: list[int] = []
 
         async def update(server: str) -> None:
@@ -224,9 +231,11 @@ class ExposedItems:
                     try:
                         fresh.append((await source.list_resources()).ttl_ms)
                         self._failures.pop(server, None)
+                        self._silent.pop(server, None)
                     except UpstreamClientError as error:
                         self._note_failure(server, error.message)
             if scope.cancelled_caught:
+                self._silent[server] = time.monotonic()
                 self._note_failure(server, f"they were not listed within {seconds:.0f} s")
 
         with anyio.move_on_after(seconds):
@@ -234,7 +243,7 @@ class ExposedItems:
         views = self._visible(viewer, "resources")
         async with anyio.create_task_group() as group:
             for view in views:
-                if view.resources or view.state == "connecting":
+                if (view.resources or view.state == "connecting") and (only is None or view.name in only):
                     group.start_soon(update, view.name)
         return {"ttlMs": min(fresh)} if fresh else {}
 
@@ -299,10 +308,12 @@ class ExposedItems:
             return listed or Located(*wrapped, is_wrapped=True)
         await self._servers.dispatcher()
         views = self._visible(viewer, "resources")
-        is_connecting = any(view.state == "connecting" for view in views)
-        if is_connecting or (len(views) > 1 and any(view.resource_list is None for view in views)):
-            # A server whose resources are not known may list the URI, or list it too.
-            await self._update_resources(viewer, LIST_SECONDS)
+        # A server whose resources are not known may list the URI, or list it too. One that does not answer must not
+        # delay each read from the others.
+        unlisted = {view.name for view in views if view.state == "connecting" or view.resource_list is None}
+        unlisted -= {name for name, at in self._silent.items() if time.monotonic() - at < SILENT_SECONDS}
+        if unlisted and (len(views) > 1 or views[0].state == "connecting"):
+            await self._update_resources(viewer, LIST_SECONDS, unlisted)
         listing = self._listing(viewer, "resources")
         if (listed := listing.located.get(uri)) is not None:
             return listed
