@@ -31,6 +31,7 @@ from codemode_mcp.exposure.items import (
 from codemode_mcp.json_text import join_surrogates, json_text
 from codemode_mcp.policy.policy import Ask, Deny
 from codemode_mcp.server.direct_calls import MAX_TEXT, Target, request_error, unknown_resource
+from codemode_mcp.server.profiles import MAX_NAME
 from codemode_mcp.trust.uri_templates import makes
 from declarations.untrusted_text import escape_hidden, escape_line
 from upstream_clients.errors import UpstreamClientError
@@ -402,7 +403,7 @@ class ExposedItems:
 
 
 def _viewer(exchange: Exchange) -> Viewer:
-    return exchange.caller, exchange.session.client_name, exchange.path_mode
+    return exchange.caller, (exchange.session.client_name or "")[:MAX_NAME], exchange.path_mode
 
 
 def _listed(view: UpstreamView, kind: Kind) -> Sequence[JsonObject] | None:

@@ -12,7 +12,9 @@ import anyio
 from codemode_mcp.policy.approval import Verdict, ask_for, can_be_remembered, remember_approval, verdict_of
 from codemode_mcp.runs.questions import Questions
 from codemode_mcp.server.client import MAX_ROUNDS
+from declarations.untrusted_text import drop_hidden
 from upstream_clients.errors import QuestionRefused
+from upstream_clients.redaction import cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,9 @@ log = logging.getLogger("codemode_mcp.server")
 
 MAX_CALLS: Final = 4096
 """Most calls in flight, including those that wait for a client's answer to a question."""
+
+MAX_PROGRESS: Final = 2_000
+"""Characters of a progress message of a server that are passed on."""
 
 MAX_OWN_CALLS: Final = 1024
 """Most calls in flight of one caller, if there are several callers."""
@@ -97,9 +102,10 @@ class ForwardedCall:
         return {opened.key: opened.question for opened in self.questions.open if opened.answer is None}
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report the tool's progress to the client."""
+        """Report the tool's progress to the client. Hidden characters of the message are dropped, as in errors."""
         if self.reporter is not None:
-            self.reporter.put(self.id, (progress, total, message))
+            shown = None if message is None else drop_hidden(cut(message, MAX_PROGRESS), keep="\n\t")
+            self.reporter.put(self.id, (progress, total, shown))
 
     async def ask(self, question: Question) -> JsonObject:
         """Put a question of the tool's server to the client and return the answer.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from codemode_mcp.json_text import compact_json
+from codemode_mcp.json_text import json_text
 from codemode_mcp.server.connected_clients import ConnectedClient
 from codemode_mcp.server.exchange import METHODS
 from upstream_clients.errors import QuestionRefused
@@ -341,8 +341,9 @@ def _encode_answer(request_id: RequestId, **answer: JsonObject) -> bytes:
 
 
 def _encode(message: Mapping[str, Any]) -> bytes:
-    # Texts of programs and servers may have single surrogates, which cannot be encoded.
-    return compact_json({"jsonrpc": "2.0", **message}).encode("utf-8", "replace")
+    # Texts of programs and servers may have single surrogates, which cannot be encoded. Numbers of servers may be
+    # infinite: `1e999` is JSON.
+    return json_text({"jsonrpc": "2.0", **message}).encode("utf-8", "replace")
 
 
 class _SentRequest:

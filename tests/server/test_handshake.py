@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -111,6 +112,8 @@ class Counter:
                 for _ in range(100_000):
                     nested = {"a": nested}
                 return {"content": [], "structuredContent": nested, "isError": False}
+            case "infinite":
+                return {"content": [], "structuredContent": {"x": [math.inf, math.nan, 1.5]}, "isError": False}
             case "progress":
                 await exchange.report_progress(1, 2, "half")
                 await exchange.report_progress(2, None, None)
@@ -134,6 +137,10 @@ class Counter:
         }
 
 
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 class Peer:
     """A client that writes lines and reads messages."""
 
@@ -150,7 +157,7 @@ class Peer:
         with anyio.fail_after(SECONDS):
             line = await self._lines.receive()
         assert line is not None
-        message: dict[str, Any] = json.loads(line)
+        message: dict[str, Any] = json.loads(line, parse_constant=_refuse)
         return message
 
     async def until(self, request_id: object) -> list[dict[str, Any]]:
@@ -442,6 +449,14 @@ async def test_what_is_no_message_is_passed_over(front: str, line: bytes) -> Non
         await peer.write(line)
         await peer.write(b'{"jsonrpc": "2.0", "id": null, "method": "ping"}')
         assert await peer.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@FRONTS
+async def test_an_infinite_number_of_a_server_does_not_make_an_answer_invalid(front: str) -> None:
+    async with serving(front, Counter()) as peer:
+        await peer.greet()
+        answer = await peer.ask(1, "tools/call", {"name": "infinite"})
+        assert answer["result"]["structuredContent"] == {"x": [None, None, 1.5]}
 
 
 @FRONTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from codemode_mcp.json_text import json_text
 from codemode_mcp.policy.callers import Caller
 from codemode_mcp.policy.policy import Policy
 from codemode_mcp.server import passthrough_tools
-from codemode_mcp.server.forwarded_call import MAX_OWN_CALLS, no_room
+from codemode_mcp.server.forwarded_call import MAX_OWN_CALLS, MAX_PROGRESS, ForwardedCall, no_room
 from codemode_mcp.server.passthrough_tools import MAX_NAME, Listing, exposed_name
 from codemode_mcp.server.protocol_fit import MAX_PARTS, MAX_VALUES, result_for
 from codemode_mcp.settings import PolicyRules
@@ -267,3 +268,17 @@ def test_what_is_nested_too_deeply_to_be_sent_is_shown_as_text(version: str) -> 
     odd = {"type": "text", "text": "a", "_meta": deep}
     (said,) = sent({"content": [odd]}, version)["content"]
     assert json.loads(said["text"]) == odd
+
+
+@pytest.mark.anyio
+async def test_a_progress_message_of_a_server_cannot_control_a_terminal_or_be_endless() -> None:
+    sent: list[Any] = []
+    reporter: Any = SimpleNamespace(put=lambda _, message: sent.append(message))
+    nothing: Any = None
+    call = ForwardedCall("call_x", "c", Caller("me"), nothing, reporter, 1, 1, plain=False, remember=None)
+    await call.progress(1, None, "\x1b[2Jdone\u202e\n")
+    await call.progress(2, 3, "x" * 1_000_000)
+    await call.progress(3, None, None)
+    assert sent[0] == (1, None, "[2Jdone\n")
+    assert len(sent[1][2]) <= MAX_PROGRESS
+    assert sent[2] == (3, None, None)

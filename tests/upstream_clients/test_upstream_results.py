@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from upstream_clients.dispatcher import _number
 from upstream_clients.results import needs_input, read_outcome
 from upstream_clients.schemas import compile_check
 
@@ -120,3 +122,9 @@ def test_a_schema_with_a_few_shared_definitions_is_a_normal_one() -> None:
     assert check is not None
     assert check({}) is None
     assert check([]) is not None
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1e999", "1" + "0" * 400, "true", '"1"', "null"])
+def test_a_number_that_clients_cannot_be_sent_is_no_progress(text: str) -> None:
+    assert _number(json.loads(text)) is None
+    assert _number(json.loads("1.5")) == 1.5
