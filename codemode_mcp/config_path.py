@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,16 @@ def find_config(
                 admit(path)
             return path
     return None
+
+
+def command_option(path: Path | None, user_config_dir: Path) -> str:
+    """Return the end of a command for a terminal, such as ` --config PATH`, so that it uses a configuration file.
+
+    It is empty if the command uses the file in any folder.
+    """
+    if path is None or path == user_config_dir / FILE_NAME:
+        return ""
+    return f" --config {shlex.quote(printable(path))}"
 
 
 def check_owner(path: Path, status: os.stat_result) -> None:

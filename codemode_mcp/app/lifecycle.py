@@ -29,8 +29,9 @@ from codemode_mcp.catalog.caller_topics import CallerTopics
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.topics import MAX_SERVERS
 from codemode_mcp.config import reload
+from codemode_mcp.config_path import command_option
 from codemode_mcp.nesting import with_depth
-from codemode_mcp.paths import cache_dir, listings_dir, state_dir, vectors_dir
+from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
 from codemode_mcp.server.connected_clients import ConnectedClients
 from codemode_mcp.trust.pins_file import PinsFolder
 from codemode_mcp.trust.service import Trust
@@ -142,7 +143,8 @@ class Lifecycle:
         self._visible = VisibleServers(config)
         self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         pins = None if config.path is None else PinsFolder(state_dir() / "pins", config.path)
-        self.trust = Trust(pins, self.server_views, self.auditor, self._on_change)
+        option = command_option(config.path, config_dir())
+        self.trust = Trust(pins, self.server_views, self.auditor, self._on_change, option=option)
         """The pins of the servers."""
         self.trust.apply(config.trust, config.upstreams, config.lock, config.written)
         self._roots: dict[str | None, RootsFn | None] = {}

@@ -32,22 +32,23 @@ UNLISTED: Final = (
 """The reason why a tool is held that is neither listed nor accepted."""
 
 
-def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) -> str:
+def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"], option: str = "") -> str:
     """Return the end of a sentence that begins with the name of a held item. It says how a person accepts the item.
 
     Args:
         pins: the origin of the pins: their file, the lock file, or nothing, since their file cannot be read.
+        option: the end of commands, such as ` --config PATH`; empty if they find the configuration themselves.
     """
     target = shlex.quote(reference(report.server, report.kind, escape_line(report.name)))
     if pins == "unreadable":
         return (
             "is held: the record of what was accepted of its server cannot be read. Ask the user to run: codemode-mcp "
-            f"trust status {shlex.quote(report.server)}"
+            f"trust status {shlex.quote(report.server)}{option}"
         )
     if pins == "lock":
         return (
             "is held: it is not as the user's lock file has it. Ask the user to compare them with: codemode-mcp trust "
-            "check"
+            f"check{option}"
         )
     if not report.is_comparable:
         return f"is held: {NOT_COMPARABLE}"
@@ -55,49 +56,50 @@ def why_held(report: ItemReport, pins: Literal["file", "lock", "unreadable"]) ->
         entry = shlex.quote(reference(report.server, *ENTRY_KEY))
         return (
             "is held: the configuration has another command or URL for its server than the accepted one. Ask the user "
-            f"to look at it with: codemode-mcp trust diff {entry}, and to accept it with: codemode-mcp trust accept "
-            f"{entry}"
+            f"to look at it with: codemode-mcp trust diff {entry}{option}, and to accept it with: codemode-mcp trust "
+            f"accept {entry}{option}"
         )
     if report.status == "rejected":
         return "is held: the user has rejected it. Do not try again unless the user asks for it"
     return (
-        f"is held: {_WHY[report.status]}. Ask the user to look at it with: codemode-mcp trust diff {target}, and to "
-        f"accept it with: codemode-mcp trust accept {target}"
+        f"is held: {_WHY[report.status]}. Ask the user to look at it with: codemode-mcp trust diff {target}{option}, "
+        f"and to accept it with: codemode-mcp trust accept {target}{option}"
     )
 
 
-def held_line(server: str, reports: Sequence[ItemReport], *, locked: bool) -> str:
+def held_line(server: str, reports: Sequence[ItemReport], *, locked: bool, option: str = "") -> str:
     """Return the line for the log about items that are held.
 
     Args:
         locked: True if the lock file decides.
+        option: see `why_held`.
     """
     if locked:
         return (
             f"server {server!r}: {_items(len(reports))} held, since the lock file does not have what the server lists "
-            f"({named(reports)}); compare them with: codemode-mcp trust check"
+            f"({named(reports)}); compare them with: codemode-mcp trust check{option}"
         )
     return (
         f"server {server!r}: {_items(len(reports))} held until a person accepts {_them(reports)} ({named(reports)}); "
-        f"look at {_them(reports)} with: codemode-mcp trust diff {shlex.quote(server)}"
+        f"look at {_them(reports)} with: codemode-mcp trust diff {shlex.quote(server)}{option}"
     )
 
 
-def entry_line(report: ItemReport) -> str:
-    """Return the line for the log about a changed entry in the configuration."""
+def entry_line(report: ItemReport, option: str = "") -> str:
+    """Return the line for the log about a changed entry in the configuration. `option`: see `why_held`."""
     entry = shlex.quote(reference(report.server, *ENTRY_KEY))
     effect = "everything of it is held" if report.held else "it may be another server"
     return (
         f"server {report.server!r}: the configuration has another command or URL for it than the accepted one, so "
-        f"{effect}; look at it with: codemode-mcp trust diff {entry}"
+        f"{effect}; look at it with: codemode-mcp trust diff {entry}{option}"
     )
 
 
-def texts_line(server: str, reports: Sequence[ItemReport]) -> str:
-    """Return the line for the log about items whose texts have changed."""
+def texts_line(server: str, reports: Sequence[ItemReport], option: str = "") -> str:
+    """Return the line for the log about items whose texts have changed. `option`: see `why_held`."""
     return (
         f"server {server!r}: {_items(len(reports))} used with the accepted texts, since the server has changed them "
-        f"({named(reports)}); look at them with: codemode-mcp trust diff {shlex.quote(server)}"
+        f"({named(reports)}); look at them with: codemode-mcp trust diff {shlex.quote(server)}{option}"
     )
 
 

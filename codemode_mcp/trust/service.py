@@ -110,6 +110,7 @@ class Trust:
         views: returns the views of the servers, as the servers list themselves.
         on_change: called when programs may see or call something else.
         clock: Unix seconds.
+        option: the end of the commands in messages, such as ` --config PATH`; empty if they need no option.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class Trust:
         auditor: Auditor,
         on_change: Callable[[], None],
         clock: Callable[[], float] = time.time,
+        option: str = "",
     ) -> None:
+        self.option = option
         self._folder = folder
         self._views = views
         self._auditor = auditor
@@ -462,7 +465,9 @@ class Trust:
         if not report.held:
             return None
         unreadable = server.problem is not None
-        return why_held(report, "unreadable" if unreadable else "file" if self._locked is None else "lock")
+        pins: Literal["unreadable", "file", "lock"]
+        pins = "unreadable" if unreadable else "file" if self._locked is None else "lock"
+        return why_held(report, pins, self.option)
 
     # reporting
 
@@ -481,13 +486,13 @@ class Trust:
             _record(self._auditor, "item_held", each.server, (each.kind, each.name), each.present, status=each.status)
         for each in unreported:
             if each.kind == "entry":
-                log.warning("%s", entry_line(each))
+                log.warning("%s", entry_line(each, self.option))
         held = [each for each in held if each.kind != "entry"]
         if held:
-            log.warning("%s", held_line(server.name, held, locked=self._locked is not None))
+            log.warning("%s", held_line(server.name, held, locked=self._locked is not None, option=self.option))
         texts = [each for each in unreported if not each.held and each.kind != "entry"]
         if texts:
-            log.warning("%s", texts_line(server.name, texts))
+            log.warning("%s", texts_line(server.name, texts, self.option))
 
 
 def record_decisions(auditor: Auditor, before: ServerPins, after: ServerPins) -> None:

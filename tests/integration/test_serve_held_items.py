@@ -106,8 +106,8 @@ async def test_new_and_changed_prompts_are_held_until_a_person_accepts_them(upst
         assert await session.value(LIST) == []
         assert await session.value(attempt('MCP.s.prompts.get({ name: "leak" })')) == (
             "MCP.s.prompts.get: the prompt 'leak' is held: no person has accepted this new item. Ask the user to look "
-            "at it with: codemode-mcp trust diff s.prompts/leak, and to accept it with: codemode-mcp trust accept "
-            "s.prompts/leak"
+            f"at it with: codemode-mcp trust diff s.prompts/leak --config {upstream.config}, and to accept it with: "
+            f"codemode-mcp trust accept s.prompts/leak --config {upstream.config}"
         )
         held = await session.value(attempt('MCP.s.prompts.get({ name: "greet" })'))
         assert "the prompt 'greet' is held: its server has changed it since it was accepted" in held

@@ -131,30 +131,33 @@ def held(trust: Trust, server: str, title: str) -> Iterable[Check]:
     if problem is not None:
         detail = f"{problem}, so everything of this server is held"
         yield Check(
-            title, "fail", detail, f"remove the file, then accept again: codemode-mcp trust accept {named_server}"
+            title,
+            "fail",
+            detail,
+            f"remove the file, then accept again: codemode-mcp trust accept {named_server}{trust.option}",
         )
         return
     reports = trust.reports(server)
     for entry in (report for report in reports if report.kind == "entry" and report.status != "accepted"):
-        about_entry = _decision_about(reference(server, entry.kind, entry.name), "it")
+        about_entry = _decision_about(reference(server, entry.kind, entry.name), "it", trust.option)
         yield Check(title, "warn", state_of(entry), about_entry)
     kept_back = [report for report in reports if report.held and report.kind != "entry"]
     if kept_back:
         them = _pronoun(kept_back)
         detail = f"{counted(len(kept_back), 'item')} held until you accept {them}: {named(kept_back)}"
-        yield Check(title, "warn", detail, _decision_about(server, them))
+        yield Check(title, "warn", detail, _decision_about(server, them, trust.option))
     texts = [report for report in reports if not report.held and report.status == "text_changed"]
     if texts:
         detail = f"{counted(len(texts), 'item')} used with the accepted texts, since these have changed: {named(texts)}"
-        yield Check(title, "info", detail, _decision_about(server, _pronoun(texts)))
+        yield Check(title, "info", detail, _decision_about(server, _pronoun(texts), trust.option))
 
 
 def _pronoun(reports: Sequence[ItemReport]) -> str:
     return "it" if len(reports) == 1 else "them"
 
 
-def _decision_about(target: str, pronoun: str) -> str:
-    named = shlex.quote(target)
+def _decision_about(target: str, pronoun: str, option: str) -> str:
+    named = shlex.quote(target) + option
     return f"look at {pronoun}: codemode-mcp trust diff {named}; accept {pronoun}: codemode-mcp trust accept {named}"
 
 
