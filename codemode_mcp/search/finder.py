@@ -44,6 +44,9 @@ _MAX_NEAR_BY_MODEL: Final = 3
 WISH_WEIGHT: Final = 1.25
 """Score of the best hit for one of several wishes, relative to 1 for the best hit for the whole request."""
 
+MAX_REQUEST: Final = 4_000
+"""Characters of a request that are searched for. A search is made on the event loop, which all callers share."""
+
 MAX_TEXT: Final = 600
 """Indexed characters of a description after its first sentence, and of all descriptions of parameters."""
 MAX_PARAMETERS: Final = 200
@@ -128,6 +131,7 @@ class Finder:
         Args:
             among: numbers of the tools to search in; None for all.
         """
+        request = request[:MAX_REQUEST]
         request_name = "".join(words(request))
         scores = self._hits(request, limit, among)
         most = max(scores.values(), default=1.0)

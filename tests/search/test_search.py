@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codemode_mcp.search.finder import Finder
+from codemode_mcp.search.finder import MAX_REQUEST, Finder
 from codemode_mcp.search.index import Field, Index
 from codemode_mcp.search.thesaurus import MAX_PHRASE, Thesaurus, compiled, shipped_thesaurus
 from codemode_mcp.search.vectors import MAGIC, WordVectors, shipped_vectors, similarity
@@ -430,3 +430,11 @@ def test_two_wishes_in_one_request_both_have_their_tools_among_the_first_five() 
     ]
     # It is 0.92. Ranked as one wish it is 0.84.
     assert recalls(joined, pairs, finder) > 0.88
+
+
+def test_a_request_of_megabytes_takes_little_time() -> None:
+    request = " ".join(f"create{number} issue" for number in range(200_000))
+    began = time.process_time()
+    found = FINDER.find(request, 10)
+    assert time.process_time() - began < 1
+    assert found == FINDER.find(request[:MAX_REQUEST], 10)
