@@ -74,9 +74,7 @@ def summary(checks: Sequence[Check]) -> str:
     """Return the number of lines, failures and warnings."""
     lines = counted(len(checks), "line")
     fails, warnings = (sum(check.status == status for check in checks) for status in ("fail", "warn"))
-    return (
-        f"{lines}: {fails} failed, {counted(warnings, 'warning')}" if fails or warnings else f"{lines}, nothing to do"
-    )
+    return f"{lines}: {fails} failed, {counted(warnings, 'warning')}"
 
 
 def as_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
