@@ -6,6 +6,8 @@ programs. An item that policy denies, or whose server the client does not see, i
 
 A URI without a server in it is searched for in the lists of resources, and then in the resource templates. If neither
 has it, it belongs to the only server with resources, if there is only one.
+
+The module is long because lists, the search for a URI and requests must agree on what a caller sees.
 """
 
 from __future__ import annotations
