@@ -137,7 +137,7 @@ async def test_other_uris_are_not_found(era: str, tmp_path: Path) -> None:
 async def test_other_clients_see_none_of_it(era: str, tmp_path: Path) -> None:
     async with serving_apps(tmp_path, 1, {"clock": clock(tmp_path)}) as served:
         client, hello = await connected(served, era, {})
-        assert "extensions" not in hello["capabilities"]
+        assert "io.modelcontextprotocol/ui" not in hello["capabilities"].get("extensions", {})
         assert [tool["name"] for tool in (await client.result("tools/list"))["tools"]] == ["exec", "wait"]
         for uri in ("ui://clock/clock/app.html", "ui://codemode-mcp/shown"):
             await client.error("resources/read", uri=uri)
