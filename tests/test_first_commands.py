@@ -264,7 +264,8 @@ WITH_A_SERVER: Final = {
     "docs/editor.md": ("codemode-mcp types --out cells", "mcp/tracker.d.ts"),
     "docs/instance.md": ("codemode-mcp instance status", "No shared instance runs"),
     "docs/repl.md": ("printf ", '["tracker"]'),
-    "docs/runs.md": ("codemode-mcp runs list", "no runs: "),
+    # A demo of another test may serve meanwhile: all processes of a user are listed.
+    "docs/runs.md": ("codemode-mcp runs list", "no runs"),
     "docs/run.md": ("codemode-mcp run -e 'return (await MCP.$api()).servers'", '"identifier": "tracker"'),
     "docs/savings.md": ("codemode-mcp savings", "tracker"),
 }
