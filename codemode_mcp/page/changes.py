@@ -31,7 +31,7 @@ PAUSE_SECONDS: Final = 2.0
 REST_SECONDS: Final = 1.0
 """Seconds without a change of its topics after which a page is at rest."""
 
-PROMPT: Final = 3
+IMMEDIATE_MESSAGES: Final = 3
 """Number of messages that a page gets without a pause after a rest."""
 
 LOOK_SECONDS: Final = 1.0
@@ -170,7 +170,7 @@ class Stream:
         self._wanted = frozenset(topics)
         self._clock = clock
         self._ready = anyio.Event()
-        self._left = PROMPT
+        self._left = IMMEDIATE_MESSAGES
         """Number of messages that can be sent without a pause, until the next rest."""
         self._sent = clock()
 
@@ -185,7 +185,7 @@ class Stream:
         await self._ready.wait()
         now = self._clock()
         if now - self._sent >= REST_SECONDS:
-            self._left = PROMPT
+            self._left = IMMEDIATE_MESSAGES
         await anyio.sleep(GATHER_SECONDS if self._left else max(GATHER_SECONDS, self._sent + PAUSE_SECONDS - now))
         self._left = max(0, self._left - 1)
         self._sent = self._clock()

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from codemode_mcp.audit import Auditor
-from codemode_mcp.page.changes import PAUSE_SECONDS, PROMPT, REST_SECONDS, Changes, Stream
+from codemode_mcp.page.changes import IMMEDIATE_MESSAGES, PAUSE_SECONDS, REST_SECONDS, Changes, Stream
 
 pytestmark = pytest.mark.anyio
 
@@ -31,14 +31,14 @@ async def told(stream: Stream, seconds: float) -> bool:
 async def test_changes_without_end_are_told_a_few_times_and_then_once_in_a_pause() -> None:
     time = Time()
     stream = Stream(["runs"], time)
-    for _ in range(PROMPT):
+    for _ in range(IMMEDIATE_MESSAGES):
         stream.add(["runs"])
         assert await told(stream, PAUSE_SECONDS / 2)
     stream.add(["runs"])
     assert not await told(stream, PAUSE_SECONDS / 4)
     time.now += REST_SECONDS / 2
     assert not await told(stream, PAUSE_SECONDS / 4)
-    for _ in range(PROMPT):
+    for _ in range(IMMEDIATE_MESSAGES):
         time.now += REST_SECONDS
         stream.add(["runs"])
         assert await told(stream, PAUSE_SECONDS / 4)  # the page was at rest
