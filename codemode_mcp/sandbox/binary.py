@@ -9,6 +9,9 @@ recursion would overwrite that data; `prepare` gives it a real stack, and lets o
    only uses what `memory.grow` returns later);
 3. table section: room for the functions of the glue module that the engine calls;
 4. export section: the function table, and the stack pointer for the test which proves that it is at rest between turns.
+
+`with_clock` makes a fifth edit, only when the binary is compiled: the one function that reads the clock is replaced by
+that of `clock.wat`, so that the times of a run can be recorded and replayed.
 """
 
 from __future__ import annotations
@@ -98,6 +101,32 @@ def with_memory(prepared: bytes, segments: Sequence[tuple[int, bytes]], pages: i
     for offset, content in segments:
         data += b"\x00\x41" + _sleb(offset) + b"\x0b" + _uleb(len(content)) + content
     return _edited(prepared, {5: lambda body: body[:2] + _uleb(pages), 11: lambda _: data})
+
+
+def clock_source() -> str:
+    """Return the source of the clock of programs."""
+    return (FOLDER / "clock.wat").read_text("utf-8")
+
+
+def with_clock(prepared: bytes, clock: bytes) -> bytes:
+    """Return a prepared binary whose programs read the time by the only function of the module `clock`."""
+    bodies: list[bytes] = []
+
+    def take(body: bytes) -> bytes:
+        bodies.append(body[1:])  # after the number of functions
+        return body
+
+    def replace(body: bytes) -> bytes:
+        if body.count(_CLOCK_FUNCTION) != 1:
+            raise RuntimeUnavailable("the JavaScript engine does not read the clock as expected")
+        return body.replace(_CLOCK_FUNCTION, bodies[0])
+
+    _edited(clock, {10: take})
+    return _edited(prepared, {10: replace})
+
+
+_CLOCK_FUNCTION: Final = bytes.fromhex("130020002001200210828080800041ffff03710b")
+"""The function of the WASI library that calls `clock_time_get`, which is the import with number 2."""
 
 
 def _edited(data: bytes, edits: Mapping[int, Callable[[bytes], bytes]]) -> bytes:

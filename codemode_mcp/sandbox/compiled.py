@@ -60,6 +60,7 @@ def compile_engine(
             return cached
     try:
         glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(glue_source())))
+        prepared = binary.with_clock(prepared, bytes(wasmtime.wat2wasm(binary.clock_source())))
         cold = Modules(engine, linker, linker.instantiate_pre(wasmtime.Module(engine, prepared)), glue, pool)
         base = boot.make_base(cold)
         segments = tuple(changed_blocks(base.memory, b""))
@@ -99,6 +100,7 @@ def _cache_path(cache_dir: Path, prepared: bytes) -> Path | None:
         platform.machine(),
         _cpu_features(),
         glue_source(),
+        binary.clock_source(),
         boot.prelude_source(),
     ):
         key.update(part.encode() + b"\0")

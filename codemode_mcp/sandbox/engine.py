@@ -30,7 +30,7 @@ Invariants:
 
 - A snapshot of another format, engine, prelude or catalog is refused by name. It is never migrated.
 - A guest continues after a snapshot as if there had been none. A restored guest does the same with the same deliveries,
-  because its random generator is in its memory. Only its clock is that of the machine.
+  because its random generator is in its memory. Only its clock is that of the machine, or of a recording (`clock`).
 - Everything here is synchronous and belongs on a worker thread. Guests run on `Engine.threads`.
 
 Also rejected: `wasmtime` snapshots of whole processes, and CRIU. Linear memory is enough, portable, and a thousand

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from codemode_mcp.errors import InternalError, ProgramError
-from codemode_mcp.sandbox import snapshot
+from codemode_mcp.sandbox import clock, snapshot
 from codemode_mcp.sandbox.binary import PAGE
 from codemode_mcp.sandbox.images import (
     IMAGE_SLACK_BYTES,
@@ -146,6 +146,32 @@ class Guest:
     def deliver_steps(self, message: str, seconds: float, pause_after: float | None = None) -> Steps:
         """Begin a later turn, which pauses after `pause_after` seconds; see `finish`."""
         return self._turn(self._image.entries.deliver, message, seconds, pause_after)
+
+    def record_clock(self) -> None:
+        """Keep the readings of the clock in the next turn; see `readings`."""
+        self._instance.write(clock.ADDRESS, clock.mode("record"))
+        for at in clock.BLOCKS:
+            self._instance.write(at, clock.EMPTY)
+
+    def replay_clock(self, readings: clock.Readings, *, wall: int, monotonic: int = 0) -> None:
+        """Answer the readings of the clock in the next turn.
+
+        Args:
+            wall, monotonic: nanoseconds from which the clocks continue if there is no reading.
+        """
+        self._instance.write(clock.ADDRESS, clock.mode("replay"))
+        pairs = readings.wall, readings.monotonic
+        for at, given, start in zip(clock.BLOCKS, pairs, (wall, monotonic), strict=True):
+            self._instance.write(at, clock.block(given, start=start))
+
+    def readings(self) -> clock.Readings:
+        """Return the readings of the clock in the last turn, which was recorded or replayed."""
+        wall, monotonic = map(self._pairs, clock.BLOCKS)
+        return clock.Readings(wall[0], monotonic[0], wall[1] + monotonic[1])
+
+    def _pairs(self, at: int) -> tuple[clock.Pairs, int]:
+        size, beyond = clock.pairs_in(self._instance.read(at, clock.HEADER))
+        return clock.read_pairs(self._instance.read(at + clock.HEADER, size)), beyond
 
     def snapshot(self) -> bytes:
         """Return the snapshot of a guest at rest. The guest can continue afterwards."""

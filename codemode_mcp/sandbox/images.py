@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.sandbox import binary
+from codemode_mcp.sandbox import binary, clock
 from codemode_mcp.sandbox.binary import PAGE
 
 if TYPE_CHECKING:
@@ -165,8 +165,12 @@ def tidy(instance: Instance) -> bytearray:
 
 
 def blank_scratch(memory: bytearray, entries: Entries) -> None:
-    """Write zeros over the scratch in a copy of a guest's memory. At rest it has only the time and the last message."""
+    """Write zeros over the scratch and the clock in a copy of a guest's memory.
+
+    At rest the scratch has only the time and the last message.
+    """
     memory[entries.scratch : entries.scratch + SCRATCH] = bytes(SCRATCH)
+    memory[clock.ADDRESS : clock.ADDRESS + clock.SIZE] = bytes(clock.SIZE)
 
 
 def changed_blocks(memory: bytes, base: bytes) -> Iterator[tuple[int, bytes]]:
