@@ -1,0 +1,185 @@
+"""The folder of saved programs: reading its files, and noticing changes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.saved_programs.saved_program import (
+    MAX_TEXT,
+    SUFFIXES,
+    FileProblem,
+    ProgramFileError,
+    SavedProgram,
+    digest_of,
+)
+from upstream_clients.private_files import belongs_to_another
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+FOLDER: Final = "programs"
+"""The name of the folder beside the configuration file."""
+
+MAX_PROGRAMS: Final = 500
+"""Maximum number of saved programs in one folder."""
+
+_MAX_ENTRIES: Final = 5_000
+"""Maximum number of files and folders in the folder that are looked at."""
+
+FolderState = tuple[tuple[str, int, int, int, int], ...] | None
+"""Numbers that change when a file of the folder changes; None if there is no folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The saved programs of one folder, as they were read.
+
+    Attributes:
+        programs: the programs in the order of their names.
+        problems: the reasons why other files, or the whole folder, are not used.
+    """
+
+    programs: tuple[SavedProgram, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
+
+    def get(self, name: str) -> SavedProgram | None:
+        """Return the program with a name, if there is one."""
+        return next((each for each in self.programs if each.name == name), None)
+
+
+EMPTY: Final = Library()
+
+
+def folder_of(config: Path | None) -> Path | None:
+    """Return the folder of saved programs beside a configuration file."""
+    return None if config is None else config.parent / FOLDER
+
+
+def folder_state(folder: Path) -> FolderState:
+    """Return the state of the files of the folder, without reading them."""
+    try:
+        with os.scandir(folder) as entries:
+            states = []
+            for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False):
+                if entry.name.endswith(tuple(SUFFIXES)):
+                    about = entry.stat(follow_symlinks=False)
+                    states.append((entry.name, about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino))
+    except OSError:
+        return None
+    return tuple(sorted(states))
+
+
+def read_folder(folder: Path, previous: Library = EMPTY) -> Library:
+    """Return the saved programs of a folder. A broken file is reported, and does not hide the others.
+
+    Args:
+        previous: the library that was read before. Unchanged texts are not parsed again.
+    """
+    try:
+        about = os.lstat(folder)
+    except OSError:
+        return EMPTY
+    problem = _problem_of_folder(about)
+    if problem is not None:
+        return Library(problems=(FileProblem("", 0, problem),))
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False)]
+    except OSError as error:
+        return Library(problems=(FileProblem("", 0, f"the folder cannot be read: {error.strerror}"),))
+    return _read_files(folder, sorted(filter(_is_program, names)), previous)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of one file of the folder. A link is not followed.
+
+    Raises:
+        ProgramFileError: it cannot be read, belongs to another user, or is too large.
+    """
+    # Opening a pipe without O_NONBLOCK would wait for a writer.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            raise ProgramFileError(0, "the file is a symbolic link; put the file itself into the folder")
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise ProgramFileError(0, f"the file cannot be read: {error.strerror}") from None
+    # The open file is checked: the path may lead to another file a moment later.
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ProgramFileError(0, "this is not a regular file; remove it")
+        if (problem := _exposure(about)) is not None:
+            raise ProgramFileError(0, f"the file {problem}")
+        data = file.read(MAX_TEXT + 1)
+    if len(data) > MAX_TEXT:
+        raise ProgramFileError(0, f"the file is larger than {MAX_TEXT // 1024} KiB; write a shorter program")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ProgramFileError(0, f"the file is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    if "\0" in text:
+        raise ProgramFileError(0, "the file has NUL bytes, so it is not text; save it as UTF-8")
+    return text
+
+
+def _is_program(name: str) -> bool:
+    return not name.startswith(".") and not name.endswith(".d.ts") and name.endswith(tuple(SUFFIXES))
+
+
+def _problem_of_folder(about: os.stat_result) -> str | None:
+    if stat.S_ISLNK(about.st_mode):
+        return "the folder is a symbolic link; use the folder itself"
+    if not stat.S_ISDIR(about.st_mode):
+        return "this is not a folder; move the file, or rename it"
+    problem = _exposure(about)
+    return None if problem is None else f"the folder {problem}"
+
+
+def _exposure(about: os.stat_result) -> str | None:
+    if belongs_to_another(about):
+        return "belongs to another user; copy it, after you have read it"
+    if os.name == "posix" and about.st_mode & stat.S_IWOTH:
+        return "can be written by every user; take that right away: chmod o-w"
+    return None
+
+
+def _read_files(folder: Path, names: Iterable[str], previous: Library) -> Library:
+    programs: list[SavedProgram] = []
+    problems: list[FileProblem] = []
+    by_spelling: dict[str, list[str]] = {}
+    for name in names:
+        by_spelling.setdefault(_stem(name).casefold(), []).append(name)
+    for same in by_spelling.values():
+        if len(same) > 1:
+            text = f"there are {' and '.join(same)}, and names must differ in more than case; rename or remove one"
+            problems += [FileProblem(name, 0, text) for name in same]
+            continue
+        name = same[0]
+        if len(programs) == MAX_PROGRAMS:
+            problems.append(FileProblem(name, 0, f"there are more than {MAX_PROGRAMS} saved programs; remove some"))
+            break
+        try:
+            programs.append(_read_file(folder / name, previous))
+        except ProgramFileError as error:
+            problems.append(FileProblem(name, error.line, error.text))
+    return Library(tuple(sorted(programs, key=lambda each: each.name)), tuple(problems))
+
+
+def _read_file(path: Path, previous: Library) -> SavedProgram:
+    text = read_text(path)
+    name, language = _stem(path.name), SUFFIXES[path.suffix]
+    known = previous.get(name)
+    if known is not None and known.language == language and known.digest == digest_of(text):
+        return known
+    return read_program(name, language, text)
+
+
+def _stem(name: str) -> str:
+    return name[: -len(next(suffix for suffix in SUFFIXES if name.endswith(suffix)))]

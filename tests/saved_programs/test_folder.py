@@ -1,0 +1,115 @@
+"""Tests for the folder of saved programs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from codemode_mcp.saved_programs import watch
+from codemode_mcp.saved_programs.folder import EMPTY, MAX_PROGRAMS, Library, folder_state, read_folder
+from codemode_mcp.saved_programs.saved_program import MAX_TEXT
+from codemode_mcp.saved_programs.watch import LibraryWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+RIGHT = "export default () => 1;"
+
+
+def folder_with(tmp_path: Path, files: Mapping[str, str | bytes]) -> Path:
+    folder = tmp_path / "programs"
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def problems_of(library: Library) -> dict[str, str]:
+    return {problem.file: str(problem) for problem in library.problems}
+
+
+def test_a_broken_file_is_reported_and_does_not_hide_the_others(tmp_path: Path) -> None:
+    folder = folder_with(
+        tmp_path,
+        {
+            "b.ts": RIGHT,
+            "a.js": "\ufeff" + RIGHT,
+            "types.d.ts": "x",
+            "a.json": "{}",
+            ".hidden.ts": "x",
+            "broken.ts": "\nexport default 1",
+            "my-report.ts": RIGHT,
+            "Same.ts": RIGHT,
+            "same.js": RIGHT,
+            "binary.js": b"\xff",
+            "large.js": "a" * (MAX_TEXT + 1),
+        },
+    )
+    os.mkfifo(folder / "pipe.ts")
+    (folder / "link.ts").symlink_to(folder / "b.ts")
+    (folder / "shared.ts").write_text(RIGHT)
+    (folder / "shared.ts").chmod(0o646)
+    library = read_folder(folder)
+    assert [(each.name, each.language) for each in library.programs] == [("a", "javascript"), ("b", "typescript")]
+    found = problems_of(library)
+    assert found.pop("broken.ts").startswith("programs/broken.ts:2: export default is no function")
+    for name, words in {
+        "my-report.ts": "no JavaScript identifier",
+        "Same.ts": "Same.ts and same.js",
+        "same.js": "Same.ts and same.js",
+        "binary.js": "not UTF-8",
+        "large.js": "larger than",
+        "pipe.ts": "not a regular file",
+        "link.ts": "symbolic link",
+        "shared.ts": "written by every user",
+    }.items():
+        assert words in found.pop(name)
+    assert not found
+
+
+def test_files_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_with(tmp_path, {"a.ts": RIGHT})
+    monkeypatch.setattr(
+        "codemode_mcp.saved_programs.folder.belongs_to_another", lambda about: about.st_size == len(RIGHT)
+    )
+    assert "belongs to another user" in problems_of(read_folder(folder))["a.ts"]
+    monkeypatch.setattr("codemode_mcp.saved_programs.folder.belongs_to_another", lambda about: True)
+    assert "the folder belongs to another user" in problems_of(read_folder(folder))[""]
+
+
+def test_a_link_is_not_the_folder_and_no_folder_is_no_problem(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"a.ts": RIGHT})
+    (tmp_path / "link").symlink_to(folder)
+    assert "symbolic link" in problems_of(read_folder(tmp_path / "link"))[""]
+    assert read_folder(tmp_path / "none") == EMPTY
+
+
+def test_the_number_of_programs_is_limited(tmp_path: Path) -> None:
+    library = read_folder(folder_with(tmp_path, {f"p{number:03}.js": RIGHT for number in range(MAX_PROGRAMS + 2)}))
+    assert len(library.programs) == MAX_PROGRAMS
+    assert "more than 500" in problems_of(library)["p500.js"]
+
+
+@pytest.mark.anyio
+async def test_a_changed_folder_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.01)
+    folder = folder_with(tmp_path, {"a.ts": RIGHT})
+    state, library = folder_state(folder), read_folder(folder)
+    send, receive = anyio.create_memory_object_stream[Library](10)
+    async with send, receive, anyio.create_task_group() as tasks:
+        tasks.start_soon(LibraryWatcher(folder, library, state, send.send_nowait).run)
+        with anyio.fail_after(10):
+            (folder / "b.ts").write_text(RIGHT)
+            assert [each.name for each in (await receive.receive()).programs] == ["a", "b"]
+            (folder / "a.ts").write_text("export default () => 2;")
+            assert "2" in (await receive.receive()).programs[0].text
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+            assert (await receive.receive()) == EMPTY
+        tasks.cancel_scope.cancel()
