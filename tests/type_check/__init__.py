@@ -1,0 +1,1 @@
+"""Tools, programs and figures that measure the type check of programs."""
