@@ -32,6 +32,11 @@ def hide(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
+def encodings(secret: str) -> frozenset[str]:
+    """Return a secret in all forms that `hide` replaces: plain, in JSON or Python, in a URL, in Base64."""
+    return _encodings(secret)
+
+
 def cut(text: str, limit: int, secrets: tuple[str, ...] = ()) -> str:
     """Return at most `limit` characters of a text, without a part of a secret at the end.
 

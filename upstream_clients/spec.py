@@ -169,21 +169,43 @@ class UpstreamSpec:
     @property
     def secret_values(self) -> list[str]:
         """All values that are never shown, the longest first."""
-        given = {value for name, value in self.env.items() if name not in PLAIN}
-        found = {*given, *self.secrets, *self.learned}
-        if self.oauth is not None and self.oauth.client_secret:
-            found.add(self.oauth.client_secret)
-        for value in self.headers.values():
+        return sorted(self.named_secrets, key=len, reverse=True)
+
+    @property
+    def named_secrets(self) -> dict[str, str]:
+        """All values that are never shown, each with the name of its place in the entry.
+
+        Values without a name, such as those of a `${VAR}` in `args`, have their numbers.
+        """
+        found: dict[str, str] = {}
+        for name, value in self.env.items():
+            if name not in PLAIN:
+                found.setdefault(value, name)
+        for name, value in self.headers.items():
             # "Bearer abc": the token without the scheme is secret too.
-            found.update((value, *value.split()[1:]))
+            for part in (value, *value.split()[1:]):
+                found.setdefault(part, name)
             # "Basic abc": the decoded credentials and their password are secret too.
-            found.update(part for each in basic_credentials(value) for part in (each, each.partition(":")[2]))
+            for each in basic_credentials(value):
+                found.setdefault(each, name)
+                found.setdefault(each.partition(":")[2], f"{name}_password")
         if self.url is not None:
             parts = urlsplit(self.url)
-            found.update(value for _, value in parse_qsl(parts.query))
-            found.update(part for part in (parts.username, parts.password) if part)
-        found.difference_update(self.plain)
-        return sorted((value for value in found if len(value) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
+            for name, value in parse_qsl(parts.query):
+                found.setdefault(value, f"url_{name}")
+            if parts.username:
+                found.setdefault(parts.username, "url_user")
+            if parts.password:
+                found.setdefault(parts.password, "url_password")
+        if self.oauth is not None and self.oauth.client_secret:
+            found.setdefault(self.oauth.client_secret, "client_secret")
+        for number, value in enumerate(self.secrets, 1):
+            found.setdefault(value, str(number))
+        for value in self.learned:
+            found.setdefault(value, "login")
+        for value in self.plain:
+            found.pop(value, None)
+        return {value: name for value, name in found.items() if len(value) >= _MIN_SECRET_LENGTH}
 
     def __repr__(self) -> str:
         shown = [repr(self.name), self.transport, repr(self.address)]

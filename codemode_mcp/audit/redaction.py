@@ -19,7 +19,7 @@ from codemode_mcp.audit.token_forms import FORMS
 from upstream_clients.redaction import hide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 HIDDEN: Final = "***"
 
@@ -29,6 +29,16 @@ class Secretive(Protocol):
 
     def redact(self, text: str) -> str:
         """Return a text without the secret values."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the holder, such as that of a server."""
+        ...
+
+    @property
+    def named_secrets(self) -> Mapping[str, str]:
+        """The secret values, each with a name that is not secret."""
         ...
 
 
@@ -67,6 +77,15 @@ class Redactor:
             self._present = [next((old for old in self._present if old == each), each) for each in holders]
             known = self._known | {id(each): each for each in self._present}
             self._known = dict(list(known.items())[-MAX_HOLDERS:])
+
+    @property
+    def named_secrets(self) -> dict[str, str]:
+        """The secret values of all configurations so far, each with a name that begins with the name of its holder."""
+        found: dict[str, str] = {}
+        for holder in reversed(self._known.values()):  # the latest configuration has the best names
+            for value, name in holder.named_secrets.items():
+                found.setdefault(value, f"{holder.name}_{name}")
+        return found
 
     def __call__(self, text: str) -> str:
         for holder in self._known.values():
@@ -255,13 +274,22 @@ class Inputs:
 
 
 class Known:
-    """A holder of secret values that are not in a configuration."""
+    """A holder of secret values that do not belong to a server.
 
-    def __init__(self, values: Iterable[str]) -> None:
+    Args:
+        name: the name of the section that has the values.
+    """
+
+    def __init__(self, values: Iterable[str], name: str = "other") -> None:
+        self.name = name
         self._values = tuple(value for value in values if len(value) >= 4)
 
     def __repr__(self) -> str:
         return f"<Known: {len(self._values)} values>"
+
+    @property
+    def named_secrets(self) -> Mapping[str, str]:
+        return {value: str(number) for number, value in enumerate(self._values, 1)}
 
     def redact(self, text: str) -> str:
         return hide(text, self._values)

@@ -95,8 +95,8 @@ class Config:
     @property
     def secretive(self) -> list[Secretive]:
         """The objects that know secret values, for the redaction of logs and records."""
-        plugins = (Known(each.secrets) for each in self.plugins if each.secrets)
-        return [*self.upstreams, *plugins, *([Known(self.secrets)] if self.secrets else [])]
+        plugins = (Known(each.secrets, each.name) for each in self.plugins if each.secrets)
+        return [*self.upstreams, *plugins, *([Known(self.secrets, "store")] if self.secrets else [])]
 
     def __repr__(self) -> str:
         return f"<Config {self.path}: {len(self.upstreams)} upstreams, {len(self.disabled)} disabled>"
