@@ -1,0 +1,1 @@
+"""Recordings: files with all that a program got and asked for, without configured secrets. `format` describes them."""

@@ -1,0 +1,275 @@
+"""The lines of a recording, and the rules for them. Pure.
+
+A recording is a text file in UTF-8 with one JSON object in each line (JSON Lines). Each object has a member `kind`. The
+order of the lines is the order of the events, and lines are only appended. So the file of a process that was killed is
+a valid recording up to its last whole line.
+
+The first lines are `recording`, `catalog` and `start`. If the engine refuses the first text of a program, a second
+`start` follows: it has the text that was run. After a `start` or `turn`, the guest computes. It may read the clock
+(`clock`), and it may ask for something (`requests`). Both lines come after the computation, in this order, and only if
+there is something to write. Then the next `turn` delivers the ends of requests. The last line is `end`.
+
+A run that was suspended has the line `suspended`, and `resumed` when it is restored. If a process dies, another process
+continues the run from an earlier state and appends to the same file. Its first line is `taken_over`, with the digest of
+the snapshot from which it continues. Everything between the `suspended` or `checkpoint` with this digest and
+`taken_over` never happened, as far as the program is concerned. `reader` leaves these lines out.
+
+Masking: a recording contains the texts as they were, except for the secret values of the configuration and of logins.
+Each secret is replaced by a text such as `__SECRET_github_GITHUB_TOKEN__`, which is the same in every file. See
+`masking`. For a text that was changed in this way, the line has a digest of the original text. The key of the digests
+is random and is not stored. So digests show that two texts of one process were equal, but a secret cannot be guessed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from codemode_mcp.sandbox.messages import RequestMessage
+from codemode_mcp.strict_json import Integer, Number
+
+FORMAT: Final = 1
+"""The version of the format. A reader refuses any other version."""
+
+Digest = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")]
+"""A digest in hexadecimal digits."""
+
+Nanoseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The base class of the objects in a recording. A JSON object has no other than the declared members."""
+
+
+class Opening(Record, frozen=True, tag_field="kind", tag="recording"):
+    """The first line of a file.
+
+    Attributes:
+        format: `FORMAT`.
+        version: the version of codemode-mcp that has written the file.
+        run: the id of the run.
+        started: the time at which the run began, RFC 3339 in UTC.
+        language: the language of the program as the client gave it.
+        source: the program as the client sent it.
+        args: the global `args` of the program.
+    """
+
+    format: Integer
+    version: str
+    run: str
+    started: str
+    language: Literal["javascript", "typescript"]
+    source: str
+    args: tuple[str, ...] = ()
+
+
+class CatalogText(Record, frozen=True, tag_field="kind", tag="catalog"):
+    """The tools that the program sees.
+
+    Attributes:
+        digest: the SHA-256 of the text before masking; see `catalog.serialize.catalog_hash`.
+        text: the text of `catalog.serialize.catalog_text`.
+    """
+
+    digest: Digest
+    text: str
+
+
+class Start(Record, frozen=True, tag_field="kind", tag="start"):
+    """The start of the guest. The attributes are the arguments of `sandbox.messages.start_message`.
+
+    Attributes:
+        seed: the seed of the random numbers, in hexadecimal digits.
+        memory_limit: bytes that the program may use.
+        elapsed: milliseconds since the beginning of the run.
+        namespaces: JSON text.
+    """
+
+    code: str
+    fallback: str | None
+    seed: Digest
+    output_limit: Integer
+    call_limit: Integer
+    memory_limit: Integer
+    elapsed: Number
+    file: str | None = None
+    label: str | None = None
+    zones: dict[str, tuple[Integer, ...]] = {}
+    args: tuple[str, ...] = ()
+    namespaces: str = "[]"
+
+
+class Clock(Record, frozen=True, tag_field="kind", tag="clock"):
+    """The clock readings of the guest since the previous `start` or `turn`.
+
+    Attributes:
+        readings: pairs of a WASI clock (0: real time, 1: monotonic) and its time in nanoseconds, in order.
+    """
+
+    readings: tuple[tuple[Literal[0, 1], Nanoseconds], ...]
+
+
+class Requests(Record, frozen=True, tag_field="kind", tag="requests"):
+    """The requests of one turn of the guest, in order: calls, look-ups, stored values, timers.
+
+    Attributes:
+        requests: the messages of the guest; see `sandbox.messages`. `input` and `options` of a call are JSON text.
+        digests: the digests of the original requests that were masked, by their ids.
+    """
+
+    requests: tuple[RequestMessage, ...]
+    digests: tuple[tuple[Integer, Digest], ...] = ()
+
+
+class RecordedError(Record, frozen=True, array_like=True):
+    """An error that a program got for a request.
+
+    Attributes:
+        data: JSON text.
+    """
+
+    name: str
+    message: str
+    code: str
+    data: str = "null"
+
+
+class Completed(Record, frozen=True, array_like=True):
+    """The end of one request.
+
+    Attributes:
+        id: the id of the request.
+        value: the result as JSON text; null if there is an error.
+        digest: the digest of the original value or error if it was masked.
+    """
+
+    id: Integer
+    value: str | None
+    error: RecordedError | None = None
+    digest: Digest | None = None
+
+
+class Turn(Record, frozen=True, tag_field="kind", tag="turn"):
+    """The delivery of ends of requests to the guest.
+
+    Attributes:
+        elapsed: milliseconds since the beginning of the run.
+        completions: the ends, in the order of their delivery. Timers and `yield_control()` have the value `null`.
+    """
+
+    elapsed: Number
+    completions: tuple[Completed, ...]
+
+
+class Question(Record, frozen=True, tag_field="kind", tag="question"):
+    """A question of a server or of the policy, for the reader. A replay does not need it.
+
+    Attributes:
+        call: the id of the call.
+        tool: the id of the tool.
+        about: `approval`, or the method of the server's request.
+        params: JSON text.
+    """
+
+    call: Integer
+    tool: str
+    about: str
+    params: str = "null"
+
+
+class Answer(Record, frozen=True, tag_field="kind", tag="answer"):
+    """The answer to a question, for the reader.
+
+    Attributes:
+        by: the one who has answered: `client`, `terminal`, `page`, `policy`, ...; empty if it is not known.
+        result: JSON text.
+    """
+
+    call: Integer
+    by: str = ""
+    result: str = "null"
+
+
+class Suspended(Record, frozen=True, tag_field="kind", tag="suspended"):
+    """The suspension of the run.
+
+    Attributes:
+        reason: `yield` or `pending_tools`.
+        snapshot: the digest of the snapshot if a durable store has it.
+    """
+
+    reason: str
+    snapshot: Digest = ""
+
+
+class Checkpoint(Record, frozen=True, tag_field="kind", tag="checkpoint"):
+    """A stored state of a run that continues. `snapshot`: the digest of its snapshot."""
+
+    snapshot: Digest
+
+
+class Resumed(Record, frozen=True, tag_field="kind", tag="resumed"):
+    """The restoring of a suspended guest. `elapsed`: milliseconds since the beginning of the run."""
+
+    elapsed: Number
+
+
+class TakenOver(Record, frozen=True, tag_field="kind", tag="taken_over"):
+    """The first line of another process that continues the run.
+
+    Attributes:
+        snapshot: the digest of the snapshot from which the process continues.
+        version: the version of codemode-mcp of the process.
+    """
+
+    snapshot: Digest
+    version: str
+
+
+class Incomplete(Record, frozen=True, tag_field="kind", tag="incomplete"):
+    """A notice that lines are missing from here on. `why`: a sentence for the user."""
+
+    why: str
+
+
+class End(Record, frozen=True, tag_field="kind", tag="end"):
+    """The end of the run.
+
+    Attributes:
+        status: `completed` or `failed`.
+        value: the return value as JSON text; null if there is none.
+        outputs: all outputs, as `TurnReport.outputs`.
+        dropped: characters of output that the guest has discarded.
+        error: the message of a failed run; otherwise empty.
+        code: the error code of a failed run.
+        notes: the notes of all answers.
+        elapsed: milliseconds since the beginning of the run.
+    """
+
+    status: Literal["completed", "failed"]
+    value: str | None = None
+    outputs: tuple[dict[str, Any], ...] = ()
+    dropped: Integer = 0
+    error: str = ""
+    code: str | None = None
+    notes: tuple[str, ...] = ()
+    elapsed: Number = 0
+
+
+Line = (
+    Opening
+    | CatalogText
+    | Start
+    | Clock
+    | Requests
+    | Turn
+    | Question
+    | Answer
+    | Suspended
+    | Checkpoint
+    | Resumed
+    | TakenOver
+    | Incomplete
+    | End
+)

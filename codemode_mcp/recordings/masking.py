@@ -1,0 +1,243 @@
+"""The masking of secrets in recordings: each secret value is replaced by a placeholder. Pure.
+
+Only known secrets are masked, those of the configuration and of logins. Results are otherwise recorded as they were,
+because a replay needs them. A placeholder such as `__SECRET_github_GITHUB_TOKEN__` has the name of the server and of the
+secret, so it is the same in every file. It is a valid identifier and needs no escapes in JSON. So a masked program is
+still a program, and a masked JSON text is still JSON.
+
+Some values of a configuration are settings rather than secrets, although nothing marks them as such. If these were
+masked in programs, the programs would not run any more. So words of JavaScript and of common JSON data (`true`, `text`)
+are never masked. Numbers with fewer than eight digits (`8080`) are masked in strings, but neither in programs nor as
+JSON numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from codemode_mcp.recordings import format as recorded
+from upstream_clients.redaction import encodings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from codemode_mcp.sandbox.messages import RequestMessage
+
+PLACEHOLDER: Final = re.compile(r"__SECRET_((?:[A-Za-z0-9]|_(?!_)){1,120})__")
+"""A placeholder, with the name of the secret."""
+
+_WORDS: Final = frozenset(
+    "arguments array async await boolean break case catch class connecting const content continue data debugger default "
+    "delete description down else enum error eval export extends false finally format function globalthis implements "
+    "import infinity input instanceof integer interface items json label length listed name namespaces null number "
+    "object output package private properties protected public ready required result return servers static status "
+    "string super switch symbol text this throw title tools true type typeof undefined value void while with "
+    "yield".split()
+)
+"""Words that are not masked, in lower case: programs would no longer run, and catalogs could no longer be read."""
+
+_MIN_DIGITS: Final = 8
+_NOT_IN_NAMES: Final = re.compile(r"\W+", re.ASCII)
+_MAX_NAME: Final = 100
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+"""A string or a number in JSON text."""
+
+_PLAIN: Final = re.compile(r"[\w ./~!#$%&'()*+,:;<=>?@\[\]^`{|}-]+", re.ASCII)
+"""A secret that JSON writes without escapes, apart from unnecessary ones (`\\u0041`, `\\/`)."""
+
+
+class Mask:
+    """The placeholders for a set of secrets.
+
+    Args:
+        named: the secret values, each with its name; see `Redactor.named_secrets`.
+        key: the key of digests; None for a random one.
+    """
+
+    def __init__(self, named: Mapping[str, str], key: bytes | None = None) -> None:
+        self._key = secrets.token_bytes(32) if key is None else key
+        forms: dict[str, str] = {}
+        placeholders: dict[str, str] = {}
+        self._nested = False
+        for value, name in named.items():
+            if value.lower() in _WORDS:
+                continue
+            if name not in placeholders:
+                placeholders[name] = _placeholder(name, placeholders.values())
+            self._nested = self._nested or _PLAIN.fullmatch(value) is None
+            for form in encodings(value):
+                forms.setdefault(form, placeholders[name])
+        self._forms = forms
+        self._in_code = {form: each for form, each in forms.items() if not _is_short_number(form)}
+
+    def __repr__(self) -> str:
+        return f"<Mask: {len(self._forms)} texts>"
+
+    def digest(self, text: str) -> str:
+        """Return the digest of an original text."""
+        data = text.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, digest_size=16, key=self._key).hexdigest()
+
+    def text(self, text: str) -> str:
+        """Return a text with placeholders."""
+        return _replaced(text, self._forms)
+
+    def code(self, text: str) -> str:
+        """Return the text of a program with placeholders."""
+        return _replaced(text, self._in_code)
+
+    def json(self, text: str) -> str:
+        """Return a JSON text with placeholders in its strings, keys and long numbers. The rest stays as it is."""
+        if not self._forms:
+            return text
+        # A secret may be hidden by escapes that JSON does not need. Then each string has to be decoded.
+        escaped = "\\" in text and (self._nested or "\\u" in text or "\\/" in text)
+        if not escaped and not any(form in text for form in self._forms):
+            return text
+        try:
+            json.loads(text, strict=False)
+        except (ValueError, RecursionError):
+            return self.text(text)
+        return _TOKEN.sub(self._token, text)
+
+    def _token(self, found: re.Match[str]) -> str:
+        token = found[0]
+        if token[0] != '"':
+            masked = _replaced(token, self._in_code)
+            return token if masked == token else f'"{masked}"'
+        if "\\" not in token:
+            return _replaced(token, self._forms)
+        try:
+            plain = json.loads(token, strict=False)
+        except ValueError:
+            return _replaced(token, self._forms)
+        masked = _replaced(plain, self._forms)
+        return token if masked == plain else json.dumps(masked)
+
+    def value(self, value: Any) -> Any:
+        """Return JSON data with placeholders."""
+        match value:
+            case str():
+                return self.text(value)
+            case list() | tuple():
+                return [self.value(item) for item in value]
+            case dict():
+                return {self.text(key): self.value(item) for key, item in value.items()}
+            case int() | float() if not isinstance(value, bool):
+                masked = _replaced(str(value), self._in_code)
+                return value if masked == str(value) else masked
+        return value
+
+    # lines
+
+    def line(self, line: recorded.Line) -> recorded.Line:
+        """Return a line with placeholders."""
+        if not self._forms:
+            return line
+        match line:
+            case recorded.Turn():
+                completions = tuple(map(self._completed, line.completions))
+                return recorded.Turn(line.elapsed, completions)
+            case recorded.Requests():
+                return self._requests(line)
+            case recorded.Opening():
+                args = tuple(map(self.text, line.args))
+                return msgspec.structs.replace(line, source=self.code(line.source), args=args)
+            case recorded.CatalogText():
+                return recorded.CatalogText(line.digest, self.json(line.text))
+            case recorded.Start():
+                return self._start(line)
+            case recorded.Question():
+                return msgspec.structs.replace(line, params=self.json(line.params))
+            case recorded.Answer():
+                return msgspec.structs.replace(line, by=self.text(line.by), result=self.json(line.result))
+            case recorded.End():
+                return self._end(line)
+        return line
+
+    def _start(self, line: recorded.Start) -> recorded.Start:
+        return msgspec.structs.replace(
+            line,
+            code=self.code(line.code),
+            fallback=None if line.fallback is None else self.code(line.fallback),
+            args=tuple(map(self.text, line.args)),
+            namespaces=self.json(line.namespaces),
+        )
+
+    def _completed(self, end: recorded.Completed) -> recorded.Completed:
+        value = None if end.value is None else self.json(end.value)
+        error = end.error
+        if error is not None:
+            error = msgspec.structs.replace(error, message=self.text(error.message), data=self.json(error.data))
+        if value == end.value and error == end.error:
+            return end
+        original = end.value if end.error is None else f"{end.error.message}\0{end.error.data}"
+        return recorded.Completed(end.id, value, error, self.digest(original or ""))
+
+    def _requests(self, line: recorded.Requests) -> recorded.Requests:
+        found: list[RequestMessage] = []
+        digests = []
+        for request in line.requests:
+            masked = self._request(request)
+            if masked != request:
+                digests.append((request.id, self.digest(msgspec.json.encode(request).decode())))
+            found.append(masked)
+        return recorded.Requests(tuple(found), tuple(digests)) if digests else line
+
+    def _request(self, request: RequestMessage) -> RequestMessage:
+        changes: dict[str, Any] = {}
+        for name in request.__struct_fields__:
+            value = getattr(request, name)
+            if isinstance(value, str):
+                changes[name] = self.json(value) if name in _JSON_FIELDS else self.text(value)
+            elif name == "arguments":
+                changes[name] = tuple(None if each is None else self.json(each) for each in value)
+        return msgspec.structs.replace(request, **changes)
+
+    def _end(self, line: recorded.End) -> recorded.End:
+        return msgspec.structs.replace(
+            line,
+            value=None if line.value is None else self.json(line.value),
+            outputs=tuple(self.value(each) for each in line.outputs),
+            error=self.text(line.error),
+            notes=tuple(map(self.text, line.notes)),
+        )
+
+
+_JSON_FIELDS: Final = frozenset({"input", "options", "value"})
+"""Fields of requests that are JSON text."""
+
+
+def masked_names(text: str) -> list[str]:
+    """Return the names of the secrets whose placeholders are in a text, each once and in order."""
+    return list(dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(text)))
+
+
+def _placeholder(name: str, taken: Collection[str]) -> str:
+    """Return a new placeholder for a name. Names that differ only in other characters than letters get numbers."""
+    plain = re.sub("_{2,}", "_", _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME]).strip("_") or "1"
+    for suffix in ("", *(f"_{number}" for number in range(2, len(taken) + 2))):
+        if (found := f"__SECRET_{plain}{suffix}__") not in taken:
+            return found
+    raise AssertionError
+
+
+def _replaced(text: str, forms: Mapping[str, str]) -> str:
+    # Searching for each form is fast, and most are not there. The replacement is one pass: a placeholder may contain
+    # another secret, such as the name of a server.
+    present = [form for form in forms if form in text]
+    if not present:
+        return text
+    # The longest first, so that a secret within another leaves no remainder.
+    present.sort(key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, present)), lambda found: forms[found[0]], text)
+
+
+def _is_short_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _MIN_DIGITS

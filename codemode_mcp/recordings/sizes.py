@@ -1,0 +1,43 @@
+"""The approximate size of lines in memory. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.recordings.format import CatalogText, End, Opening, Requests, Start, Turn
+
+if TYPE_CHECKING:
+    from codemode_mcp.recordings.format import Line
+
+_EACH: Final = 200
+"""Approximate characters that one line, request or completion takes besides its texts."""
+
+_FIELDS: Final = ("input", "options", "value", "key", "query")
+"""Fields of requests that may be long texts."""
+
+
+def size_of(line: Line) -> int:
+    """Return the approximate size of a line in characters."""
+    size = _EACH
+    match line:
+        case Turn():
+            for end in line.completions:
+                size += _EACH + len(end.value or "")
+                if end.error is not None:
+                    size += len(end.error.message) + len(end.error.data)
+        case Requests():
+            for request in line.requests:
+                size += _EACH
+                for name in _FIELDS:
+                    value = getattr(request, name, None)
+                    if isinstance(value, str):
+                        size += len(value)
+        case Start():
+            size += len(line.code) + len(line.fallback or "") + len(line.namespaces)
+        case Opening():
+            size += len(line.source) + sum(map(len, line.args))
+        case CatalogText():
+            size += len(line.text)
+        case End():
+            size += len(line.value or "") + len(line.error) + len(str(line.outputs))
+    return size

@@ -1,0 +1,264 @@
+"""The writer of recordings: a thread that masks lines and appends them to files.
+
+The event loop only queues lines. The thread masks the secrets, encodes the lines and writes them, in order for each
+file. Files have mode 0600. Nothing is synchronised with the disk (no `fsync`): what was written survives the end of the
+process, also by `kill -9`, but not a power failure.
+
+If a line cannot be written, or if too many lines wait, the recording of that run ends with a line `incomplete`. The
+program is never affected.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections import OrderedDict, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.recordings.format import CatalogText, Incomplete, Line
+from codemode_mcp.recordings.reader import encode
+from codemode_mcp.recordings.sizes import size_of
+from upstream_clients.file_lock import NO_LINK, try_lock
+from upstream_clients.private_files import make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from codemode_mcp.recordings.masking import Mask
+
+log = logging.getLogger("codemode_mcp.recordings")
+
+MAX_WAITING: Final = 128 * 1024 * 1024
+"""Maximum approximate characters of lines that wait to be written."""
+
+LINGER_SECONDS: Final = 0.02
+"""Interval at which lines are written together. A thread that wakes up often slows the event loop down."""
+
+CLOSE_SECONDS: Final = 10.0
+"""Seconds at the end to write the lines that still wait."""
+
+_CATALOGS: Final = 4
+"""Maximum number of encoded catalogs that are kept for further runs."""
+
+_TOO_MANY: Final = "the recording is not complete: the lines could not be written as fast as the program made them"
+
+LazyLine: TypeAlias = "Callable[[], Line]"
+"""A function that makes a line in the thread of the writer."""
+
+
+class RecordingWriter:
+    """The thread that writes all recordings of a process. A context manager: leaving it writes the waiting lines.
+
+    Args:
+        mask: returns the current mask. It is called in the thread, once for several lines.
+    """
+
+    def __init__(self, mask: Callable[[], Mask]) -> None:
+        self._mask = mask
+        self._queue: deque[tuple[RecordingFile, Line | LazyLine | threading.Event | None, int]] = deque()
+        self._awake, self._hurry = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._entered = self._left = 0
+        """Characters that were queued, and that were written. Only the event loop changes the first, and only the
+        thread changes the second, so that neither needs a lock."""
+        self._catalogs: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closed = True
+        self._hurry.set()
+        self._awake.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+            if self._thread.is_alive():
+                log.error("recordings could not be written to their ends: the disk does not answer")
+
+    def __repr__(self) -> str:
+        return f"<RecordingWriter: {len(self._queue)} lines to be written>"
+
+    @property
+    def is_behind(self) -> bool:
+        """True if so many lines wait that no more are accepted."""
+        return self._entered - self._left > MAX_WAITING
+
+    def put(self, file: RecordingFile, line: Line | LazyLine | None) -> None:
+        """Queue a line to be written soon, or None to close the file. It never waits. Only one thread may call it."""
+        if self._closed:
+            return
+        size = 1000 if line is None or callable(line) else size_of(line)
+        self._entered += size
+        self._queue.append((file, line, size))
+        self._wake()
+
+    def flush(self, file: RecordingFile) -> None:
+        """Wait until the lines of a file were written. May be called in any thread."""
+        written = threading.Event()
+        if self._closed or self._thread is None:
+            return
+        self._queue.append((file, written, 0))
+        self._wake()
+        self._hurry.set()
+        written.wait(CLOSE_SECONDS)
+
+    def _wake(self) -> None:
+        if not self._awake.is_set():
+            self._awake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, name="recordings", daemon=True)
+            self._thread.start()
+
+    # in the thread
+
+    def _write_all(self) -> None:
+        while True:
+            self._awake.wait()
+            self._hurry.wait(LINGER_SECONDS)  # more lines may come; flushing and closing end this wait
+            # Both before the queue is emptied. A line that comes later sets `_awake` again, and none comes after
+            # `_closed` was set.
+            self._awake.clear()
+            over = self._closed
+            if not over:
+                self._hurry.clear()
+            mask = self._mask() if self._queue else None
+            while self._queue:
+                file, line, size = self._queue.popleft()
+                if isinstance(line, threading.Event):
+                    line.set()
+                elif line is None:
+                    file.release()
+                elif mask is not None:
+                    self._write(file, line, mask)
+                self._left += size
+            if over:
+                return
+
+    def _write(self, file: RecordingFile, line: Line | LazyLine, mask: Mask) -> None:
+        try:
+            file.write(self._encoded(line() if callable(line) else line, mask))
+        except Exception as error:  # no program may fail because of its recording
+            why = error.message if isinstance(error, CodeModeError) else getattr(error, "strerror", None) or str(error)
+            file.fail(f"the recording is not complete: {mask.text(why)}")
+
+    def _encoded(self, line: Line, mask: Mask) -> bytes:
+        if not isinstance(line, CatalogText):
+            return encode(mask.line(line))
+        # Most runs of a process have the same catalog, which may be large.
+        key = line.digest, id(mask)
+        if key not in self._catalogs:
+            self._catalogs[key] = encode(mask.line(line))
+            while len(self._catalogs) > _CATALOGS:
+                self._catalogs.popitem(last=False)
+        return self._catalogs[key]
+
+
+class RecordingFile:
+    """The file of one run. It is open, and locked, from the first line to `close`, and again from the next line.
+
+    Args:
+        reopen: True to append to an existing file.
+        on_open: called in the thread of the writer, after a new file was created.
+    """
+
+    def __init__(
+        self, writer: RecordingWriter, path: Path, *, reopen: bool = False, on_open: Callable[[], None] | None = None
+    ) -> None:
+        self.path = path
+        self._writer = writer
+        self._exists = reopen
+        self._on_open = on_open
+        self._descriptor: int | None = None
+        self._failed = self._full = False
+
+    def __repr__(self) -> str:
+        return f"<RecordingFile {self.path.name}>"
+
+    def append(self, line: Line | LazyLine) -> None:
+        """Queue a line. It never waits, and never fails."""
+        if self._full:
+            return
+        if self._writer.is_behind:
+            self._full = True
+            line = Incomplete(_TOO_MANY)
+        self._writer.put(self, line)
+
+    def close(self) -> None:
+        """Close the file after its last line. It does not wait."""
+        self._writer.put(self, None)
+
+    def flush(self) -> None:
+        """Wait until all lines were written. May be called in any thread."""
+        self._writer.flush(self)
+
+    # in the thread of the writer
+
+    def write(self, data: bytes) -> None:
+        """Write a line. Raises `OSError`."""
+        if self._failed:
+            return
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def fail(self, why: str) -> None:
+        """Write no more lines, except for a reason why lines are missing, if possible."""
+        if self._failed:
+            return
+        log.error("the recording %s: %s", self.path, why)
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, encode(Incomplete(why)))
+        self._failed = True
+        self.release()
+
+    def release(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_APPEND | NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(self.path, flags | (0 if self._exists else os.O_CREAT | os.O_EXCL), 0o600)
+        try:
+            make_private(descriptor, self.path)
+            if not try_lock(descriptor):
+                raise OSError(errno.EAGAIN, "another process still writes it", str(self.path))
+            if self._exists:
+                _end_at_line(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not self._exists:
+            self._exists = True
+            if self._on_open is not None:
+                self._on_open()
+        return descriptor
+
+
+def _end_at_line(descriptor: int) -> None:
+    """Remove the part of a line at the end of a file, which a process that was killed has left."""
+    size = os.fstat(descriptor).st_size
+    end = size
+    while end:
+        start = max(0, end - _BLOCK)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        found = os.read(descriptor, end - start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(descriptor, end)
+
+
+_BLOCK: Final = 64 * 1024
