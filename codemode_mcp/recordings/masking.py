@@ -1,9 +1,9 @@
 """The masking of secrets in recordings: each secret value is replaced by a placeholder. Pure.
 
 Only known secrets are masked, those of the configuration and of logins. Results are otherwise recorded as they were,
-because a replay needs them. A placeholder such as `__SECRET_github_GITHUB_TOKEN__` has the name of the server and of the
-secret, so it is the same in every file. It is a valid identifier and needs no escapes in JSON. So a masked program is
-still a program, and a masked JSON text is still JSON.
+because a replay needs them. A placeholder such as `__SECRET_github_GITHUB_TOKEN__` has the name of the server and of
+the secret, so it is the same in every file. It is a valid identifier and needs no escapes in JSON. So a masked program
+is still a program, and a masked JSON text is still JSON.
 
 Some values of a configuration are settings rather than secrets, although nothing marks them as such. If these were
 masked in programs, the programs would not run any more. So words of JavaScript and of common JSON data (`true`, `text`)
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 PLACEHOLDER: Final = re.compile(r"__SECRET_((?:[A-Za-z0-9]|_(?!_)){1,120})__")
 """A placeholder, with the name of the secret."""
 
-_WORDS: Final = frozenset(
-    "arguments array async await boolean break case catch class connecting const content continue data debugger default "
-    "delete description down else enum error eval export extends false finally format function globalthis implements "
-    "import infinity input instanceof integer interface items json label length listed name namespaces null number "
-    "object output package private properties protected public ready required result return servers static status "
-    "string super switch symbol text this throw title tools true type typeof undefined value void while with "
-    "yield".split()
-)
+_UNMASKED: Final = """
+arguments array async await boolean break case catch class connecting const content continue data debugger
+default delete description down else enum error eval export extends false finally format function globalthis
+implements import infinity input instanceof integer interface items json label length listed name namespaces
+null number object output package private properties protected public ready required result return servers
+static status string super switch symbol text this throw title tools true type typeof undefined value void while
+with yield
+"""
+_WORDS: Final = frozenset(_UNMASKED.split())
 """Words that are not masked, in lower case: programs would no longer run, and catalogs could no longer be read."""
 
 _MIN_DIGITS: Final = 8
