@@ -9,32 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
-import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
 from codemode_mcp.trust.items import Kind
-from upstream_clients.file_lock import NO_LINK, try_lock
-from upstream_clients.private_files import check_private, make_private_folder, open_private
+from upstream_clients.private_files import make_private_folder, open_private
+from upstream_clients.state_files import locked, replace_file, stamp_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.trust.comparison import ServerPins
+    from upstream_clients.state_files import Stamp
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
-LOCK_SECONDS: Final = 5.0
-"""Seconds to wait for the lock of a file, which other processes hold for milliseconds."""
-
-_PAUSE_SECONDS: Final = 0.01
-
 KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
-
-Stamp = tuple[int, int, int] | None
-"""The identity of one version of a file; None if there is no file."""
 
 
 class PinsUnavailable(Exception):
@@ -78,11 +69,7 @@ class PinsFolder:
 
     def stamp(self, server: str) -> Stamp:
         """Return the identity of the present version of a file."""
-        try:
-            about = os.stat(self.path(server), follow_symlinks=False)
-        except OSError:
-            return None
-        return about.st_mtime_ns, about.st_size, about.st_ino
+        return stamp_of(self.path(server))
 
     def load(self, server: str) -> ServerPins | None:
         """Return the pins of a server; None if it has none.
@@ -110,11 +97,11 @@ class PinsFolder:
         path = self.path(server)
         try:
             make_private_folder(path.parent)
-            with _locked(path.with_suffix(".lock")):
+            with locked(path.with_suffix(".lock")):
                 before = self.load(server)
                 after = change(before)
                 if after != before:
-                    _replace(path, _to_bytes(after))
+                    replace_file(path, _to_bytes(after))
                 return after
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
@@ -124,8 +111,8 @@ class PinsFolder:
         path = self.path(server)
         try:
             make_private_folder(path.parent)
-            with _locked(path.with_suffix(".lock")):
-                _replace(path, _to_bytes(pins))
+            with locked(path.with_suffix(".lock")):
+                replace_file(path, _to_bytes(pins))
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
 
@@ -160,33 +147,3 @@ def _to_bytes(pins: ServerPins) -> bytes:
 
 def _name_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file for the duration of the context. Raises `OSError`, also if another process keeps it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
-    try:
-        check_private(descriptor, path)
-        until = time.monotonic() + LOCK_SECONDS
-        while not try_lock(descriptor):
-            if time.monotonic() > until:
-                raise TimeoutError("another process has locked it")
-            time.sleep(_PAUSE_SECONDS)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a private file in one step. After a crash of the system, the old or the new content is on the disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    finally:
-        with suppress(OSError):
-            os.unlink(name)

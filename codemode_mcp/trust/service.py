@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from codemode_mcp.trust.comparison import Mode
     from codemode_mcp.trust.items import Key
     from codemode_mcp.trust.lock_file import LockFile
-    from codemode_mcp.trust.pins_file import PinsFolder, Stamp
+    from codemode_mcp.trust.pins_file import PinsFolder
     from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.state_files import Stamp
     from upstream_clients.tools import JsonObject, Tool, UpstreamView
 
 log = logging.getLogger("codemode_mcp.trust")

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from codemode_mcp.trust.comparison import Mode
-    from codemode_mcp.trust.pins_file import PinsFolder, Stamp
+    from codemode_mcp.trust.pins_file import PinsFolder
+    from upstream_clients.state_files import Stamp
 
 log = logging.getLogger("codemode_mcp.trust")
 
