@@ -73,6 +73,8 @@ class CodeModeSettings:
     """Largest number of hits of a search."""
     on_output_limit: Literal["offload", "fail"] = "offload"
     """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
+    save_programs: bool = True
+    """Programs may propose with `save_program` to be saved. A person decides about each proposal."""
 
 
 @dataclass(frozen=True, slots=True)

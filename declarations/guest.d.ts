@@ -117,6 +117,15 @@ declare function unwrap<T>(result: McpToolResult<T>): T;
 declare function store(key: string, value: unknown): void;
 /** What `store` kept, or a truncated output's `ref` stands for; `undefined` if there is none. */
 declare function load(key: string): Promise<unknown>;
+/**
+ * Proposes to save this program's own text as `programs.<name>(input)`. A person decides later; this call never waits for
+ * that. `input` is the JSON Schema of the input, an object. Begin the program with `const input = {...}`, an example: the
+ * saved program gets the input of its caller instead.
+ */
+declare function save_program(
+  name: string,
+  options: { description: string; input?: { [keyword: string]: unknown } },
+): Promise<{ status: "proposed" | "saved" | "rejected"; name: string; digest: string; message: string; notes?: string[] }>;
 
 interface Console {
   log(...values: unknown[]): void;

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
     from upstream_clients.pool import UpstreamPool
@@ -238,6 +239,19 @@ class Lifecycle:
     async def wait_settled(self, names: Collection[str] | None, seconds: float) -> None:
         """Implement `runs.services.Upstreams`."""
         await (await self.pool()).wait_settled(names, seconds)
+
+    def _proposer(self) -> Proposer:
+        from codemode_mcp.saved_programs.folder import folder_of
+        from codemode_mcp.saved_programs.program_state import ProgramState
+        from codemode_mcp.saved_programs.proposing import KeptProposals
+
+        path = self._config.path
+        return KeptProposals(
+            None if path is None else ProgramState(state_dir() / "programs", path),
+            folder_of(path),
+            enabled=lambda: self._config.tools.code_mode.save_programs,
+            option=command_option(path, config_dir()),
+        )
 
     def remembers(self) -> RememberFn | None:
         """Return the function that stores approvals in the configuration file; None without such a file."""
@@ -433,6 +447,7 @@ class Lifecycle:
                         notify=notify,
                         terminal_command=terminal_command(),
                         page_address=self._page_address,
+                        proposer=self._proposer(),
                     ),
                     settings,
                 ) as manager,

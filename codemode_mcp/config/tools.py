@@ -57,6 +57,7 @@ def _code_mode(node: Node) -> CodeModeSettings:
             "languages": _languages,
             **clamps(CLAMPS),
             "onOutputLimit": one_of("offload", "fail"),
+            "savePrograms": Node.flag,
             "telemetry": one_of("meta", "result", "off"),
         }
     )

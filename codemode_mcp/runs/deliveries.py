@@ -1,17 +1,19 @@
-"""Batches of completions for a guest: settled calls, timers, look-ups, and values stored and loaded under keys."""
+"""Batches of completions for a guest: settled calls, timers, look-ups, stored and loaded values, and proposals."""
 
 from __future__ import annotations
 
 import heapq
+import json
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.json_text import replace_lone_surrogates
+from codemode_mcp.errors import CodeModeError, ProgramError
+from codemode_mcp.json_text import compact_json, replace_lone_surrogates
 from codemode_mcp.runs.store import is_bearer
 from codemode_mcp.runs.values import Get, Put
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError
+from codemode_mcp.saved_programs.proposals import Author
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.run import Run
     from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.messages import Lookup
+    from codemode_mcp.saved_programs.proposing import Proposer
 
 LOOK_UP_SLICE = 0.002
 """Maximum seconds of look-ups in one batch. They are computed in the event loop, which other tasks need, too."""
@@ -33,13 +36,21 @@ BATCH_CHARACTERS = 8 * 1024 * 1024
 VALUES_PER_BATCH = 256
 """Maximum number of values that are stored and loaded in one transaction."""
 
+PROPOSALS_PER_RUN = 10
+"""Maximum number of proposals of one run in one process. Each needs a parse and a write."""
+
 
 class Deliveries:
-    """The source of the batches for all runs. It holds no state of any run."""
+    """The source of the batches for all runs. It holds no state of any run.
 
-    def __init__(self, dispatcher: Dispatcher, values: Values) -> None:
+    Args:
+        proposer: keeps the programs that are proposed to be saved; None if none can be.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, values: Values, proposer: Proposer | None = None) -> None:
         self._dispatcher = dispatcher
         self._values = values
+        self._proposer = proposer
 
     def take(self, run: Run, now: float) -> list[Completion]:
         """Take the next batch from a run.
@@ -52,17 +63,17 @@ class Deliveries:
             return _fire(run)
         batch: list[Completion] = []
         size = 0
-        # Requests are answered in order. A `store()` or `load()` at the front waits for `execute_values`.
+        # Requests are answered in order. One at the front that needs the disk waits for `execute_values`.
         slice_ends = time.perf_counter() + LOOK_UP_SLICE
         while size < BATCH_CHARACTERS:
             if run.settled:
                 completion = run.settled.popleft()
             elif (
                 run.requests
-                and not isinstance(run.requests[0], messages.Store | messages.Load)
+                and not isinstance(lookup := run.requests[0], messages.Store | messages.Load | messages.SaveProgram)
                 and (not batch or time.perf_counter() < slice_ends)
             ):
-                completion = self._look_up(run, run.requests[0])
+                completion = self._look_up(run, lookup)
                 run.requests.popleft()
             else:
                 break
@@ -85,7 +96,15 @@ class Deliveries:
         return completion
 
     async def execute_values(self, run: Run) -> None:
-        """Execute the next `store()`s and `load()`s of a program, up to the first request of another kind."""
+        """Execute the next `store()`s and `load()`s of a program, up to the first request of another kind.
+
+        A `save_program()` is executed alone.
+        """
+        if run.requests and isinstance(proposed := run.requests[0], messages.SaveProgram):
+            completion = await self._propose(run, proposed)
+            run.requests.popleft()
+            run.settled.append(completion)
+            return
         requests: list[messages.Store | messages.Load] = []
         for each in run.requests:
             if not isinstance(each, messages.Store | messages.Load) or len(requests) == VALUES_PER_BATCH:
@@ -98,18 +117,44 @@ class Deliveries:
                 run.settled.append(completion)
 
     async def execute_last_stores(self, run: Run) -> tuple[str, ...]:
-        """Execute the `store()`s of the last turn. Return the reasons why some were refused.
+        """Execute the `store()`s and `save_program()`s of the last turn. Return notes: the reasons for refusals.
 
         Their program has ended, so it does not see the reasons itself.
         """
         stores = [each for each in run.requests if isinstance(each, messages.Store)]
+        proposed = [each for each in run.requests if isinstance(each, messages.SaveProgram)]
         run.requests.clear()
         refused: list[str] = []
+        for request in proposed:
+            answer = await self._propose(run, request)
+            refused.append(json.loads(answer.value)["message"] if answer.error is None else answer.error.message)
         while stores:
             answers = await self._execute(run, stores[:VALUES_PER_BATCH], BATCH_CHARACTERS)
             del stores[: len(answers)]
             refused += [answer.error.message for answer in answers if answer.error is not None]
         return tuple(dict.fromkeys(refused))
+
+    async def _propose(self, run: Run, request: messages.SaveProgram) -> Completion:
+        run.check_fence()
+        run.proposed += 1
+        try:
+            proposer = self._proposer
+            if proposer is None or run.proposed > PROPOSALS_PER_RUN:
+                why = "nothing can be saved here" if proposer is None else f"a program may do this {PROPOSALS_PER_RUN}x"
+                raise ProgramError("nested_tool_failed", f"save_program(): {why}")
+            caller = run.context.caller
+            answer: dict[str, Any] = await proposer.propose(
+                request.name,
+                source=request.source,
+                language=request.language,
+                description=request.description,
+                schema=request.input,
+                author=None if is_bearer(run.owner) else Author(run.owner, caller.principal, caller.kind, run.id),
+                read_only=caller.read_only,
+            )
+        except CodeModeError as error:
+            return Completion(request.id, error=GuestError.of(error), of_call=False)
+        return Completion(request.id, compact_json(answer), of_call=False)
 
     async def _execute(
         self, run: Run, requests: Sequence[messages.Store | messages.Load], room: int

@@ -117,7 +117,7 @@ class Driver:
         self._spawn = spawn
         self._clock = services.clock
         self._guests = Guests(settings, services.clock)
-        self._deliveries = Deliveries(services.dispatcher, services.values)
+        self._deliveries = Deliveries(services.dispatcher, services.values, services.proposer)
         self._persisting = Persisting(services, settings, fallback, spawn)
 
     def close(self) -> None:
@@ -143,6 +143,7 @@ class Driver:
                 zones=zones,
                 args=run.args,
                 namespaces=run.namespaces.text,
+                saving=(program.positions.language, run.source) if "save_program" in run.source else None,
             )
             if not await self._guests.admit(run, observation):
                 return await self._turned_away(run, observation)

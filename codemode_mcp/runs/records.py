@@ -33,13 +33,7 @@ from codemode_mcp.runs.record_parts import (
 )
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.store import is_bearer
-from codemode_mcp.sandbox.messages import (
-    Load,
-    Lookup,
-    RequestMessage,
-    Store,
-    message_of,
-)
+from codemode_mcp.sandbox.messages import Answered, RequestMessage, message_of
 from codemode_mcp.settings import Language
 from codemode_mcp.strict_json import (
     Form,
@@ -318,7 +312,7 @@ def _positions(form: _Positions) -> Positions:
     )
 
 
-def _request(message: RequestMessage) -> Lookup | Store | Load:
-    if not isinstance(message, Lookup | Store | Load):
+def _request(message: RequestMessage) -> Answered:
+    if not isinstance(message, Answered):
         raise TypeError
     return message

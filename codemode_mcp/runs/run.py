@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import RunStore, StoredCatalog
     from codemode_mcp.sandbox import messages
     from codemode_mcp.sandbox.guest import Guest
-    from codemode_mcp.sandbox.messages import Completion, Lookup
+    from codemode_mcp.sandbox.messages import Completion
     from upstream_clients.tools import Question
 
     OnOutput = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -158,7 +158,7 @@ class Run:
         """True if the next round is scheduled to begin calls."""
         # The input of the next turns: completions, requests to be answered here, timers by id and by due time.
         self.settled = SettledQueue()
-        self.requests: deque[Lookup | messages.Store | messages.Load] = deque()
+        self.requests: deque[messages.Answered] = deque()
         self.timers: dict[int, float] = {}
         self.timers_began: dict[int, float] = {}
         self.timer_heap: list[tuple[float, int]] = []
@@ -197,6 +197,8 @@ class Run:
         self.absent_key: str | None = None
         """The latest key that the program has loaded without finding a value."""
         self.results = RecentResults()
+        self.proposed = 0
+        """The number of times that the program has proposed to be saved, in this process."""
         self.looking_up = 0.0
         """Seconds that look-ups of the program have taken."""
         self.recent: deque[CallRecord] = deque(maxlen=RECENT_CALLS)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.search.finder import Meaning
 
 
@@ -68,6 +69,7 @@ class Services:
         terminal_command: the command that runs codemode-mcp in a terminal, quoted for a shell.
         page_address: returns the address of the page about the approvals of a run; None if no page is open.
         notify: called with the id of a run when its calls begin to wait for a person.
+        proposer: keeps programs that are proposed to be saved; None if none can be.
     """
 
     engine: Callable[[], Awaitable[Engine]]
@@ -85,3 +87,4 @@ class Services:
     terminal_command: str = "codemode-mcp"
     page_address: Callable[[str], str | None] = lambda _: None
     notify: Callable[[str], None] = lambda _: None
+    proposer: Proposer | None = None

@@ -121,6 +121,21 @@ class Load(GuestRequest, frozen=True, tag="load"):
     key: Name
 
 
+class SaveProgram(GuestRequest, frozen=True, tag="save"):
+    """A proposal of a program to save its own text.
+
+    Attributes:
+        input: the JSON Schema of its input, as JSON text; None for a program without input.
+        source: the text of the program, as its author wrote it.
+    """
+
+    name: Name
+    description: str
+    language: Literal["javascript", "typescript"]
+    source: str
+    input: str | None = None
+
+
 class YieldControl(GuestRequest, frozen=True, tag="yield"):
     reason: str | None
 
@@ -193,9 +208,12 @@ class _CallById(_Call, frozen=True, tag="call_by_id"):
 Lookup = ApiList | ApiRead | ApiSearch | Header | ToolSearch | Describe
 """Requests that are answered immediately from the run's catalog, without a tool call or a suspension."""
 
-Request = ToolCall | NamespaceCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
+Answered = Lookup | Store | Load | SaveProgram
+"""Requests that the host answers itself, in order."""
 
-RequestMessage = _Call | _CallById | NamespaceCall | Lookup | Store | Load | YieldControl | Timer | ClearTimer
+Request = ToolCall | NamespaceCall | Answered | YieldControl | Timer | ClearTimer
+
+RequestMessage = _Call | _CallById | NamespaceCall | Answered | YieldControl | Timer | ClearTimer
 """A request as a message: what `msgspec` decodes and encodes."""
 
 
@@ -375,6 +393,7 @@ def start_message(
     zones: Mapping[str, Sequence[int]] | None = None,
     args: Sequence[str] = (),
     namespaces: str = "[]",
+    saving: tuple[str, str] | None = None,
 ) -> str:
     """Return the message that starts a program.
 
@@ -389,6 +408,7 @@ def start_message(
         zones: time zones that the program may name, in the form of `prelude/65_locale.js`.
         args: the value of the global `args`.
         namespaces: JSON text in the form of `prelude/75_namespaces.js`.
+        saving: the language and text of a program that may propose to save itself; None without `save_program`.
     """
     message = json.dumps(
         {
@@ -402,6 +422,7 @@ def start_message(
             "elapsed": elapsed_ms,
             "zones": zones or {},
             "args": list(args),
+            "saving": None if saving is None else {"language": saving[0], "source": saving[1]},
         }
     )
     return f'{message[:-1]},"namespaces":{namespaces}}}'

@@ -440,6 +440,7 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
                     "languages": ["typescript"],
                     "onOutputLimit": "fail",
                     "telemetry": "off",
+                    "savePrograms": False,
                     "enabled": True,
                 }
             }
@@ -451,7 +452,7 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
         "fail",
         True,
     )
-    assert values.pop("telemetry") == "off"
+    assert (values.pop("telemetry"), values.pop("save_programs")) == ("off", False)
     assert sorted(values.values()) == sorted(numbers.values())
     assert config.notes == ()
 

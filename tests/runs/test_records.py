@@ -425,6 +425,7 @@ def one_of_each() -> list[messages.Request]:
         messages.Describe(number, ""),
         messages.Store(number, "", "1"),
         messages.Load(number, ""),
+        messages.SaveProgram(number, "", "", "javascript", ""),
         messages.YieldControl(number, None),
         messages.Timer(number, 1),
         messages.ClearTimer(number, 1),

@@ -47,7 +47,8 @@ function compile(body, label) {
   return cell;
 }
 
-// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, args, namespaces }
+// start: { code, fallback: string | null, label: string | null, seed: 64 hex digits, outputLimit, callLimit, file, elapsed, zones, args,
+//          saving: null | { language, source }, namespaces }
 function start(text) {
   const message = jsonParse(text);
   seedRandom(message.seed);
@@ -58,6 +59,7 @@ function start(text) {
   setZones(message.zones);
   defineNamespaces(message.namespaces);
   defineGlobal("args", freeze(message.args));
+  if (message.saving !== null) defineSaving(message.saving);
   let cell;
   try {
     cell = compile(message.code, message.label);

@@ -1,0 +1,148 @@
+"""Proposals of models to save their programs: the file that a cell becomes, and the bounds of what is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.saved_programs import proposals
+from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable
+from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
+from codemode_mcp.saved_programs.proposed_text import proposed_text
+from codemode_mcp.saved_programs.proposing import KeptProposals
+from codemode_mcp.saved_programs.saved_program import digest_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"repo": {"type": "string", "description": "*/ @output {} \u202e"}, "max": {"type": "integer"}},
+    "required": ["repo"],
+}
+PERSON = Author("stdio:1:x", "ann", "stdio", "run_1")
+
+
+def text_of(source: str, schema: dict[str, Any] | None = SCHEMA, description: str = "Reports.") -> str:
+    return proposed_text(source, "typescript", name="weekly", description=description, schema=schema)[0]
+
+
+def test_a_cell_becomes_a_function_with_its_schema_and_without_its_example_and_its_proposal() -> None:
+    cell = 'const input = { repo: "a" };\nconst n = input.repo.length;\nawait save_program("weekly", {});\n({ n })\n'
+    text = text_of(cell)
+    assert text.endswith(
+        "export default async function weekly(input: { repo: string; max?: number }) {\n"
+        "const n = input.repo.length;\nreturn (({ n }))\n}\n"
+    )
+    program = read_program("weekly", "typescript", text)
+    assert (program.input_schema, program.description) == (SCHEMA, "Reports.")
+
+
+def test_a_proposal_within_an_expression_becomes_undefined() -> None:
+    text = text_of("const made = await save_program('weekly', { description: 'x' });\nreturn { made }", None)
+    assert text.endswith("{\nconst made = undefined;\nreturn { made }\n}\n")
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "Ends */ here\n*/ export default 1",
+        "One\n@input {}\n  @output {}",
+        "\u202eHidden\u0000",
+        "long " * 40 + "@input {}",
+    ],
+)
+def test_no_description_ends_its_comment_or_adds_a_tag(description: str) -> None:
+    program = read_program("weekly", "typescript", text_of("return input.repo", description=description))
+    assert program.input_schema == SCHEMA
+    assert program.output_schema is None
+    assert program.description.isprintable() or "\n" in program.description
+
+
+async def proposed(keeper: KeptProposals, name: str = "weekly", source: str = "return 1", **changes: Any) -> Any:
+    given = {"language": "javascript", "description": "Reports.", "schema": None, "author": PERSON, "read_only": False}
+    return await keeper.propose(name, source=source, **{**given, **changes})
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> KeptProposals:
+    state = ProgramState(tmp_path / "state", tmp_path / "config.json")
+    return KeptProposals(state, tmp_path / "programs", enabled=lambda: True, clock=lambda: 5.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"name": "__proto__"}, "another meaning"),
+        ({"name": "größe"}, "ASCII"),
+        ({"name": "../x"}, "identifier"),
+        ({"author": None}, "login or a session"),
+        ({"read_only": True}, "may only read"),
+        ({"schema": '{"repo": "string"}'}, "not an example"),
+        ({"schema": '{"type": "string"}'}, "of an object"),
+        ({"schema": '{"type": "object", "properties": 1}'}, "no JSON Schema"),
+        ({"source": "} fetch(1); async function f() {"}, "does not fit into one function"),
+        ({"source": "const input = 1, b = 2; return b", "schema": '{"type": "object"}'}, "declare it alone"),
+    ],
+)
+async def test_what_cannot_be_a_saved_program_is_refused(
+    keeper: KeptProposals, changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ProgramError, match=why):
+        await proposed(keeper, **changes)
+
+
+async def test_the_same_text_is_the_same_proposal_and_another_one_replaces_it(tmp_path: Path, keeper: Any) -> None:
+    first, again = await proposed(keeper), await proposed(keeper)
+    assert first == again
+    assert first["status"] == "proposed"
+    assert "programs accept weekly" in first["message"]
+    other = await proposed(keeper, source="return 2")
+    state = ProgramState(tmp_path / "state", tmp_path / "config.json")
+    (kept,) = state.proposals().waiting
+    assert (kept.digest, kept.author, kept.at) == (other["digest"], PERSON, 5.0)
+    assert (state.path("proposals").stat().st_mode & 0o077) == 0
+    state.change_proposals(lambda known: settle(known, "weekly", kept.digest, rejected=True))
+    assert (await proposed(keeper, source="return 2"))["status"] == "rejected"
+    assert state.proposals().waiting == ()
+
+
+async def test_a_text_that_is_saved_already_is_not_proposed(tmp_path: Path, keeper: Any) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "weekly.js").write_text(text_of("return 1", None).replace("Reports.", "Reports."))
+    assert (await proposed(keeper))["status"] == "saved"
+
+
+def test_owners_have_bounds_of_their_own_and_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals, "MAX_PROPOSALS_PER_OWNER", 2)
+    monkeypatch.setattr(proposals, "MAX_PROPOSALS", 3)
+
+    def add(known: Proposals, name: str, owner: str) -> Proposals:
+        author = Author(owner, None, "http", "run_1")
+        return propose(known, Proposal(name, "javascript", name, digest_of(name), "", author, 0.0))[0]
+
+    known = add(add(Proposals(), "a", "one"), "b", "one")
+    with pytest.raises(ProgramError, match="no room"):
+        add(known, "c", "one")
+    known = add(known, "c", "two")
+    with pytest.raises(ProgramError, match="no room"):
+        add(known, "d", "three")
+    assert add(known, "b", "one") == known
+
+
+def test_a_changed_file_of_proposals_is_refused_as_a_whole(tmp_path: Path) -> None:
+    state = ProgramState(tmp_path, tmp_path / "config.json")
+    proposal = Proposal("a", "javascript", "x", digest_of("x"), "", PERSON, 0.0)
+    state.change_proposals(lambda known: propose(known, proposal)[0])
+    path = state.path("proposals")
+    changed = json.loads(path.read_text("utf-8"))
+    changed["waiting"][0]["text"] = "y"
+    path.write_text(json.dumps(changed), "utf-8")
+    with pytest.raises(StateUnavailable, match="damaged"):
+        state.proposals()
