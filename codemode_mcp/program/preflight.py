@@ -21,7 +21,7 @@ from codemode_mcp.program.syntax import from_utf16_units, parse, utf16_units
 from codemode_mcp.program.uses import UseFinder
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    from tree_sitter import Node, Tree
 
     from codemode_mcp.settings import Language
 
@@ -31,6 +31,11 @@ _LONE_RETURN = re.compile("\r(?!\n)")
 """White space of JavaScript that the parser does not know. Its replacement has the same length."""
 
 
+def parse_program(units: str) -> Tree | None:
+    """Parse a program that `utf16_units` has returned, with white space that the parser does not know."""
+    return parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
+
+
 def inspect(source: str, language: Language) -> Preflight:
     """Parse a program, and return all findings about it.
 
@@ -38,7 +43,7 @@ def inspect(source: str, language: Language) -> Preflight:
         ProgramError: `module_access_denied` with the position of the first access to a module.
     """
     units = utf16_units(source)
-    tree = parse(_ODD_SPACE.sub(" ", _LONE_RETURN.sub("\n", units)))
+    tree = parse_program(units)
     if tree is None:
         return Preflight(source, None, None, (), broken=True)
     finder = UseFinder(units)

@@ -1,0 +1,155 @@
+"""Names, types and defaults of the parameters of a draft. Pure.
+
+A parameter has the name of the property or of the constant in which its literal stood. Literals with the same name and
+the same value share one parameter. If another value has the name already, the parameter gets a number: `state`,
+`state2`, `state3`. The variable in the program has the same name; it gets a number if the program uses that name for
+something else.
+
+A literal that looks like a secret becomes a required parameter. Its value is neither default nor example.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.audit.redaction import is_secret_name, without_tokens
+from codemode_mcp.drafts.literals import UNKNOWN
+from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from codemode_mcp.drafts.literals import Literal
+    from upstream_clients.tools import JsonObject
+
+    ValueSchema = Callable[[tuple[str, ...], tuple[str, ...]], JsonObject | None]
+    """A function that returns the JSON Schema of a value in the arguments of a tool, if it is known.
+
+    It takes the members of the call, such as `("MCP", "github", "listIssues")`, and the path to the value.
+    """
+
+FALLBACK_NAME: Final = "value"
+"""Name of the parameter for a literal that is no value of a property."""
+
+MAX_NAME: Final = 40
+MAX_EXAMPLE: Final = 60
+MAX_CHOICES: Final = 20
+
+_PLACEHOLDER = re.compile(r"<secret:[^<>]{1,80}>")
+"""Texts that stand for secrets in recordings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A member of the input of a draft.
+
+    Attributes:
+        variable: the name of the variable in the program.
+        type: its TypeScript type.
+        text: the literal as it was written, which is the default; None for a secret, which is required.
+        value: the value of the literal; `UNKNOWN` if it cannot be read.
+        used: the call and the property that the value is for, as words for a reader.
+    """
+
+    name: str
+    variable: str
+    type: str
+    text: str | None
+    value: Any
+    used: str
+
+    @property
+    def is_required(self) -> bool:
+        """Return True if the parameter has no default."""
+        return self.text is None
+
+    @property
+    def example(self) -> str | None:
+        """The old value as JSON on one line, cut; None for a secret and for a value that cannot be read."""
+        if self.text is None or self.value is UNKNOWN:
+            return None
+        shown = json.dumps(self.value, ensure_ascii=False)
+        return shown if len(shown) <= MAX_EXAMPLE else shown[: MAX_EXAMPLE - 1] + "…"
+
+
+def name_parameters(
+    literals: Sequence[Literal], taken: Collection[str], schema_of: ValueSchema | None
+) -> tuple[list[Parameter], list[Parameter]]:
+    """Return the parameter of each literal, and the parameters without repetition.
+
+    Args:
+        taken: the names that the program declares or uses.
+        schema_of: the schemas of the called tools; None if they are not known.
+    """
+    constants = {literal.name for literal in literals if literal.is_constant and literal.name}
+    names, variables = set(constants), set(taken) | RESERVED_WORDS | constants
+    shared: dict[tuple[str, str, str, bool], Parameter] = {}
+    each: list[Parameter] = []
+    for literal in literals:
+        wanted = literal.name if literal.is_constant and literal.name else _identifier(literal.name)
+        kind = literal.declared or _type(literal, schema_of)
+        key = (wanted, literal.text, kind, literal.is_constant)
+        if key not in shared:
+            name = wanted if literal.is_constant else _numbered(wanted, names)
+            variable = wanted if literal.is_constant else _numbered(name, variables)
+            text = None if _is_secret(literal) else literal.text
+            shared[key] = Parameter(name, variable, kind, text, literal.value, _used(literal))
+        each.append(shared[key])
+    return each, list(shared.values())
+
+
+def _numbered(wanted: str, taken: set[str]) -> str:
+    """Return the first of `wanted`, `wanted2`, `wanted3` that is not taken, and take it."""
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def _identifier(name: str | None) -> str:
+    """Return a JavaScript identifier for the name of a property."""
+    parts = re.findall(r"[A-Za-z0-9_$]+", name or "")
+    made = "".join([*parts[:1], *(part[0].upper() + part[1:] for part in parts[1:])])[:MAX_NAME]
+    if not made or made in OBJECT_PROTOTYPE | SPECIAL_MEMBERS:
+        return FALLBACK_NAME
+    return f"_{made}" if made[0].isdigit() else made
+
+
+def _type(literal: Literal, schema_of: ValueSchema | None) -> str:
+    schema = None if schema_of is None or literal.is_constant else schema_of(literal.call, literal.path)
+    choices = [] if schema is None else schema.get("enum", [])
+    if 0 < len(choices) <= MAX_CHOICES and all(isinstance(each, str) for each in choices) and literal.value in choices:
+        return " | ".join(json.dumps(each) for each in choices)
+    if not literal.text.startswith("["):
+        return _scalar_type(literal.value, literal.text)
+    values = literal.value if isinstance(literal.value, list) else [""]
+    kinds = sorted({_scalar_type(value, "") for value in values})
+    return f"{kinds[0]}[]" if len(kinds) == 1 else f"({' | '.join(kinds)})[]"
+
+
+def _scalar_type(value: Any, text: str) -> str:
+    if value is UNKNOWN:
+        return "string" if text[:1] in "'\"`" else "number"
+    return "string" if isinstance(value, str) else "number"
+
+
+def _is_secret(literal: Literal) -> bool:
+    """Return True if a literal is a masked secret, has the form of a token, or is the value of a password or the like.
+
+    Numbers are none: `max_tokens: 100` is no secret.
+    """
+    if literal.text[:1] not in "'\"`[":
+        return False
+    if is_secret_name(literal.name or "") or _PLACEHOLDER.search(literal.text) is not None:
+        return True
+    return without_tokens(literal.text) != literal.text
+
+
+def _used(literal: Literal) -> str:
+    if not literal.call:
+        return f"the constant {literal.name}"
+    return f"{'.'.join(part or '…' for part in literal.call)} ({'.'.join(literal.path) or 'its argument'})"
