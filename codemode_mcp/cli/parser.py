@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "setup": "doctor",
     "serve": "serve",
     "run": "run",
+    "new": "new",
     "call": "call",
     "repl": "repl",
     "tools": "tools",

@@ -13,13 +13,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.audit.redaction import without_tokens
 from codemode_mcp.drafts.editing import Edit, edited, with_line
 from codemode_mcp.drafts.form import form_of
-from codemode_mcp.drafts.literals import UNKNOWN, find_literals, identifiers
+from codemode_mcp.drafts.literals import UNKNOWN, find_literals
 from codemode_mcp.drafts.parameters import Parameter, name_parameters
+from codemode_mcp.drafts.syntax_nodes import identifiers
 from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import Span, from_utf16_units, utf16_units
+from codemode_mcp.recordings.masking import PLACEHOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +56,11 @@ class Draft:
     text: str
     language: Language
     parameters: tuple[Parameter, ...]
+
+    @property
+    def quotes_secret(self) -> bool:
+        """Return True if the text has a token, or the placeholder of a masked secret, outside of parameters."""
+        return PLACEHOLDER.search(self.text) is not None or without_tokens(self.text) != self.text
 
     @property
     def old_input(self) -> dict[str, Any]:

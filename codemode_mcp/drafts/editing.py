@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codemode_mcp.drafts.literals import every_node
+from codemode_mcp.drafts.syntax_nodes import every_node
 from codemode_mcp.program.syntax import LINE_END, Span, span_of, words
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from codemode_mcp.drafts.editing import Edit
-from codemode_mcp.drafts.literals import every_node
+from codemode_mcp.drafts.syntax_nodes import every_node
 from codemode_mcp.program.implicit_return import returned_span
 from codemode_mcp.program.program_form import whole_function
 from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Span, parameters, span_of, text_of, words

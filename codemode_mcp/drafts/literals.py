@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.drafts.syntax_nodes import every_node
 from codemode_mcp.program.node_names import MEMBER_ACCESS, is_callee, literal_of, member_of, name_of
 from codemode_mcp.program.syntax import TRANSPARENT, Span, span_of, text_of, words
 
@@ -82,30 +83,6 @@ def find_literals(units: str, body: Sequence[Node], root: Node) -> list[Literal]
     found = [each for call in _nodes(root, "call_expression") for each in _of_call(units, call, aliases)]
     # A call in an argument of another call is found by itself only, since expressions are not entered.
     return sorted([*constants, *found], key=lambda each: each.span)
-
-
-def identifiers(units: str, root: Node) -> frozenset[str]:
-    """Return the names that a program declares or uses. Names of properties are not among them."""
-    kinds = words(
-        "identifier type_identifier shorthand_property_identifier shorthand_property_identifier_pattern "
-        "statement_identifier"
-    )
-    return frozenset(name_of(units, node) for node in every_node(root) if node.type in kinds)
-
-
-def every_node(root: Node) -> Iterator[Node]:
-    """Yield a node and all nodes in it, in the order of the text, without recursion: source may be nested deeply."""
-    cursor = root.walk()
-    while True:
-        if cursor.node is not None:
-            yield cursor.node
-        if cursor.goto_first_child() or cursor.goto_next_sibling():
-            continue
-        while True:
-            if not cursor.goto_parent():
-                return
-            if cursor.goto_next_sibling():
-                break
 
 
 def _nodes(root: Node, kind: str) -> Iterator[Node]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
 from codemode_mcp.drafts.literals import UNKNOWN
+from codemode_mcp.recordings.masking import PLACEHOLDER
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ FALLBACK_NAME: Final = "value"
 MAX_NAME: Final = 40
 MAX_EXAMPLE: Final = 60
 MAX_CHOICES: Final = 20
-
-_PLACEHOLDER = re.compile(r"<secret:[^<>]{1,80}>")
-"""Texts that stand for secrets in recordings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def _is_secret(literal: Literal) -> bool:
     """
     if literal.text[:1] not in "'\"`[":
         return False
-    if is_secret_name(literal.name or "") or _PLACEHOLDER.search(literal.text) is not None:
+    if is_secret_name(literal.name or "") or PLACEHOLDER.search(literal.text) is not None:
         return True
     return without_tokens(literal.text) != literal.text
 

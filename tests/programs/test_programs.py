@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.drafts import make_draft
+from codemode_mcp.saved_programs.program_file import read_program
+
 if TYPE_CHECKING:
     from harness import Session
+
+    from codemode_mcp.settings import Language
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +109,17 @@ async def test_typescript_is_recognised_when_no_language_is_named(session: Sessi
 @pytest.mark.parametrize("program", every("typescript", "*.ts"))
 async def test_typescript_gives_the_same_from_an_editor_of_another_system(session: Session, program: Written) -> None:
     await hold(session, program, from_elsewhere(program.code), language="typescript")
+
+
+@pytest.mark.usefixtures("esbuild")
+@pytest.mark.parametrize(("language", "pattern"), [("javascript", "*.js"), ("typescript", "*.ts")])
+async def test_a_saved_program_that_is_made_of_a_program_gives_the_same(
+    session: Session, language: Language, pattern: str
+) -> None:
+    for path in sorted((FOLDER / language).glob(pattern)):
+        for program in read_programs(path):
+            draft = make_draft(program.code, language, origin=program.id)
+            read_program("saved", language, draft.text)
+            before, _, function = draft.text.rpartition("\nexport default ")
+            code = f"{before}\nreturn await ({function})({json.dumps(draft.old_input)});"
+            await hold(session, program, code, language=language)

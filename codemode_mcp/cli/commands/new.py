@@ -1,0 +1,147 @@
+"""`codemode-mcp new`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from codemode_mcp.cli.messages import say, say_command, say_line, stop, stop_line
+from codemode_mcp.cli.options import ConfigOption
+
+if TYPE_CHECKING:
+    from codemode_mcp.drafts import Draft, Parameter
+    from codemode_mcp.settings import Language
+
+app = typer.Typer()
+
+MAX_DEFAULT = 40
+"""Characters of a default value in the list of parameters."""
+
+
+@app.command(
+    epilog="Example: codemode-mcp new weeklyReport --from report.ts\n\nExample: codemode-mcp new weeklyReport.js"
+)
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the saved program; with .js for JavaScript.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Program that becomes the saved program.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write a saved program: an empty one, or one made from a program that has run."""
+    from codemode_mcp.drafts import skeleton
+    from codemode_mcp.saved_programs.saved_program import file_name
+
+    stem, language = _split(name)
+    folder = _folder(config)
+    if source is None:
+        language = language or "typescript"
+        path = _write(folder, file_name(stem, language), skeleton(language))
+        say(f"{path} is written; fill in what it does and what it needs")
+        return
+    draft = _draft(source, language)
+    path = _write(folder, file_name(stem, draft.language), draft.text)
+    _say_parameters(path, draft)
+    _say_problem(path, stem, draft)
+
+
+def _split(name: str) -> tuple[str, Language | None]:
+    """Return the name of a program and the language by its suffix. End the command if it is no name."""
+    from codemode_mcp.saved_programs.saved_program import SUFFIXES, name_problem
+
+    suffix = Path(name).suffix
+    stem = name.removesuffix(suffix) if suffix in SUFFIXES else name
+    problem = name_problem(stem)
+    if problem is not None:
+        stop_line(2, f"{name}: {problem}")
+    return stem, SUFFIXES.get(suffix)
+
+
+def _folder(config: str | None) -> Path:
+    """Return the folder of saved programs. Nothing of the configuration is used but its place."""
+    from codemode_mcp.cli.confirming import find
+    from codemode_mcp.errors import ConfigError
+    from codemode_mcp.saved_programs.folder import folder_of
+
+    try:
+        folder = folder_of(find(config, lambda _: None))
+    except ConfigError as error:
+        stop(2, "\n".join(error.problems))
+    if folder is None:
+        stop(
+            2,
+            "there is no configuration, and saved programs are in a folder beside it; codemode-mcp import writes one, "
+            "or name one with --config FILE",
+        )
+    return folder
+
+
+def _draft(source: Path, language: Language | None) -> Draft:
+    from codemode_mcp.cli.command_requests import read_program
+    from codemode_mcp.drafts import make_draft
+    from codemode_mcp.errors import ProgramError
+    from codemode_mcp.program.type_annotations import has_types
+
+    text, named = read_program(source, None)
+    own: Language = "typescript" if named == "typescript" or (named is None and has_types(text)) else "javascript"
+    if own == "typescript" and language == "javascript":
+        stop_line(2, f"{source} is TypeScript; leave .js out of the name")
+    try:
+        return make_draft(text, language or own, origin=source.name)
+    except ProgramError as error:
+        stop_line(1, f"{source}: {error.message}")
+
+
+def _write(folder: Path, name: str, text: str) -> Path:
+    """Write a new file. End the command if a program of this name exists."""
+    from codemode_mcp.saved_programs.saved_program import SUFFIXES
+
+    stem = Path(name).stem.casefold()
+    path = folder / name
+    try:
+        folder.mkdir(exist_ok=True)
+        for other in os.listdir(folder):
+            # Names that differ only by case would be one file on some systems.
+            if Path(other).suffix in SUFFIXES and Path(other).stem.casefold() == stem:
+                stop_line(1, f"{folder / other} exists already; choose another name, or remove it first")
+        with open(path, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        stop_line(1, f"cannot write {path}: {error.strerror}")
+    return path
+
+
+def _say_parameters(path: Path, draft: Draft) -> None:
+    say_line(f"{path} is written")
+    if not draft.parameters:
+        say("It has no parameters: no call of a tool has a text or a number in its arguments.")
+    else:
+        say("Its parameters, with the values of the program as defaults:")
+        for parameter in draft.parameters:
+            say_command(_row(parameter))
+    if draft.quotes_secret:
+        say("A secret, or its placeholder, is still in the text. Take it out before the program is used.")
+    say("Say in its first comment what it does: models choose it by this text.")
+
+
+def _row(parameter: Parameter) -> str:
+    from codemode_mcp.control.display import cut
+
+    default = "required: a secret stood here"
+    if parameter.text is not None:
+        default = f"default {cut(parameter.example or parameter.text, MAX_DEFAULT)}"
+    return f"{cut(f'{parameter.name}: {parameter.type}', MAX_DEFAULT)} ({default}), for {cut(parameter.used, 80)}"
+
+
+def _say_problem(path: Path, name: str, draft: Draft) -> None:
+    """End the command if the file that was written is not yet a saved program."""
+    from codemode_mcp.saved_programs.program_file import read_program
+    from codemode_mcp.saved_programs.saved_program import ProgramFileError
+
+    try:
+        read_program(name, draft.language, draft.text)
+    except ProgramFileError as error:
+        stop_line(1, f"{path}:{error.line}: {error.text}")
