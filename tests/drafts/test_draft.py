@@ -37,7 +37,9 @@ issues.map((issue) => `
   ${issue.title}`).slice(0, LIMIT)
 """
     made = draft(source)
-    assert made.text == """\
+    assert (
+        made.text
+        == """\
 /**
  * Open issues of a team.
  *
@@ -53,6 +55,7 @@ export default async function ({ TEAM = 'core', LIMIT = 10, state = "open", labe
   ${issue.title}`).slice(0, LIMIT)
 }
 """
+    )
     assert made.old_input == {"TEAM": "core", "LIMIT": 10, "state": "open", "labels": ["bug"]}
     schema = saved(made).input_schema
     assert schema["properties"]["LIMIT"] == {"description": "For the constant LIMIT; for example 10.", "type": "number"}
@@ -76,7 +79,8 @@ await Promise.all([list({ team: "a", page: -1 }), list({ team: "b" }), list({ te
 await tools["mcp:tracker:move"]({ to: [{ team: "c" }, { team: /* old */ ("d") }], n: [1, "x"], why: `it\\'s` });
 """)
     assert made.old_input == {
-        "team": "a", "page": -1, "team2": "b", "perPage": 1000, "team3": "c", "team4": "d", "n": [1, "x"], "why": "it's",
+        "team": "a", "page": -1, "team2": "b", "perPage": 1000, "team3": "c", "team4": "d", "n": [1, "x"],
+        "why": "it's",
     }  # fmt: skip
     assert 'n = [1, "x"]' in made.text
     assert saved(made).input_schema["properties"]["n"]["items"] == {"type": ["number", "string"]}
