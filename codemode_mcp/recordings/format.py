@@ -37,6 +37,8 @@ Digest = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")]
 
 Nanoseconds = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The base class of the objects in a recording. A JSON object has no other than the declared members."""
@@ -84,6 +86,7 @@ class Start(Record, frozen=True, tag_field="kind", tag="start"):
         memory_limit: bytes that the program may use.
         elapsed: milliseconds since the beginning of the run.
         namespaces: JSON text.
+        positions: JSON text of `program.stored_positions`, without the program.
     """
 
     code: str
@@ -98,16 +101,21 @@ class Start(Record, frozen=True, tag_field="kind", tag="start"):
     zones: dict[str, tuple[Integer, ...]] = {}
     args: tuple[str, ...] = ()
     namespaces: str = "[]"
+    positions: str = ""
 
 
 class Clock(Record, frozen=True, tag_field="kind", tag="clock"):
-    """The clock readings of the guest since the previous `start` or `turn`.
+    """The clock readings of the guest since the previous `start` or `turn`; see `sandbox.clock.Readings`.
 
     Attributes:
-        readings: pairs of a WASI clock (0: real time, 1: monotonic) and its time in nanoseconds, in order.
+        wall: nanoseconds since 1970, each with the number of times that they were read one after another.
+        monotonic: the same of the monotonic clock. If it was read only at the beginning of the turn, it is empty.
+        lost: the number of readings that are not in the line.
     """
 
-    readings: tuple[tuple[Literal[0, 1], Nanoseconds], ...]
+    wall: tuple[tuple[Nanoseconds, Count], ...] = ()
+    monotonic: tuple[tuple[Nanoseconds, Count], ...] = ()
+    lost: Count = 0
 
 
 class Requests(Record, frozen=True, tag_field="kind", tag="requests"):

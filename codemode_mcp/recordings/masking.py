@@ -169,6 +169,7 @@ class Mask:
             fallback=None if line.fallback is None else self.code(line.fallback),
             args=tuple(map(self.text, line.args)),
             namespaces=self.json(line.namespaces),
+            positions=self.json(line.positions),
         )
 
     def _completed(self, end: recorded.Completed) -> recorded.Completed:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.recordings.format import CatalogText, End, Opening, Requests, Start, Turn
+from codemode_mcp.recordings.format import CatalogText, Clock, End, Opening, Requests, Start, Turn
 
 if TYPE_CHECKING:
     from codemode_mcp.recordings.format import Line
 
 _EACH: Final = 200
 """Approximate characters that one line, request or completion takes besides its texts."""
+
+_READING: Final = 30
+"""Approximate characters of one reading of the clock."""
 
 _FIELDS: Final = ("input", "options", "value", "key", "query")
 """Fields of requests that may be long texts."""
@@ -32,8 +35,10 @@ def size_of(line: Line) -> int:
                     value = getattr(request, name, None)
                     if isinstance(value, str):
                         size += len(value)
+        case Clock():
+            size += _READING * (len(line.wall) + len(line.monotonic))
         case Start():
-            size += len(line.code) + len(line.fallback or "") + len(line.namespaces)
+            size += len(line.code) + len(line.fallback or "") + len(line.namespaces) + len(line.positions)
         case Opening():
             size += len(line.source) + sum(map(len, line.args))
         case CatalogText():

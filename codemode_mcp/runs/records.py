@@ -17,8 +17,7 @@ import msgspec
 
 from codemode_mcp.calls.context import Counts
 from codemode_mcp.policy.callers import Caller
-from codemode_mcp.program.positions import Positions
-from codemode_mcp.program.source_map import Author, Insertion, SourceMap, are_mappings
+from codemode_mcp.program.stored_positions import PositionsForm, positions_form, positions_in
 from codemode_mcp.runs.call_records import CompletionForm, completion_form, completion_in
 from codemode_mcp.runs.record_parts import (
     FORMAT,
@@ -53,9 +52,6 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.runs.views import Ledger
 
-_Grown = tuple[Integer, Integer, Integer]
-
-
 class _Caller(Form, omit_defaults=True):
     """The caller of a run.
 
@@ -80,21 +76,6 @@ class _Head(Form):
     memory_limit: Integer
 
 
-class _SourceMap(Form):
-    mappings: str
-    lines: Integer
-    before: Integer
-    grown: list[_Grown]
-
-
-class _Positions(Form):
-    language: Language
-    lines: Integer
-    code: str
-    transformed: _SourceMap | None
-    rewritten: _Grown | None
-
-
 class _Rest(Form):
     """The other part of a record.
 
@@ -107,7 +88,7 @@ class _Rest(Form):
     """
 
     began: Number
-    positions: _Positions | None
+    positions: PositionsForm | None
     printed: Integer
     untold: Integer
     dropped: Integer
@@ -163,7 +144,7 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
         _Rest,
         run,
         began=run.began - now + wall,
-        positions=None if run.positions is None else _positions_form(run.positions),
+        positions=None if run.positions is None else positions_form(run.positions),
         printed=len(run.history),
         untold=0 if reports_output else len(run.outputs),
         timers=[
@@ -259,7 +240,7 @@ def restore(
         run.advance("suspend")
         for name in _SAME_IN_RUN:
             setattr(run, name, getattr(rest, name))
-        run.positions = None if rest.positions is None else _positions(rest.positions)
+        run.positions = None if rest.positions is None else positions_in(rest.positions)
         for each in printed:
             run.history += check_outputs(msgspec.convert(parse_json(each), list[dict[str, Any]]))
         run.stored_outputs = rest.printed
@@ -286,30 +267,6 @@ def restore(
 
 
 # forms
-
-
-def _positions_form(positions: Positions) -> _Positions:
-    made, rewritten = positions.transformed, positions.rewritten
-    transformed = None
-    if made is not None:
-        author = made.author
-        transformed = _SourceMap(made.mappings, author.lines, author.before, [astuple(each) for each in author.grown])
-    return form_from(
-        _Positions, positions, transformed=transformed, rewritten=None if rewritten is None else astuple(rewritten)
-    )
-
-
-def _positions(form: _Positions) -> Positions:
-    made, rewritten = form.transformed, form.rewritten
-    transformed = None
-    if made is not None:
-        if not are_mappings(made.mappings):
-            raise ValueError
-        author = Author(made.lines, made.before, tuple(Insertion(*each) for each in made.grown))
-        transformed = SourceMap(made.mappings, author)
-    return Positions(
-        form.language, form.lines, form.code, transformed, None if rewritten is None else Insertion(*rewritten)
-    )
 
 
 def _request(message: RequestMessage) -> Answered:

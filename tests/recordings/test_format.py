@@ -41,7 +41,7 @@ requests = st.one_of(
     st.builds(Timer, st.integers(1, 99), st.integers(0, 1000)),
     st.builds(Load, st.integers(1, 99), text),
 )
-readings = st.tuples(st.sampled_from([0, 1]), st.integers(0, 2**63 - 1))
+readings = st.tuples(st.integers(0, 2**63 - 1), st.integers(1, 9))
 outputs = st.fixed_dictionaries({"type": st.just("json"), "value": json_values})
 
 
@@ -52,7 +52,7 @@ def several(each: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 lines = st.one_of(
     st.builds(recorded.Turn, st.floats(0, 1e6), several(completions)),
     st.builds(recorded.Requests, several(requests)),
-    st.builds(recorded.Clock, several(readings)),
+    st.builds(recorded.Clock, several(readings), several(readings), st.integers(0, 9)),
     st.builds(recorded.Question, st.integers(1, 9), text, text, text),
     st.builds(recorded.End, st.sampled_from(["completed", "failed"]), st.none() | text, several(outputs)),
 )
