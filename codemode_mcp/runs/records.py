@@ -33,7 +33,6 @@ from codemode_mcp.runs.record_parts import (
 from codemode_mcp.runs.run import RECENT_CALLS, Run, SettledQueue
 from codemode_mcp.runs.store import is_bearer
 from codemode_mcp.sandbox.messages import Answered, RequestMessage, message_of
-from codemode_mcp.settings import Language
 from codemode_mcp.strict_json import (
     Form,
     Integer,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.calls.context import CallContext
     from codemode_mcp.runs.views import Ledger
+
 
 class _Caller(Form, omit_defaults=True):
     """The caller of a run.
