@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: the event loop, folders of their own, one compiled engine, and PostgreSQL."""
+"""Fixtures that all tests share: the event loop, folders of their own, one compiled engine, esbuild, and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from codemode_mcp.errors import CodeModeError
 from codemode_mcp.instance.registry import is_running, read_record
 from codemode_mcp.paths import cache_dir
+from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
 from tests.stores.postgres_server import NoServer, postgres_server
@@ -172,3 +174,12 @@ def postgres() -> Iterator[PostgresServer]:
 def postgres_url(postgres: PostgresServer) -> str:
     """Return a URL of the server with a schema for this test alone."""
     return postgres.url(f"t_{uuid.uuid4().hex[:16]}")
+
+
+@pytest.fixture(scope="session")
+def esbuild() -> None:
+    """Skip tests that run TypeScript where esbuild was never fetched."""
+    try:
+        find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
+    except CodeModeError as error:
+        pytest.skip(error.message)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.paths import cache_dir
-from codemode_mcp.program.esbuild import find_esbuild
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,12 +29,3 @@ def own_cache(engine_cache: Path, tmp_path: Path) -> dict[str, str]:
     cache = tmp_path / "cache"
     shutil.copytree(engine_cache, cache / "codemode-mcp")
     return {"XDG_CACHE_HOME": str(cache)}
-
-
-@pytest.fixture(scope="session")
-def esbuild() -> None:
-    """Skip tests that run TypeScript where esbuild was never fetched."""
-    try:
-        find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
-    except CodeModeError as error:
-        pytest.skip(error.message)

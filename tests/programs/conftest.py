@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +11,6 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
 from harness import quickstart, serve, write_config
-
-from codemode_mcp.errors import CodeModeError
-from codemode_mcp.paths import cache_dir
-from codemode_mcp.program.esbuild import find_esbuild
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,12 +31,3 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ses
     servers["scratch"] = servers["tracker"]
     async with serve(write_config(tmp_path_factory.mktemp("programs"), servers)) as session:
         yield session
-
-
-@pytest.fixture(scope="session")
-def esbuild() -> None:
-    """Skip tests that run TypeScript where esbuild was never fetched."""
-    try:
-        find_esbuild(None, environ=os.environ, cache_dir=cache_dir())
-    except CodeModeError as error:
-        pytest.skip(error.message)
