@@ -225,33 +225,13 @@ class FollowedRun:
                 rendered = await render(outcome, opened.settings(), opened.offload, time.monotonic())
             except CodeModeError as error:
                 rendered = render_error(error, opened.settings())
-            self._print_answer(rendered.structured, outcome)
+            print_answer(self._terminal, rendered.structured, outcome, as_json=self._as_json)
             if rendered.structured["status"] != "waiting":
                 return not rendered.is_error
             run_id = rendered.structured["runId"]
 
-    def _print_answer(self, answer: Mapping[str, Any], outcome: Outcome | None) -> None:
-        """Print the result to stdout, so that it can be piped, and remarks to stderr.
-
-        The output of the program is already there.
-        """
-        if self._as_json:
-            self._terminal.print(json.dumps(answer, ensure_ascii=False))
-            return
-        for note in () if outcome is None else _notes(outcome):
-            self._terminal.say(wrap(note))
-        if answer["status"] == "failed":
-            self._terminal.say(wrap(f"{answer['code']}: {answer['error']}"))
-        elif answer["status"] == "completed" and outcome is not None and outcome.value is not None:
-            # The whole value: a shortened one could only be loaded by a later program of this process.
-            value = outcome.value
-            self._terminal.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
     def _print_outputs(self, outputs: Sequence[Mapping[str, Any]]) -> None:
-        from codemode_mcp.runs.outputs import printed
-
-        for item in outputs:
-            self._terminal.print(printed(item))
+        print_outputs(self._terminal, outputs)
 
     def _listen(self, event: Event) -> None:
         if event.kind == "run_started" and event.parent == self._request:
@@ -276,6 +256,34 @@ class FollowedRun:
 
         self._progress = progress_of(opened)
         await draw_progress(self._terminal, self._progress, call_count)
+
+
+def print_answer(
+    terminal: Terminal, answer: Mapping[str, Any], outcome: Outcome | None, *, as_json: bool = False
+) -> None:
+    """Print a result to stdout, so that it can be piped, and remarks to stderr.
+
+    The output of the program is already there.
+    """
+    if as_json:
+        terminal.print(json.dumps(answer, ensure_ascii=False))
+        return
+    for note in () if outcome is None else _notes(outcome):
+        terminal.say(wrap(note))
+    if answer["status"] == "failed":
+        terminal.say(wrap(f"{answer['code']}: {answer['error']}"))
+    elif answer["status"] == "completed" and outcome is not None and outcome.value is not None:
+        # The whole value: a shortened one could only be loaded by a later program of this process.
+        value = outcome.value
+        terminal.print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def print_outputs(terminal: Terminal, outputs: Sequence[Mapping[str, Any]]) -> None:
+    """Print the output of a program."""
+    from codemode_mcp.runs.outputs import printed
+
+    for item in outputs:
+        terminal.print(printed(item))
 
 
 def _notes(outcome: Outcome) -> Iterator[str]:

@@ -19,9 +19,10 @@ from codemode_mcp.runs.verdicts import SEARCHED_IN_LOOP
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from codemode_mcp.calls.outcome import WaitingReason
+    from codemode_mcp.program.positions import Positions
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.questions import Client, OpenQuestion
     from codemode_mcp.runs.run import Run
@@ -185,9 +186,8 @@ def _asked_for(question: Question) -> str:
             return "for the client's folders"
 
 
-def rejection_notes(run: Run, rejections: Sequence[Thrown]) -> tuple[str, ...]:
+def rejection_notes(positions: Positions | None, rejections: Sequence[Thrown]) -> tuple[str, ...]:
     """Return notes about the rejections that a program did not handle."""
-    positions = run.positions
     assert positions is not None
     short = len(positions.code) <= SEARCHED_IN_LOOP
     return tuple(
@@ -196,9 +196,12 @@ def rejection_notes(run: Run, rejections: Sequence[Thrown]) -> tuple[str, ...]:
     )
 
 
-def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str, ...]:
-    """Return notes about results with `isError` that the program did not check."""
-    tools = {record.id: record.tool for record in run.recent}
+def unchecked_notes(tools: Mapping[int, str], unchecked: Sequence[UncheckedError]) -> tuple[str, ...]:
+    """Return notes about results with `isError` that the program did not check.
+
+    Args:
+        tools: the tools of the latest calls, by the number of the call.
+    """
     notes = []
     for each in unchecked[-SHOWN_UNCHECKED:]:
         text = f": {_quoted(each.text, SHOWN_TEXT)}" if each.text else ""
@@ -212,10 +215,13 @@ def unchecked_notes(run: Run, unchecked: Sequence[UncheckedError]) -> tuple[str,
     return tuple(notes)
 
 
-def absent_value_notes(run: Run) -> tuple[str, ...]:
-    """Return a note that explains an empty result, if the program has loaded a key without a value."""
-    key = run.absent_key
-    if not run.empty or key is None or key.startswith(RESERVED_KEYS):
+def absent_value_notes(key: str | None) -> tuple[str, ...]:
+    """Return a note that explains an empty result.
+
+    Args:
+        key: the latest key that the program has loaded without finding a value; None if there is none.
+    """
+    if key is None or key.startswith(RESERVED_KEYS):
         return ()
     return (f"load({json_text(key[:100])}) returned undefined: no value is stored under this key.",)
 

@@ -230,6 +230,11 @@ class Run:
     def share(self) -> str:
         return self.context.share
 
+    @property
+    def recent_tools(self) -> dict[int, str]:
+        """The tools of the latest calls that have ended, by the number of the call."""
+        return {record.id: record.tool for record in self.recent}
+
     def declare_scopes(self) -> None:
         """Add the members of the open namespaces to the declarations that the program can read."""
         shapes = self.namespaces.shapes

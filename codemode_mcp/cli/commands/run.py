@@ -35,7 +35,8 @@ app = typer.Typer()
 @app.command(
     epilog="Example: codemode-mcp run report.ts\n\n"
     "Example: codemode-mcp run -e 'return (await MCP.$api()).servers' --json\n\n"
-    "Example: codemode-mcp run --trace report.ts"
+    "Example: codemode-mcp run --trace report.ts\n\n"
+    "Example: codemode-mcp run --replay report.recording.jsonl"
 )
 def run(
     file: Annotated[Path | None, typer.Argument(help="Program to run; .ts is TypeScript, - is stdin.")] = None,
@@ -56,6 +57,16 @@ def run(
     trace_html: Annotated[
         Path | None, typer.Option("--trace-html", metavar="FILE", help="Write the timeline as one page of HTML.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="RECORDING", help="Run a recorded program again, without servers."),
+    ] = None,
+    other_program: Annotated[
+        Path | None, typer.Option("--program", metavar="FILE", help="With --replay: run this program instead.")
+    ] = None,
+    loose: Annotated[
+        bool, typer.Option("--loose", help="With --replay: answer calls by their tool, whatever the arguments are.")
+    ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     log_level: LogLevelOption = None,
@@ -63,7 +74,11 @@ def run(
     private: PrivateOption = False,
 ) -> None:
     """Run one program against the configured servers, and follow it until it ends."""
-    if file is None and code is None:
+    if replay is None and (loose or other_program is not None):
+        stop(2, f"{'--loose' if loose else '--program'} needs a recording: add --replay RECORDING")
+    if other_program is not None:
+        file = other_program
+    if file is None and code is None and replay is None:
         stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
     if file is not None and code is not None:
         if "--" not in sys.argv:
@@ -71,6 +86,10 @@ def run(
         file, args = None, [str(file), *(args or [])]
     if file is not None:
         code, language = read_program(file, language)
+    if replay is not None:
+        from codemode_mcp.cli.replaying import replay_and_exit
+
+        replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
     request = ProgramRequest(code, language, args or (), as_json, quiet)
     if not (private or server or trace or trace_html or log_level or log_file):
         done = run_there(request, config=config, read_only=read_only)

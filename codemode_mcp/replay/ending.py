@@ -1,0 +1,232 @@
+"""The end of a replay: its outcome, and how it differs from the recorded end. Pure.
+
+The same program ends as it did in the recorded run. Where the host has ended that run (at a deadline, at a limit, or
+because a person has cancelled it), the replay ends with the recorded error as soon as it has come as far.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from codemode_mcp.calls.outcome import Outcome, Usage
+from codemode_mcp.errors import ErrorCode
+from codemode_mcp.json_text import json_text
+from codemode_mcp.plugins.api import NamespaceTool
+from codemode_mcp.replay.divergence import Divergence, differences
+from codemode_mcp.runs import answers
+from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
+from codemode_mcp.runs.verdicts import Circumstances, Completed, Failed, stuck, verdict
+from declarations.untrusted_text import escape_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.program.positions import Positions
+    from codemode_mcp.recordings.format import End
+    from codemode_mcp.replay.matching import Matching
+    from codemode_mcp.replay.player import Played
+    from codemode_mcp.replay.script import Asked
+    from codemode_mcp.runs.recent_results import RecentResults
+    from codemode_mcp.settings import CodeModeSettings
+
+OWNER: Final = "replay"
+"""The owner of the outcome of a replay."""
+
+SHOWN_CALLS: Final = 5
+"""Maximum number of calls that a message lists."""
+
+_BY_HOST: Final = frozenset(
+    {"timeout", "aborted", "memory_limit_exceeded", "output_limit_exceeded", "snapshot_limit_exceeded"}
+    | {"snapshot_expired", "snapshot_restore_failed", "runtime_unavailable", "internal_error"}
+)
+"""Codes of errors with which the host ends a run. What the program has done until then need not be the same twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The result of a replay.
+
+    Attributes:
+        outcome: the end of the program, as `run` prints it.
+        divergence: the first difference from the recording; None if there is none.
+        notes: sentences about the replay itself.
+        unused: the recorded calls that the program has not made.
+    """
+
+    outcome: Outcome
+    divergence: Divergence | None = None
+    notes: tuple[str, ...] = ()
+    unused: tuple[Asked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The program of a replay.
+
+    Attributes:
+        namespaces: JSON text of its namespaces, as the guest got it.
+        exact: True if it is the recorded program, which must end as recorded.
+    """
+
+    positions: Positions
+    catalog: Catalog
+    namespaces: str
+    settings: CodeModeSettings
+    exact: bool
+
+
+def replayed(played: Played, matching: Matching, results: RecentResults, about: About, end: End | None) -> Replayed:
+    """Return the result of a replay.
+
+    Args:
+        end: the end of the recorded run; None if the recording has none.
+    """
+    notes = _clock_notes(played.lost)
+    if played.not_recorded is not None:
+        divergence = played.not_recorded.divergence
+        outcome = _failed("nested_tool_failed", divergence.what, played)
+        return Replayed(outcome, divergence, notes, matching.unused)
+    if about.exact and end is not None and _ended_by_host(played, end):
+        return Replayed(recorded_outcome(end), None, notes, matching.unused)
+    outcome = _outcome(played, matching, results, about)
+    if not about.exact:
+        return Replayed(outcome, None, notes, matching.unused)
+    if end is None:
+        if played.is_stuck and matching.is_waiting:
+            message = "the recording ends here, before its program does"
+            return Replayed(_failed("aborted", message, played), None, notes, matching.unused)
+        return Replayed(outcome, None, notes, matching.unused)
+    different = _unmade(matching.unused) or _different_end(outcome, end)
+    if different is None:
+        # The notes of the recorded run are also about what the host has done, such as sending unawaited calls.
+        outcome = replace(outcome, notes=end.notes, dropped=end.dropped)
+    return Replayed(outcome, different, notes, matching.unused)
+
+
+def recorded_outcome(end: End) -> Outcome:
+    """Return the outcome of the recorded run."""
+    value = None if end.value is None else json.loads(end.value)
+    code = end.code if end.code in get_args(ErrorCode) else "internal_error"
+    return Outcome(
+        "replay",
+        OWNER,
+        end.status,
+        Usage(),
+        outputs=end.outputs,
+        notes=end.notes,
+        dropped=end.dropped,
+        value=value,
+        error=end.error,
+        code=cast("ErrorCode", code),
+    )
+
+
+def namespaces_of(text: str, catalog: Catalog) -> OpenNamespaces:
+    """Return the namespaces of a recording. Their functions are known by their paths."""
+    offered = {each.id: each for each in catalog.namespaces}
+    opened = []
+    for each in json.loads(text):
+        known = offered.get(each["id"])
+        if known is not None:
+            paths = [".".join(path) for path in each["functions"]]
+            opened.append(OpenNamespace(known, None, dict.fromkeys(paths, NamespaceTool(""))))
+    return OpenNamespaces(opened, text)
+
+
+def _outcome(played: Played, matching: Matching, results: RecentResults, about: About) -> Outcome:
+    if played.is_stuck and matching.is_waiting:
+        return _failed("aborted", "the program waits for a call that never ended in the recorded run", played)
+    found = stuck(about.settings, full=played.turn.full) if played.is_stuck else _verdict(played, results, about)
+    report = played.report
+    if isinstance(found, Completed):
+        made = answers.rejection_notes(about.positions, found.report.rejections)
+        made += answers.unchecked_notes(matching.names, found.report.unchecked)
+        if found.report.value is None and not played.outputs:
+            made += answers.absent_value_notes(matching.absent_key)
+        dropped = found.report.dropped_size
+        return Outcome(
+            "replay",
+            OWNER,
+            "completed",
+            Usage(),
+            outputs=played.outputs,
+            notes=made,
+            dropped=dropped,
+            value=found.report.value,
+        )
+    made = answers.rejection_notes(about.positions, found.rejections)
+    made += answers.unchecked_notes(matching.names, found.unchecked)
+    dropped = 0 if report is None else report.dropped_size
+    return replace(_failed(found.code, found.message, played), notes=made, dropped=dropped)
+
+
+def _verdict(played: Played, results: RecentResults, about: About) -> Completed | Failed:
+    circumstances = Circumstances(
+        settings=about.settings,
+        positions=about.positions,
+        catalog=about.catalog,
+        namespaces=namespaces_of(about.namespaces, about.catalog),
+        results=results.of(about.catalog),
+        exceeded=None,
+        overdue_seconds=0.0,
+    )
+    found = verdict(played.turn, played.report, circumstances)
+    if isinstance(found, Completed | Failed):
+        return found
+    error = None if found is None else found.error
+    message = "the engine refuses the program" if error is None else f"{error.name}: {error.message}"
+    return Failed("invalid_input", message)
+
+
+def _failed(code: ErrorCode, message: str, played: Played) -> Outcome:
+    return Outcome("replay", OWNER, "failed", Usage(), outputs=played.outputs, error=message, code=code)
+
+
+def _ended_by_host(played: Played, end: End) -> bool:
+    """Return True if the recorded run was ended by its host, and the replay has come as far."""
+    if end.status != "failed":
+        return False
+    if played.turn.stopped is not None or played.report is None:
+        return end.code in _BY_HOST
+    if played.report.state == "syntax":
+        return True  # the recorded error has the position
+    return played.report.state == "pending" and played.is_stuck
+
+
+def _unmade(unused: Sequence[Asked]) -> Divergence | None:
+    if not unused:
+        return None
+    shown = [f"{escape_line(each.identity.name)} with {escape_line(each.identity.given, 160)}" for each in unused]
+    lines = shown[:SHOWN_CALLS]
+    if len(shown) > SHOWN_CALLS:
+        lines.append(f"and {len(shown) - SHOWN_CALLS} more")
+    count = "a call" if len(unused) == 1 else f"{len(unused)} calls"
+    return Divergence(f"the program has ended without {count} of the recorded run", tuple(lines))
+
+
+def _different_end(outcome: Outcome, end: End) -> Divergence | None:
+    recorded = recorded_outcome(end)
+    parts: list[tuple[str, Any, Any]] = [
+        ("status", recorded.status, outcome.status),
+        ("output", list(recorded.outputs), list(outcome.outputs)),
+        ("value", recorded.value, outcome.value),
+    ]
+    if recorded.status == outcome.status == "failed":
+        parts.append(("error", f"{recorded.code}: {recorded.error}", f"{outcome.code}: {outcome.error}"))
+    elif outcome.status == "failed":
+        parts.append(("error", None, f"{outcome.code}: {outcome.error}"))
+    for name, old, new in parts:
+        if json_text(old) != json_text(new):
+            return Divergence(f"the program ends with another {name} than in the recording", differences(old, new))
+    return None
+
+
+def _clock_notes(lost: int) -> tuple[str, ...]:
+    if not lost:
+        return ()
+    return (
+        f"The program has read the clock {lost} times more than was recorded; these times are not the recorded ones.",
+    )

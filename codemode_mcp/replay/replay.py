@@ -1,0 +1,201 @@
+"""The replay of a recording: of the recorded program, or of another one with the recorded answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from dataclasses import replace as with_code
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from codemode_mcp.calls.context import CallContext
+from codemode_mcp.calls.lookups import answer
+from codemode_mcp.catalog.serialize import read_catalog
+from codemode_mcp.errors import ProgramError
+from codemode_mcp.policy.callers import Caller
+from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.prepare import Cell, Preparer
+from codemode_mcp.program.stored_positions import PositionsForm, positions_in
+from codemode_mcp.program.time_zones import named_zones
+from codemode_mcp.replay.ending import OWNER, About, Replayed, replayed
+from codemode_mcp.replay.matching import Matching
+from codemode_mcp.replay.player import TURN_SECONDS, Part, play
+from codemode_mcp.replay.script import script_of
+from codemode_mcp.runs.recent_results import RecentResults
+from codemode_mcp.sandbox.messages import start_message
+from codemode_mcp.settings import CodeModeSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.program.compile import Transform
+    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.replay.player import Restores
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.sandbox.messages import Completion, Lookup
+    from codemode_mcp.settings import Language
+
+STOPPED_SECONDS = 2.0
+"""Maximum seconds of a turn in the replay of a program that was stopped while it computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProgram:
+    """A program that gets the answers of a recording of another one.
+
+    Attributes:
+        args: the value of `args` in the program; None for those of the recorded run.
+    """
+
+    source: str
+    language: Language | None = None
+    args: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a replay.
+
+    Attributes:
+        loose: match calls by their tool alone, whatever their arguments are.
+        restores: see `player.Restores`.
+        replaced: values (JSON text) to give instead of the recorded results of tools, by the id of the tool.
+    """
+
+    loose: bool = False
+    restores: Restores = "never"
+    replaced: Mapping[str, str] = field(default_factory=dict)
+
+
+_DEFAULT = Options()
+
+
+async def replay(
+    engine: Engine,
+    recording: Recording,
+    transform: Transform,
+    other: OtherProgram | None = None,
+    options: Options = _DEFAULT,
+) -> Replayed:
+    """Run the program of a recording again, with the recorded answers, times and random numbers.
+
+    Args:
+        transform: compiles TypeScript, where that is needed.
+        other: the program to run instead.
+
+    Raises:
+        ProgramError: the recording is damaged, or the other program cannot run.
+    """
+    try:
+        script = script_of(recording)
+        catalog = await anyio.to_thread.run_sync(read_catalog, recording.catalog.text)
+        began = _nanoseconds(recording.opening.started)
+        seed = bytes.fromhex(recording.start.seed)
+    except (ValueError, ProgramError) as error:
+        raise ProgramError("invalid_input", f"the recording is damaged: {error}") from None
+    exact = other is None and not options.loose and not options.replaced
+    settings = CodeModeSettings(memory_limit_bytes=recording.start.memory_limit)
+    form = await _form(recording, catalog, transform, other, settings)
+    start = recording.start
+    message = start_message(
+        code=form.code,
+        fallback=form.fallback,
+        seed=seed,
+        output_limit=start.output_limit,
+        call_limit=start.call_limit,
+        elapsed_ms=start.elapsed,
+        file=form.file,
+        label=form.label,
+        zones=form.zones,
+        args=form.args,
+        namespaces=start.namespaces,
+    )
+    part = Part(
+        catalog.manifest,
+        message,
+        start.memory_limit,
+        script.readings if other is None else None,
+        began,
+        start.elapsed,
+    )
+    context = CallContext("replay", OWNER, Caller(OWNER), catalog)
+    results = RecentResults()
+    look_up: Callable[[Lookup], Completion] = lambda lookup: answer(lookup, context, settings)  # noqa: E731
+    matching = Matching(
+        script, look_up, exact=exact, loose=options.loose, replaced=options.replaced, elapsed=start.elapsed
+    )
+    was_stopped = exact and recording.end is not None and recording.end.code in ("timeout", "aborted")
+    seconds = STOPPED_SECONDS if was_stopped else TURN_SECONDS
+    work = partial(play, engine, part, matching, results, restores=options.restores, seconds=seconds)
+    played = await _on_guest_thread(engine, work)
+    about = About(form.positions, catalog, start.namespaces, settings, exact)
+    return replayed(played, matching, results, about, recording.end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of the program in the start message."""
+
+    code: str
+    fallback: str | None
+    positions: Positions
+    file: str | None
+    label: str | None
+    zones: Mapping[str, Any]
+    args: tuple[str, ...]
+
+
+async def _form(
+    recording: Recording,
+    catalog: Catalog,
+    transform: Transform,
+    other: OtherProgram | None,
+    settings: CodeModeSettings,
+) -> _Form:
+    start = recording.start
+    if other is None:
+        return _Form(
+            start.code, start.fallback, _positions(recording), start.file, start.label, start.zones, start.args
+        )
+
+    async def members(_: object) -> Catalog:
+        return catalog
+
+    cell = Cell(other.source, other.language, Caller(OWNER), args=())
+    preparer = Preparer(transform, settings, anyio.current_time)
+    prepared = await preparer.prepare(
+        cell, hook=None, members=members, note=lambda _: None, deadline=anyio.current_time() + TURN_SECONDS
+    )
+    program = prepared.program
+    args = start.args if other.args is None else other.args
+    zones = await anyio.to_thread.run_sync(named_zones, program.code) if "timeZone" in program.code else {}
+    file = program.positions.file if program.positions.language == "javascript" else None
+    return _Form(program.code, program.fallback, program.positions, file, None, zones, args)
+
+
+def _positions(recording: Recording) -> Positions:
+    """Return the positions of the recorded program."""
+    start = recording.start
+    if not start.positions:
+        return Positions(recording.opening.language, len(start.code.splitlines()), start.code)
+    try:
+        form = msgspec.json.decode(start.positions, type=PositionsForm)
+        return with_code(positions_in(form), code=start.code)
+    except (ValueError, msgspec.MsgspecError):
+        raise ProgramError("invalid_input", "the recording is damaged: the positions of its program") from None
+
+
+async def _on_guest_thread(engine: Engine, work: Callable[[], Any]) -> Any:
+    """Return the result of work on a thread of the engine, whose stack is large enough for guests."""
+    future = engine.threads.submit(work)
+    return await anyio.to_thread.run_sync(future.result)
+
+
+def _nanoseconds(moment: str) -> int:
+    parsed = datetime.fromisoformat(moment)
+    return int(parsed.timestamp() * 1000) * 1_000_000
