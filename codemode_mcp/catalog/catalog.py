@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.servers import Server, ServerIndex
     from codemode_mcp.catalog.toolset import Toolset
     from declarations.namespaces import ScopeObject
-    from upstream_clients.tools import JsonObject
+    from upstream_clients.tools import JsonObject, Tool
 
 _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "prompts"}
 """Words of a query that ask for a group of operations."""
@@ -127,6 +127,11 @@ class Catalog:
         server = self.index.by_identifier.get(identifier) if prefix == "MCP" else None
         found = None if server is None else server.member(name)
         return found if isinstance(found, Entry) else None
+
+    def definition_at(self, path: str) -> tuple[str, Tool] | None:
+        """Return the server of the MCP tool at a path, and the tool as the server lists it; None if there is none."""
+        entry = self.entry_at(path)
+        return None if entry is None or entry.operation is not None else (entry.source_name, entry.original)
 
     def resolve(self, entry_id: str) -> Entry:
         """Return the entry with an id.

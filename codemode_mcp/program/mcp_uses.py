@@ -39,6 +39,7 @@ class _Use:
         at: its offset.
         server: the server; None if it is unknown which.
         checked: whether the program relies on the existence of server, member and operation.
+        named: the member that is read, such as `createIssue` or `resources.read`; None if it is unknown which.
     """
 
     at: int
@@ -46,6 +47,7 @@ class _Use:
     member: str | None = None
     operation: str | None = None
     checked: bool = False
+    named: str | None = None
 
 
 class McpUses:
@@ -62,6 +64,18 @@ class McpUses:
         """Return the servers that the program uses; None if they are unknown."""
         names = {use.server for use in self._own()}
         return None if None in names else frozenset(name for name in names if name is not None)
+
+    def members(self) -> frozenset[tuple[str, str | None]] | None:
+        """Return the servers and their members that the program reads.
+
+        A member is None if it is unknown which one is read. The result is None if the servers are unknown.
+        """
+        found = set()
+        for use in self._own():
+            if use.server is None:
+                return None
+            found.add((use.server, use.named))
+        return frozenset(found)
 
     def calls(self, position: Callable[[int], tuple[int, int]]) -> tuple[MemberCall, ...]:
         """Return the uses that rely on the existence of a server, a member or an operation."""
@@ -108,10 +122,10 @@ class McpUses:
         index = outermost(path, len(path) - 2, _NON_NULL)
         optional = _is_optional(path[-2])
         user = path[index - 1]
-        member = None
+        named = member = None
         if user.type in MEMBER_ACCESS and user.start_byte == path[index].start_byte:
             optional = optional or _is_optional(user)
-            member = member_of(self._units, user)
+            named = member = member_of(self._units, user)
             index = outermost(path, index - 1, _NON_NULL)
             if member in GROUPS and self._add_operation(path, scope, at, (server, member), index, optional):
                 return
@@ -137,7 +151,7 @@ class McpUses:
                 self._inspected.add(server)
         if optional:
             self._probed.add((server, None))
-        self._uses.append(_Use(at, server, member, checked=not (guarded or scope.caught)))
+        self._uses.append(_Use(at, server, member, checked=not (guarded or scope.caught), named=named))
 
     def _add_operation(
         self, path: list[Node], scope: Scope, at: int, group: tuple[str, str], index: int, optional: bool
@@ -163,6 +177,7 @@ class McpUses:
         if optional:
             self._probed.add((server, None))
         operation = member_of(self._units, user)
+        named = None if operation is None else f"{member}.{operation}"
         index = outermost(path, index - 1, _NON_NULL)
         if is_callee(path[index], path[index - 1]):
             guarded = guarded or _is_optional(path[index - 1])
@@ -172,7 +187,7 @@ class McpUses:
                 self._probed.add((server, f"{member}.{operation}"))
         else:
             operation = None
-        self._uses.append(_Use(at, server, member, operation, checked=not (guarded or scope.caught)))
+        self._uses.append(_Use(at, server, member, operation, not (guarded or scope.caught), named))
         return True
 
     def _add_destructured(self, declarator: Node, at: int, scope: Scope) -> None:

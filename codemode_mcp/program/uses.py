@@ -132,6 +132,10 @@ class UseFinder:
         """Return the servers that the program uses; None if they are unknown."""
         return None if self._passes_globals else self._mcp.servers()
 
+    def members(self) -> frozenset[tuple[str, str | None]] | None:
+        """Return the servers and their members that the program reads; see `McpUses.members`."""
+        return None if self._passes_globals else self._mcp.members()
+
     def member_calls(self) -> tuple[MemberCall, ...]:
         """Return the uses that rely on the existence of a server, a member or an operation."""
         return self._mcp.calls(self.position)

@@ -151,6 +151,7 @@ class Deliveries:
                 schema=request.input,
                 author=None if is_bearer(run.owner) else Author(run.owner, caller.principal, caller.kind, run.id),
                 read_only=caller.read_only,
+                find=run.context.catalog.definition_at,
             )
         except CodeModeError as error:
             return Completion(request.id, error=GuestError.of(error), of_call=False)

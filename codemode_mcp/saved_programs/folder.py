@@ -74,6 +74,11 @@ def folder_state(folder: Path) -> FolderState:
     return tuple(sorted(states))
 
 
+def program_names(folder: Path) -> list[str]:
+    """Return the names of the files of the folder, without reading them."""
+    return [_stem(name) for name, *_ in folder_state(folder) or () if _is_program(name)]
+
+
 def read_folder(folder: Path, previous: Library = EMPTY) -> Library:
     """Return the saved programs of a folder. A broken file is reported, and does not hide the others.
 

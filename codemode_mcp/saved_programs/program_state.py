@@ -15,6 +15,7 @@ import msgspec
 
 from codemode_mcp.saved_programs.proposals import Proposals
 from codemode_mcp.saved_programs.saved_program import digest_of
+from codemode_mcp.saved_programs.versions import History
 from upstream_clients.private_files import make_private_folder, open_private
 from upstream_clients.state_files import locked, replace_file, stamp_of
 
@@ -52,10 +53,6 @@ class ProgramState:
         name = os.path.realpath(self.config).encode("utf-8", "surrogateescape")
         return self.folder / hashlib.sha256(name).hexdigest()[:32] / f"{file}.json"
 
-    def stamp(self, file: str) -> Stamp:
-        """Return the identity of the present version of a file."""
-        return stamp_of(self.path(file))
-
     def proposals(self) -> Proposals:
         """Return the proposals. Raises `StateUnavailable`."""
         return self.load("proposals", Proposals, Proposals())
@@ -70,6 +67,19 @@ class ProgramState:
             StateUnavailable: they cannot be read or written.
         """
         return self.change("proposals", Proposals, Proposals(), change)
+
+    def history(self, name: str) -> History:
+        """Return the versions of a program. Raises `StateUnavailable`."""
+        found = self.load(_history_file(name), History, History(name))
+        return found if found.name == name else History(name)
+
+    def versions_stamp(self, name: str) -> Stamp:
+        """Return the identity of the present file with the versions of a program."""
+        return stamp_of(self.path(_history_file(name)))
+
+    def change_history(self, name: str, change: Callable[[History], History]) -> History:
+        """Change the versions of a program, and return the new ones. See `change_proposals`."""
+        return self.change(_history_file(name), History, History(name), change)
 
     def load(self, file: str, kind: type[Content], absent: Content) -> Content:
         """Return the content of a file; `absent` if there is no file. Raises `StateUnavailable`."""
@@ -104,6 +114,11 @@ class ProgramState:
                 return after
         except OSError as error:
             raise StateUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _history_file(name: str) -> str:
+    """Return the name of the file of a program, in any file system."""
+    return f"versions-{digest_of(name)[:32]}"
 
 
 def _to_json(content: object) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.saved_programs.saved_program import file_name
+from codemode_mcp.saved_programs.used_tools import UsedTool  # noqa: TC001 - msgspec reads it
 
 MAX_PROPOSALS: Final = 100
 """Maximum number of proposals for one configuration."""
@@ -42,6 +43,11 @@ class Author:
     kind: Literal["stdio", "http"]
     run: str
 
+    @property
+    def words(self) -> str:
+        """The caller in words."""
+        return f"{self.principal or 'an unnamed caller'}{' over HTTP' if self.kind == 'http' else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -51,6 +57,8 @@ class Proposal:
         text: the whole file, as it would be written.
         digest: the digest of the text.
         at: Unix seconds.
+        tools: the tools that it uses, with their definitions as its run saw them.
+        complete: False if it may use tools that its text does not name.
     """
 
     name: str
@@ -60,6 +68,8 @@ class Proposal:
     description: str
     author: Author
     at: float
+    tools: tuple[UsedTool, ...] = ()
+    complete: bool = True
 
     @property
     def file(self) -> str:

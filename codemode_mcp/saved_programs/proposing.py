@@ -17,6 +17,7 @@ from codemode_mcp.saved_programs.program_state import StateUnavailable
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals, propose
 from codemode_mcp.saved_programs.proposed_text import is_one_function, proposed_text
 from codemode_mcp.saved_programs.saved_program import ProgramFileError, digest_of, name_problem
+from codemode_mcp.saved_programs.used_tools import names_in, used_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.saved_programs.program_state import ProgramState
     from codemode_mcp.saved_programs.proposals import Author, Status
+    from codemode_mcp.saved_programs.used_tools import Definition, Names
     from codemode_mcp.settings import Language
 
 log = logging.getLogger("codemode_mcp.programs")
@@ -44,6 +46,7 @@ class Proposer(Protocol):
         schema: str | None,
         author: Author | None,
         read_only: bool,
+        find: Callable[[str], Definition | None],
     ) -> dict[str, Any]:
         """Keep a program until a person accepts it. Return the answer for the program, as JSON.
 
@@ -51,6 +54,7 @@ class Proposer(Protocol):
             schema: the JSON Schema of its input, as JSON text.
             author: None for a caller that is known only by the id of its run.
             read_only: True if the caller may use read-only tools only.
+            find: returns the tool at a path such as `MCP.github.createIssue`, as the program sees it.
 
         Raises:
             ProgramError: it cannot be kept. The message says why.
@@ -100,6 +104,7 @@ class KeptProposals:
         schema: str | None,
         author: Author | None,
         read_only: bool,
+        find: Callable[[str], Definition | None],
     ) -> dict[str, Any]:
         if not self._enabled():
             raise _refused("saving programs is switched off here (tools.codeMode.savePrograms); tell the user")
@@ -115,10 +120,13 @@ class KeptProposals:
         if problem is not None:
             raise _refused(problem)
         read = _read_schema(schema)
-        text, notes = await anyio.to_thread.run_sync(
+        text, notes, names = await anyio.to_thread.run_sync(
             lambda: _checked_text(source, language, name=name, description=description, schema=read)
         )
-        proposal = Proposal(name, language, text, digest_of(text), description, author, self._clock())
+        tools = used_tools(names, find)
+        proposal = Proposal(
+            name, language, text, digest_of(text), description, author, self._clock(), tools, names.complete
+        )
         status = await anyio.to_thread.run_sync(_keep, self._state, self._folder, proposal)
         if status == "proposed":
             self._on_change()
@@ -137,8 +145,12 @@ class KeptProposals:
         )
 
 
-def _checked_text(source: str, language: Language, *, name: str, **about: Any) -> tuple[str, tuple[str, ...]]:
-    """Return what `proposed_text` does. Raises `ProgramError` if the folder would refuse the file."""
+def _checked_text(source: str, language: Language, *, name: str, **about: Any) -> tuple[str, tuple[str, ...], Names]:
+    """Return what `proposed_text` does, and the names in it.
+
+    Raises:
+        ProgramError: the cell cannot be the body of a function, or the folder would refuse the file.
+    """
     text, notes = proposed_text(source, language, name=name, **about)
     try:
         read_program(name, language, text)
@@ -146,7 +158,7 @@ def _checked_text(source: str, language: Language, *, name: str, **about: Any) -
         raise _refused(f"the file would not be a saved program: {error.text}") from None
     if not is_one_function(text):
         raise _refused("the text of this program does not fit into one function; remove unmatched brackets")
-    return text, notes
+    return text, notes, names_in(text)
 
 
 def _keep(state: ProgramState, folder: Path, proposal: Proposal) -> Status:

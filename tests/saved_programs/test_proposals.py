@@ -67,6 +67,7 @@ def test_no_description_ends_its_comment_or_adds_a_tag(description: str) -> None
 
 async def proposed(keeper: KeptProposals, name: str = "weekly", source: str = "return 1", **changes: Any) -> Any:
     given = {"language": "javascript", "description": "Reports.", "schema": None, "author": PERSON, "read_only": False}
+    given["find"] = lambda _: None
     return await keeper.propose(name, source=source, **{**given, **changes})
 
 

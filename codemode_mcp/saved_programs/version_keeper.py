@@ -1,0 +1,135 @@
+"""Keeps the versions of the saved programs of an application: it pins new files, and notices changed definitions.
+
+A file that a person has written is pinned to the definitions of its tools when they are all known for the first time.
+A version of an accepted proposal is pinned already, to the definitions that the proposing program saw.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp.saved_programs import deciding
+from codemode_mcp.saved_programs.program_state import StateUnavailable
+from codemode_mcp.saved_programs.used_tools import UsedTool, names_in, used_tool
+from codemode_mcp.saved_programs.versions import BY_FILE, History, changes_since
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.program_state import ProgramState
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.used_tools import Definition, DefinitionChange
+    from upstream_clients.state_files import Stamp
+
+log = logging.getLogger("codemode_mcp.programs")
+
+POLL_SECONDS: Final = 2.0
+"""Seconds between two looks at the files with versions. A look is one `stat` for each program."""
+
+
+class Definitions(Protocol):
+    """The tools of servers, as programs see them now."""
+
+    def at(self, path: str) -> Definition | None:
+        """Return the tool at a path such as `MCP.github.createIssue`; None if there is none."""
+        ...
+
+    def is_known(self, path: str) -> bool:
+        """Return True if the list of the server of a path is known, or if there is no such server."""
+        ...
+
+
+class VersionKeeper:
+    """The versions of all saved programs of an application.
+
+    Args:
+        library: returns the saved programs.
+        on_change: called when a program has other changed definitions than before.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        state: ProgramState,
+        library: Callable[[], Library],
+        definitions: Definitions,
+        on_change: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._state = state
+        self._library = library
+        self._definitions = definitions
+        self._on_change = on_change
+        self._clock = clock
+        self._histories: dict[str, tuple[Stamp, History]] = {}
+        self._changes: dict[str, tuple[DefinitionChange, ...]] = {}
+
+    def changes(self, name: str) -> Sequence[DefinitionChange]:
+        """Return the definitions that have changed since a program was pinned, as they were seen at the latest look."""
+        return self._changes.get(name, ())
+
+    async def look(self, program: SavedProgram) -> Sequence[DefinitionChange]:
+        """Return the definitions that have changed since a program was pinned. Pin a program that is not pinned yet."""
+        history = await anyio.to_thread.run_sync(self._read, program.name)
+        version = history.of(program.digest)
+        if version is None or version.tools is None:
+            await self._pin(program)
+            return ()
+        return changes_since(version, self._present)
+
+    async def pin_again(self, program: SavedProgram, by: str) -> None:
+        """Pin a program to the present definitions of its tools. Raises `StateUnavailable`."""
+        await self._pin(program, by, again=True)
+
+    async def run(self, change: Callable[[], anyio.Event]) -> None:
+        """Look at all programs when something has changed, until cancelled.
+
+        Args:
+            change: returns an event for the next change of the servers or the programs.
+        """
+        while True:
+            changed = change()
+            programs = self._library().programs
+            found = {}
+            for program in programs:
+                try:
+                    found[program.name] = tuple(await self.look(program))
+                except StateUnavailable as error:
+                    log.warning("the versions of %s are not known: %s", program.name, error)
+            found = {name: changes for name, changes in found.items() if changes}
+            if found != self._changes:
+                for name in found.keys() - self._changes.keys():
+                    log.warning("programs.%s: %s", name, "; ".join(map(str, found[name])))
+                self._changes = found
+                self._on_change()
+            with anyio.move_on_after(POLL_SECONDS):
+                await changed.wait()
+
+    def _read(self, name: str) -> History:
+        """Return the versions of a program. Blocks."""
+        stamp = self._state.versions_stamp(name)
+        known = self._histories.get(name)
+        if known is None or known[0] != stamp:
+            known = self._histories[name] = stamp, self._state.history(name)
+        return known[1]
+
+    async def _pin(self, program: SavedProgram, by: str = BY_FILE, *, again: bool = False) -> None:
+        names = await anyio.to_thread.run_sync(names_in, program.text)
+        if not again and not all(map(self._definitions.is_known, names.paths)):
+            return  # pinned once its servers are listed
+        tools = tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
+        at = self._clock()
+        await anyio.to_thread.run_sync(
+            lambda: deciding.pin(
+                self._state, program.name, program.text, tools, complete=names.complete, by=by, at=at, again=again
+            )
+        )
+
+    def _present(self, used: UsedTool) -> UsedTool | None:
+        return used_tool(used.path, self._definitions.at(used.path)) if self._definitions.is_known(used.path) else None
