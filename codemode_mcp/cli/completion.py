@@ -40,6 +40,11 @@ def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete(incomplete, lambda: _listed_items(ctx, incomplete))
 
 
+def saved_programs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of saved programs and of proposals."""
+    return _complete(incomplete, lambda: _saved_programs(ctx))
+
+
 def client_names(incomplete: str) -> list[str]:
     """Return names of MCP clients."""
     from codemode_mcp.cli.mcp_clients.locations import CLIENTS
@@ -101,6 +106,17 @@ def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
         items = {} if pins is None else {**pins.accepted, **pins.present.items}
         names += [reference(server, *key) for key in items]
     return names
+
+
+def _saved_programs(ctx: typer.Context) -> list[str]:
+    from codemode_mcp.paths import state_dir
+    from codemode_mcp.saved_programs.folder import folder_of, program_names
+    from codemode_mcp.saved_programs.program_state import ProgramState
+
+    path, _ = _configuration(ctx)
+    folder = folder_of(path)
+    proposed = [each.name for each in ProgramState(state_dir() / "programs", path).proposals().waiting]
+    return [*([] if folder is None else program_names(folder)), *proposed]
 
 
 def _recorded_runs(ctx: typer.Context) -> list[str]:

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "tools": "tools",
     "types": "tools",
     "runs": "runs",
+    "programs": "programs",
     "trust": "trust",
     "servers": "servers",
     "policy": "policy",

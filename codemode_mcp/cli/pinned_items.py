@@ -106,7 +106,9 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
         config: the value of `--config`.
         item: a name of a server or of an item, as `references.reference` writes it; None for all servers.
     """
-    path, modes = _read_configuration(config)
+    path, modes = read_modes(config)
+    if not modes:
+        say_line("no server is configured: see codemode-mcp import, or name a configuration with --config")
     folder = PinsFolder(_pins_folder(), path)
     selected = None if item is None else parse_reference(item, modes)
     if item is not None and selected is None:
@@ -201,7 +203,7 @@ def not_listed(server: PinnedServer) -> str:
     return f"{server.name} was not listed yet; codemode-mcp tools --server {server.name} connects to it"
 
 
-def _read_configuration(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
+def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
     """Return the path of the configuration file, and the mode of each of its servers."""
     from codemode_mcp.cli.confirming import find
     from codemode_mcp.config.servers import ROOT_KEYS
@@ -219,8 +221,6 @@ def _read_configuration(config: str | None) -> tuple[Path | None, Mapping[str, M
             mode = entry.get("trust") if isinstance(entry, dict) else None
             # An unknown mode is an error where the configuration is loaded.
             modes[name] = next((each for each in get_args(Mode) if each == mode), "pin")
-    if not modes:
-        say_line("no server is configured: see codemode-mcp import, or name a configuration with --config")
     return path, modes
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from codemode_mcp.saved_programs.program_state import ProgramState
-from tests.integration.harness import serve, write_config
+from codemode_mcp.saved_programs.proposals import Author, Proposal, propose
+from codemode_mcp.saved_programs.saved_program import digest_of
+from codemode_mcp.saved_programs.used_tools import UsedTool
+from tests.integration.harness import COMMAND, SECONDS, serve, write_config
+from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,3 +49,76 @@ async def test_a_proposal_is_kept_for_a_person_also_after_a_suspension(
         assert await session.value('return typeof globalThis["save" + "_program"]') == "undefined"
         refused = await session.exec('return save_program("constructor", { description: "x" })')
         assert "choose another one" in refused.error
+
+
+def proposal(name: str, body: str, principal: str = "ann", tools: tuple[UsedTool, ...] = ()) -> Proposal:
+    text = f"/** Reports. */\nexport default async function {name}() {{\n{body}\n}}\n"
+    author = Author(f"stdio:{principal}", principal, "stdio", "run_1")
+    return Proposal(name, "javascript", text, digest_of(text), "Reports.", author, 0.0, tools)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals")
+async def test_a_person_decides_about_exactly_the_text_that_was_shown(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    state = ProgramState(tmp_path / "state" / "codemode-mcp" / "programs", config)
+    file = tmp_path / "programs" / "report.js"
+
+    def propose_text(made: Proposal) -> Proposal:
+        state.change_proposals(lambda known: propose(known, made)[0])
+        return made
+
+    async def programs(*arguments: str, sees: str = "", code: int = 0, confirms: bool = True) -> str:
+        async with terminal("programs", *arguments, "--config", str(config), env=env) as command:
+            if sees:
+                await command.see(sees)
+            if confirms and arguments[0] in ("accept", "reject", "remove"):
+                await command.confirm()
+            assert await command.end() == code, command.text
+        return command.text
+
+    tool = UsedTool("MCP.s.look", "s", "look", "a" * 64, "b" * 64)
+    first = propose_text(proposal("report", "return 'one\u202e'", tools=(tool,)))
+    shown = await programs("accept", "report", sees=r"2 \| export default async function report")
+    assert "return 'one\\u202e'" in shown
+    assert "uses     MCP.s.look" in shown
+    assert file.read_text("utf-8") == first.text
+    assert file.stat().st_mode & 0o077 == 0
+    assert "1 definition changed" in await programs("list")  # no such server is configured
+    accepted = state.history("report").latest
+    assert accepted is not None
+    assert (accepted.digest, accepted.by, accepted.proposed_by) == (first.digest, "a person at a terminal", "ann")
+
+    file.write_text(first.text.replace("one", "mine"), "utf-8")
+    propose_text(proposal("report", "return 'two'"))
+    other = propose_text(proposal("report", "return 'three'", "bob"))
+    assert "there are 2 proposals of report" in await programs("accept", "report", code=2, confirms=False)
+    reference = f"report@{other.digest[:8]}"
+    async with terminal("programs", "accept", reference, "--config", str(config), env=env) as command:
+        await command.see("a person has edited since the last accepted version")
+        await command.see(r"- return 'mine.*\+ return 'three'")
+        file.write_text("// changed while the person reads", "utf-8")
+        await command.confirm()
+        assert await command.end() == 1
+        assert "has changed since it was shown" in command.text
+    assert file.read_text("utf-8") == "// changed while the person reads"
+    assert state.history("report").latest == accepted
+
+    await programs("reject", reference)
+    assert propose(state.proposals(), other)[1] == "rejected"
+    assert [each.author.principal for each in state.proposals().waiting] == ["ann"]
+    await programs("remove", "report")
+    assert not file.exists()
+    assert state.history("report").latest is None
+    await programs("accept", "report")
+    assert "return 'two'" in await programs("show", "report")
+
+
+async def test_no_one_decides_without_a_terminal(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    for verb in ("accept", "reject", "remove"):
+        command = [*COMMAND, "programs", verb, "report", "--config", str(config)]
+        with anyio.fail_after(SECONDS):
+            ended = await anyio.run_process(command, input=b"yes\n", check=False)
+        assert ended.returncode == 1
+        assert b"needs a terminal" in ended.stderr

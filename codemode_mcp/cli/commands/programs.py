@@ -1,0 +1,224 @@
+"""`codemode-mcp programs`: saved programs, and decisions about those that models propose.
+
+Listings go to stdout, questions to a person to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from codemode_mcp.cli.completion import saved_programs
+from codemode_mcp.cli.deciding import confirm, require_person
+from codemode_mcp.cli.messages import end, print_json, say, say_command, say_line, stop_line
+from codemode_mcp.cli.options import ConfigOption, JsonOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+app = typer.Typer(
+    name="programs",
+    no_args_is_help=True,
+    help="Show saved programs, and decide about those that models propose.",
+    epilog="Example: codemode-mcp programs list\n\nExample: codemode-mcp programs accept weeklyReport",
+)
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A saved program, or a proposal.", autocompletion=saved_programs)
+]
+NameOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="A saved program; default: all.", autocompletion=saved_programs),
+]
+
+
+@app.command("list", epilog="Example: codemode-mcp programs list")
+def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show all saved programs and proposals, and which definitions of tools have changed. No server is started."""
+    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli.run_views import table
+    from codemode_mcp.cli.saved_lookup import find_programs
+
+    found = find_programs(config)
+    if as_json:
+        print_json(saved_views.programs_json(found))
+        return
+    width = saved_views.width_of(sys.stdout)
+    programs = [saved_views.program_row(found, each) for each in found.library.programs]
+    proposals = [saved_views.proposal_row(each) for each in found.proposals.waiting]
+    for head, rows in ((saved_views.PROGRAM_HEAD, programs), (saved_views.PROPOSAL_HEAD, proposals)):
+        if rows:
+            for line in table(head, rows, width):
+                print(line)
+    for problem in (*map(str, found.library.problems), *found.problems):
+        say_line(problem)
+    if not programs and not proposals:
+        say(f"there are no saved programs in {found.folder}")
+    if proposals:
+        say("to read a proposal, and to accept or reject it:")
+        for verb in ("show", "accept", "reject"):
+            say_command(saved_views.command(verb, "NAME", config))
+
+
+@app.command(epilog="Example: codemode-mcp programs show weeklyReport")
+def show(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show a saved program: its version, the tools that it uses and its text. A proposal with its name follows."""
+    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli.saved_lookup import find_programs
+
+    found = find_programs(config)
+    program = None if "@" in name else found.library.get(name)
+    proposals = [found.proposal(name)] if "@" in name else found.proposals.named(name)
+    waiting = [each for each in proposals if each is not None]
+    if program is None and not waiting:
+        broken = [str(each) for each in found.library.problems if each.file.rpartition(".")[0] == name]
+        stop_line(1 if broken else 2, "; ".join(broken) or found.unknown(name))
+    if as_json:
+        print_json(
+            {
+                "program": program and {**saved_views.program_json(found, program), "text": program.text},
+                "proposals": [saved_views.proposal_json(each) for each in waiting],
+            }
+        )
+        return
+    if program is not None:
+        _print(saved_views.program_lines(found, program))
+    for each in waiting:
+        _print(saved_views.proposal_lines(found, each))
+
+
+@app.command(epilog="Example: codemode-mcp programs diff weeklyReport")
+def diff(name: NameArgument, config: ConfigOption = None) -> None:
+    """Show what a proposal changes; without one, what a person has edited since the program was accepted."""
+    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli.saved_lookup import find_programs
+
+    found = find_programs(config)
+    proposal, file = found.proposal(name), found.file(name.partition("@")[0])
+    if proposal is not None:
+        _print(saved_views.difference_lines("" if file is None else file.text or "", proposal.text))
+        return
+    if file is None or file.text is None:
+        stop_line(2, found.unknown(name))
+    versions = found.history(name).versions
+    earlier = [each.text for each in versions if each.text is not None and each.digest != file.digest]
+    if earlier:
+        _print(saved_views.difference_lines(earlier[-1], file.text))
+    else:
+        say(f"no other text of {name} is kept")
+    for change in found.changes(found.history(name).of(file.digest)):
+        say_line(str(change))
+
+
+@app.command(epilog="Example: codemode-mcp programs accept weeklyReport")
+def accept(name: NameArgument, config: ConfigOption = None) -> None:
+    """Show a proposal, and save it after a confirmation. Without one, accept changed definitions of its tools."""
+    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli.pinned_items import PERSON
+    from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.saved_programs import deciding
+
+    require_person("programs accept")
+    found = find_programs(config)
+    proposal = found.proposal(name)
+    if proposal is None:
+        _accept_definitions(name, config)
+        return
+    before = found.file(proposal.name)
+    _print(saved_views.proposal_lines(found, proposal), sys.stderr)
+    confirm("accept", f"{proposal.name} as shown above")
+    _decide(lambda: deciding.accept(found.state, found.folder, proposal, before, by=PERSON, at=time.time()))
+    say_line(f"accepted: {found.folder / proposal.file}; programs call it as programs.{proposal.name}(...)")
+
+
+@app.command(epilog="Example: codemode-mcp programs reject weeklyReport")
+def reject(name: NameArgument, config: ConfigOption = None) -> None:
+    """Show a proposal, and reject it after a confirmation. The same text is not proposed again."""
+    from codemode_mcp.cli import saved_views
+    from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.saved_programs import deciding
+
+    require_person("programs reject")
+    found = find_programs(config)
+    proposal = found.proposal(name)
+    if proposal is None:
+        stop_line(2, f"there is no proposal of {name!r}; codemode-mcp programs list shows all")
+    _print(saved_views.proposal_lines(found, proposal), sys.stderr)
+    confirm("reject", f"{proposal.name} as shown above")
+    _decide(lambda: deciding.reject(found.state, proposal.name, proposal.digest))
+    say_line(f"rejected: {proposal.name}@{proposal.digest[:8]}")
+
+
+@app.command(epilog="Example: codemode-mcp programs remove weeklyReport")
+def remove(name: NameArgument, config: ConfigOption = None) -> None:
+    """Remove a saved program and its versions after a confirmation."""
+    from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.saved_programs import deciding
+
+    require_person("programs remove")
+    found = find_programs(config)
+    file = found.file(name)
+    if file is None:
+        stop_line(2, found.unknown(name))
+    say_line(str(file.path))
+    confirm("remove", f"{name}, the file above")
+    _decide(lambda: deciding.remove(found.state, file, name))
+    say_line(f"removed: {file.path}")
+
+
+@app.command(epilog="Example: codemode-mcp programs check")
+def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
+    """Read the files of saved programs, and show their problems. Exit with 1 if there are any."""
+    from codemode_mcp.cli.saved_lookup import find_programs
+
+    found = find_programs(config)
+    problems = [each for each in found.library.problems if name in (None, each.file.rpartition(".")[0])]
+    if name is not None and not problems and found.library.get(name) is None:
+        stop_line(2, found.unknown(name))
+    for each in problems:
+        say_line(str(each))
+    if problems:
+        end(1)
+    say(f"{len(found.library.programs) if name is None else name}: no problems")
+
+
+def _accept_definitions(name: str, config: str | None) -> None:
+    """Pin a saved program to the present definitions of its tools, after a confirmation."""
+    from codemode_mcp.cli.pinned_items import PERSON
+    from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.saved_programs import deciding
+
+    found = find_programs(config)
+    program = found.library.get(name)
+    if program is None:
+        stop_line(2, found.unknown(name))
+    version = found.version(program)
+    changes = found.changes(version)
+    if version is None or version.tools is None or not changes:
+        stop_line(1, f"there is no proposal of {name}, and no definition of its tools has changed; nothing was decided")
+    for change in changes:
+        say_line(f"  {change}")
+    confirm("accept", f"these definitions for {name}")
+    tools = tuple(found.present(each) or each for each in version.tools)
+    complete = version.complete
+    _decide(lambda: deciding.pin(found.state, name, program.text, tools, complete=complete, by=PERSON, at=time.time()))
+    say_line(f"accepted: the present definitions for {name}")
+
+
+def _decide(decide: Callable[[], object]) -> None:
+    """Make a decision. End the command if it cannot be made."""
+    from codemode_mcp.saved_programs.deciding import NotWritten, Stale
+    from codemode_mcp.saved_programs.program_state import StateUnavailable
+
+    try:
+        decide()
+    except (Stale, NotWritten, StateUnavailable) as error:
+        stop_line(1, f"nothing was decided: {error}")
+
+
+def _print(lines: Iterable[str], stream: object = None) -> None:
+    for line in lines:
+        print(line, file=sys.stdout if stream is None else sys.stderr)
