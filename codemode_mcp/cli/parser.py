@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "serve": "serve",
     "run": "run",
     "new": "new",
+    "test": "testing",
     "call": "call",
     "repl": "repl",
     "tools": "tools",

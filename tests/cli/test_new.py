@@ -55,7 +55,7 @@ def test_a_saved_program_is_never_overwritten(config: Path) -> None:
     [
         ("my-report", "1", 2, "such as weeklyReport"),
         ("../report", "1", 2, "no JavaScript identifier"),
-        ("report.js", "const n: number = 1", 2, "leave .js out of the name"),
+        ("report.js", "const n: number = 1", 2, "leave .js out of report.js"),
         ("report", "import x from 'y'", 1, "a program has no modules"),
     ],
 )

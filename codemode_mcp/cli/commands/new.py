@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codemode_mcp.cli.messages import say, say_command, say_line, stop, stop_line
+from codemode_mcp.cli.draft_sources import read_source
+from codemode_mcp.cli.messages import say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption
+from codemode_mcp.cli.programs_folder import programs_folder
 
 if TYPE_CHECKING:
+    from codemode_mcp.cli.draft_sources import DraftSource
     from codemode_mcp.drafts import Draft, Parameter
     from codemode_mcp.settings import Language
 
 app = typer.Typer()
+
+FIRST = "first"
+"""Name of the test that a draft gets."""
 
 MAX_DEFAULT = 40
 """Characters of a default value in the list of parameters."""
@@ -27,7 +34,7 @@ MAX_DEFAULT = 40
 def new(
     name: Annotated[str, typer.Argument(help="Name of the saved program; with .js for JavaScript.")],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Program that becomes the saved program.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Program or recording that becomes the saved program.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -36,16 +43,21 @@ def new(
     from codemode_mcp.saved_programs.saved_program import file_name
 
     stem, language = _split(name)
-    folder = _folder(config)
+    folder = programs_folder(config)
     if source is None:
         language = language or "typescript"
         path = _write(folder, file_name(stem, language), skeleton(language))
         say(f"{path} is written; fill in what it does and what it needs")
         return
-    draft = _draft(source, language)
+    program = read_source(source)
+    draft = _draft(program, name, language)
     path = _write(folder, file_name(stem, draft.language), draft.text)
     _say_parameters(path, draft)
     _say_problem(path, stem, draft)
+    if program.recording is not None:
+        _write_test(folder, stem, program.recording, draft)
+        say("Its recorded run is its first test; the next command runs it:")
+        say_command(f"codemode-mcp test {shlex.quote(str(path))}")
 
 
 def _split(name: str) -> tuple[str, Language | None]:
@@ -60,39 +72,22 @@ def _split(name: str) -> tuple[str, Language | None]:
     return stem, SUFFIXES.get(suffix)
 
 
-def _folder(config: str | None) -> Path:
-    """Return the folder of saved programs. Nothing of the configuration is used but its place."""
-    from codemode_mcp.cli.confirming import find
-    from codemode_mcp.errors import ConfigError
-    from codemode_mcp.saved_programs.folder import folder_of
-
-    try:
-        folder = folder_of(find(config, lambda _: None))
-    except ConfigError as error:
-        stop(2, "\n".join(error.problems))
-    if folder is None:
-        stop(
-            2,
-            "there is no configuration, and saved programs are in a folder beside it; codemode-mcp import writes one, "
-            "or name one with --config FILE",
-        )
-    return folder
-
-
-def _draft(source: Path, language: Language | None) -> Draft:
-    from codemode_mcp.cli.command_requests import read_program
+def _draft(source: DraftSource, name: str, language: Language | None) -> Draft:
     from codemode_mcp.drafts import make_draft
     from codemode_mcp.errors import ProgramError
-    from codemode_mcp.program.type_annotations import has_types
 
-    text, named = read_program(source, None)
-    own: Language = "typescript" if named == "typescript" or (named is None and has_types(text)) else "javascript"
-    if own == "typescript" and language == "javascript":
-        stop_line(2, f"{source} is TypeScript; leave .js out of the name")
+    if source.language == "typescript" and language == "javascript":
+        stop_line(2, f"the program is TypeScript; leave .js out of {name}")
     try:
-        return make_draft(text, language or own, origin=source.name)
+        return make_draft(
+            source.text,
+            language or source.language,
+            origin=source.origin,
+            args=source.args,
+            schema_of=source.schema_of,
+        )
     except ProgramError as error:
-        stop_line(1, f"{source}: {error.message}")
+        stop_line(1, f"{source.origin}: {error.message}")
 
 
 def _write(folder: Path, name: str, text: str) -> Path:
@@ -112,6 +107,24 @@ def _write(folder: Path, name: str, text: str) -> Path:
     except OSError as error:
         stop_line(1, f"cannot write {path}: {error.strerror}")
     return path
+
+
+def _write_test(folder: Path, name: str, recording: bytes, draft: Draft) -> None:
+    """Write the recording of the program, and the input with which the draft does the same, as its first test."""
+    from codemode_mcp.program_tests.cases import Case
+    from codemode_mcp.program_tests.expectation import Expectation, written
+
+    case = Case(folder, name, FIRST, f"{name}.{FIRST}")
+    try:
+        # A recording has results of calls, so it is private, as where it comes from.
+        descriptor = os.open(case.recording, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(recording)
+        if draft.old_input:
+            with open(case.expectation, "x", encoding="utf-8", newline="\n") as text:
+                text.write(written(Expectation(input=draft.old_input)))
+    except OSError as error:
+        stop_line(1, f"cannot write the test {case.stem} in {folder}: {error.strerror}; move files of this name away")
 
 
 def _say_parameters(path: Path, draft: Draft) -> None:

@@ -1,0 +1,97 @@
+"""The comparison of what a saved program did with what is expected of it. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from codemode_mcp.program_tests.expectation import Snapshot, missing_parts, wrong_counts
+from codemode_mcp.replay.divergence import differences
+
+if TYPE_CHECKING:
+    from codemode_mcp.program_tests.expectation import Expectation
+
+_POSITION = re.compile(r"(?:cell\.[jt]s|programs/[^\s:()]+\.[jt]s)(?::\d+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The behaviour of a program in a test.
+
+    Attributes:
+        end: how it ended, and its calls.
+        diverged: lines about a call that was not recorded; such a program did not come further.
+        unmade: lines about recorded calls that the program did not make.
+    """
+
+    end: Snapshot
+    diverged: tuple[str, ...] = ()
+    unmade: tuple[str, ...] = ()
+
+
+def without_positions(message: str) -> str:
+    """Return the first line of an error without positions in programs, which change with every edit."""
+    return _POSITION.sub("<position>", message.split("\n", 1)[0])
+
+
+def problems(expectation: Expectation, recorded: Snapshot, seen: Seen) -> list[str]:
+    """Return lines about all that is not as expected; none if the test has passed.
+
+    Args:
+        recorded: the end of the recorded run.
+    """
+    if seen.diverged:
+        return [*seen.diverged, "If the program is right, record it again: see codemode-mcp run --record."]
+    old, new = (recorded if expectation.snapshot is UNSET else expectation.snapshot), seen.end
+    source = "recorded" if expectation.snapshot is UNSET else "in the snapshot"
+    found: list[str] = []
+    if expectation.calls is not UNSET:
+        wrong = wrong_counts(expectation.calls, new.calls)
+        found += ["the calls are not the expected ones", *_indented(wrong)] if wrong else []
+    elif old.calls != new.calls:
+        every = dict.fromkeys([*old.calls, *new.calls])
+        wrong = wrong_counts({tool: old.calls.get(tool, 0) for tool in every}, new.calls)
+        found += [f"the calls are not those {source}", *_indented(wrong), *_indented(list(seen.unmade))]
+    found += _end_problems(expectation, old, new, source)
+    return found
+
+
+def _end_problems(expectation: Expectation, old: Snapshot, new: Snapshot, source: str) -> list[str]:
+    """Return lines about the result, the outputs and the error."""
+    shown = None if new.error is None else f"{new.error.code}: {new.error.message}"
+    if expectation.error is not UNSET:
+        if shown is None:
+            return [f"the program completed, and it should fail with {expectation.error!r}"]
+        return [] if expectation.error in shown else ["the error is not the expected one", f"  got {shown}"]
+    if expectation.result is not UNSET:
+        if shown is not None:
+            return ["the program failed, and a result is expected", f"  {shown}"]
+        missing = missing_parts(expectation.result, new.result)
+        return ["the result is not the expected one", *_indented(missing)] if missing else []
+    if new.error != old.error:
+        before = "it completed" if old.error is None else f"{old.error.code}: {old.error.message}"
+        return [f"the program {'completed' if shown is None else 'failed'}", f"  {source}: {before}", f"  now: {shown}"]
+    found: list[str] = []
+    for name, before_, after in (("result", old.result, new.result), ("outputs", list(old.outputs), list(new.outputs))):
+        changes = differences(before_, after)
+        found += [f"the {name} differs from that {source}", *_indented(list(changes))] if changes else []
+    return found
+
+
+def changes(expectation: Expectation, recorded: Snapshot, new: Snapshot) -> list[str]:
+    """Return the names of the parts that a new snapshot changes."""
+    old = recorded if expectation.snapshot is UNSET else expectation.snapshot
+    parts = (
+        ("result", old.result, new.result),
+        ("outputs", list(old.outputs), list(new.outputs)),
+        ("calls", old.calls, new.calls),
+        ("error", old.error, new.error),
+    )
+    return [name for name, before, after in parts if before != after]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

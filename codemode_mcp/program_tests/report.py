@@ -1,0 +1,96 @@
+"""The output of `codemode-mcp test`, as users of pytest know it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codemode_mcp.control.display import cut, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from codemode_mcp.program_tests.result import TestResult
+
+WIDTH = 80
+"""Columns of headings."""
+
+_LETTERS = {"passed": ".", "failed": "F", "error": "E"}
+_WORDS = {"passed": "PASSED", "failed": "FAILED", "error": "ERROR"}
+
+
+class Progress:
+    """The lines that are printed while the tests run: a line for each test, or a letter for each.
+
+    Args:
+        total: the number of tests.
+        verbose: print a line for each test.
+    """
+
+    def __init__(self, total: int, *, verbose: bool) -> None:
+        self._total = total
+        self._verbose = verbose
+        self._done = 0
+        self._file = ""
+        self._column = 0
+
+    def of(self, result: TestResult) -> str:
+        """Return the text to print for the next result. It may have no line end."""
+        self._done += 1
+        share = f"[{100 * self._done // self._total:3}%]"
+        if self._verbose:
+            line = f"{plain(result.name)} {_WORDS[result.status]}"
+            return f"{line.ljust(WIDTH - len(share) - 1)} {share}\n"
+        text = ""
+        if result.file != self._file:
+            text = "\n" if self._file else ""
+            self._file = result.file
+            start = f"{plain(result.file)} "
+            text += start
+            self._column = len(start)
+        text += _LETTERS[result.status]
+        self._column += 1
+        if self._done == self._total:
+            text += f" {share}".rjust(max(1, WIDTH - self._column)) + "\n"
+        return text
+
+    def stopped(self) -> str:
+        """Return the text to print if the tests end early."""
+        return "" if self._verbose or not self._file or self._done == self._total else "\n"
+
+
+def summary(results: Sequence[TestResult], seconds: float) -> Iterator[str]:
+    """Yield the lines after the tests: what is wrong, a short summary, and the counts."""
+    for status, heading in (("error", "ERRORS"), ("failed", "FAILURES")):
+        shown = [each for each in results if each.status == status]
+        if shown:
+            yield _ruled(heading, "=")
+        for each in shown:
+            yield _ruled(plain(each.name), "_")
+            yield from map(plain, each.lines)
+            yield ""
+    updated = [each for each in results if each.updated]
+    if updated:
+        yield _ruled("updated", "=")
+        yield from (plain(each.updated) for each in updated)
+    wrong = [each for each in results if each.status != "passed"]
+    if wrong:
+        yield _ruled("short test summary info", "=")
+        yield from (
+            f"{_WORDS[each.status]} {plain(each.name)} - {cut(each.lines[0] if each.lines else '', WIDTH)}"
+            for each in wrong
+        )
+    yield _ruled(f"{counts(results)} in {seconds:.2f}s", "=")
+
+
+def counts(results: Sequence[TestResult]) -> str:
+    """Return the counts of results, such as `1 failed, 2 passed`."""
+    found = []
+    for status, word in (("failed", "failed"), ("passed", "passed"), ("error", "error")):
+        count = sum(each.status == status for each in results)
+        if count:
+            found.append(f"{count} {word}{'s' if word == 'error' and count > 1 else ''}")
+    return ", ".join(found) or "no tests ran"
+
+
+def _ruled(text: str, rule: str) -> str:
+    return f" {text} ".center(WIDTH, rule)

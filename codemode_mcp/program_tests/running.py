@@ -1,0 +1,162 @@
+"""The running of tests, one after the other, with one engine and no server."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+from msgspec.structs import replace as with_members
+
+from codemode_mcp.errors import CodeModeError
+from codemode_mcp.program_tests.calling import calling_program
+from codemode_mcp.program_tests.comparison import Seen, changes, problems
+from codemode_mcp.program_tests.expectation import (
+    NOTHING,
+    Expectation,
+    ExpectationError,
+    read_expectation,
+    written,
+)
+from codemode_mcp.program_tests.recorded import recorded_facts, snapshot_of, unmade_lines
+from codemode_mcp.program_tests.result import TestResult
+from codemode_mcp.recordings.reader import NotReadable, read_recording
+from codemode_mcp.replay.replay import Options, OtherProgram, replay
+from codemode_mcp.saved_programs.saved_program import file_name
+
+if TYPE_CHECKING:
+    from codemode_mcp.program.compile import Transform
+    from codemode_mcp.program_tests.cases import Case
+    from codemode_mcp.program_tests.recorded import Recorded
+    from codemode_mcp.recordings.reader import Recording
+    from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+
+MAX_EXPECTATION = 16 * 1024 * 1024
+"""Maximum bytes of a file with what a test expects."""
+
+
+class BrokenTest(Exception):
+    """Error for a test that cannot run. The message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The means by which tests run.
+
+    Attributes:
+        transform: compiles TypeScript.
+        update: write what programs do now into their snapshots.
+    """
+
+    engine: Engine
+    transform: Transform
+    update: bool = False
+
+    async def run(self, case: Case, library: Library) -> TestResult:
+        """Run one test.
+
+        Args:
+            library: the saved programs of its folder.
+        """
+        began = time.perf_counter()
+        program = library.get(case.program)
+        file = f"{case.folder.name}/{program.file if program else _file_of(case, library)}"
+        try:
+            lines, updated = await self._run(case, library)
+        except BrokenTest as error:
+            result = TestResult(file, case.name, "error", tuple(str(error).split("\n")))
+        else:
+            result = TestResult(file, case.name, "failed" if lines else "passed", tuple(lines), updated=updated)
+        return replace(result, seconds=time.perf_counter() - began)
+
+    async def _run(self, case: Case, library: Library) -> tuple[list[str], str]:
+        program = _program(case, library)
+        recording, recorded = _recording(case)
+        expectation = _expectation(case)
+        if expectation.calls is not UNSET:
+            expectation = with_members(expectation, calls=recorded.spelled(expectation.calls))
+        if recording.end is None and expectation.result is UNSET and expectation.error is UNSET:
+            raise BrokenTest(f"{case.recording.name}: the recorded run has no end, so there is nothing to compare with")
+        given = recorded.inputs.get(case.program, {}) if expectation.input is UNSET else expectation.input
+        try:
+            done = await replay(
+                self.engine,
+                recording,
+                self.transform,
+                OtherProgram(calling_program(program, given), program.language),
+                Options(loose=expectation.loose),
+            )
+        except CodeModeError as error:
+            raise BrokenTest(error.message) from None
+        end = snapshot_of(done.outcome, recorded.counts(done.unused))
+        diverged = () if done.divergence is None else tuple(str(done.divergence).split("\n"))
+        seen = Seen(end, diverged, unmade_lines(recorded, done.unused))
+        found = problems(expectation, recorded.end, seen)
+        if not self.update or not found or diverged:
+            return found, ""
+        return self._update(case, expectation, recorded, seen)
+
+    def _update(self, case: Case, expectation: Expectation, recorded: Recorded, seen: Seen) -> tuple[list[str], str]:
+        """Write a new snapshot. Return what is still wrong, and what has changed."""
+        parts = changes(expectation, recorded.end, seen.end)
+        snapshot = UNSET if seen.end == recorded.end else seen.end
+        made = with_members(expectation, snapshot=snapshot)
+        try:
+            if made.is_empty:
+                case.expectation.unlink(missing_ok=True)
+            else:
+                case.expectation.write_text(written(made), "utf-8")
+        except OSError as error:
+            raise BrokenTest(f"cannot write {case.expectation}: {error.strerror}") from None
+        return problems(made, recorded.end, seen), f"{case.expectation.name}: {', '.join(parts)}" if parts else ""
+
+
+def _program(case: Case, library: Library) -> SavedProgram:
+    program = library.get(case.program)
+    if program is None:
+        found = [str(each) for each in library.problems if each.file.partition(".")[0] == case.program or not each.file]
+        raise BrokenTest(
+            "\n".join(found)
+            or f"there is no saved program {case.program}; rename {case.recording.name}, or write "
+            f"{case.folder.name}/{case.program}.ts"
+        )
+    return program
+
+
+def _file_of(case: Case, library: Library) -> str:
+    """Return the name of the file of a saved program that cannot be used."""
+    broken = [each.file for each in library.problems if each.file.partition(".")[0] == case.program]
+    return broken[0] if broken else file_name(case.program, "typescript")
+
+
+def _recording(case: Case) -> tuple[Recording, Recorded]:
+    try:
+        recording = read_recording(case.recording)
+        return recording, recorded_facts(recording)
+    except FileNotFoundError:
+        raise BrokenTest(f"{case.expectation.name} is there without its recording {case.recording.name}") from None
+    except OSError as error:
+        raise BrokenTest(f"{case.recording.name} cannot be read: {error.strerror}") from None
+    except (NotReadable, ValueError, CodeModeError) as error:
+        raise BrokenTest(f"{case.recording.name} is no recording that can be read: {error}") from None
+
+
+def _expectation(case: Case) -> Expectation:
+    name = case.expectation.name
+    try:
+        with open(case.expectation, "rb") as file:
+            data = file.read(MAX_EXPECTATION + 1)
+        if len(data) > MAX_EXPECTATION:
+            raise BrokenTest(f"{name} is larger than {MAX_EXPECTATION // 1024**2} MiB")
+        return read_expectation(data.decode("utf-8-sig"))
+    except FileNotFoundError:
+        return NOTHING
+    except OSError as error:
+        raise BrokenTest(f"{name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BrokenTest(f"{name} is not UTF-8 text") from None
+    except ExpectationError as error:
+        raise BrokenTest(f"{name}: {error}") from None

@@ -1,0 +1,162 @@
+"""Tests of `codemode-mcp test`, over recordings of a server that does not exist."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from codemode_mcp.cli.parser import app
+from tests.program_tests.recording_files import LIST, Call, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OPEN = Call({"state": "open"}, {"content": [], "structuredContent": {"issues": [{"title": "A"}, {"title": "B"}]}})
+CELL = """\
+const { issues } = unwrap(await MCP.tracker.listIssues({ state: "open" }));
+text("there are " + issues.length);
+return issues.map((issue) => issue.title);
+"""
+SAVED = """\
+/** @param {{ state: string }} input */
+export default async function ({ state }) {
+  const { issues } = unwrap(await MCP.tracker.listIssues({ state }));
+  text("there are " + issues.length);
+  return issues.map((issue) => issue.title);
+}
+"""
+RUN = (CELL, [OPEN], ["A", "B"], {"type": "text", "text": "there are 2"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of saved programs: one program with one test, which passes."""
+    record(tmp_path / "programs", "report.first", *RUN)
+    write(tmp_path / "programs", SAVED)
+    expect(tmp_path / "programs", input={"state": "open"})
+    return tmp_path / "programs"
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "report.js").write_text(text, "utf-8")
+
+
+def expect(folder: Path, case: str = "report.first", **members: Any) -> None:
+    (folder / f"{case}.expect.json").write_text(json.dumps(members), "utf-8")
+
+
+def expected(folder: Path, case: str = "report.first") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"{case}.expect.json").read_text("utf-8"))
+    return found
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["test", *map(str, arguments)], prog_name="codemode-mcp", catch_exceptions=False)
+    return done.exit_code, done.output
+
+
+def test_a_program_passes_until_it_does_something_else(folder: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    code, shown = run(folder, "-v", "--junit", junit)
+    assert code == 0, shown
+    assert "programs/report.js::first PASSED" in shown
+    assert ElementTree.parse(junit).getroot().get("failures") == "0"
+
+    write(folder, SAVED.replace("issue.title)", "issue.title + '!')"))
+    code, shown = run(folder, "--junit", junit)
+    assert code == 1
+    assert 'the result differs from that recorded\n  [0]: recorded "A", now "A!"' in shown
+    assert ElementTree.parse(junit).getroot().get("failures") == "1"
+
+    code, shown = run(folder, "--update")
+    assert code == 0, shown
+    assert "report.first.expect.json: result" in shown
+    assert expected(folder)["snapshot"]["result"] == ["A!", "B!"]
+    assert expected(folder)["input"] == {"state": "open"}
+    before = (folder / "report.first.expect.json").read_bytes()
+    assert run(folder)[0] == run(folder, "--update")[0] == 0
+    assert (folder / "report.first.expect.json").read_bytes() == before
+
+    write(folder, SAVED)
+    assert run(folder)[0] == 1
+    assert run(folder, "--update")[0] == 0
+    assert expected(folder) == {"input": {"state": "open"}}
+
+
+def test_other_calls_than_the_recorded_ones_fail_and_cannot_be_accepted(folder: Path) -> None:
+    other = SAVED
+    write(folder, other.replace("{ state }))", '{ state: "closed" }))'))
+    code, shown = run(folder, "--update")
+    assert code == 1
+    assert 'state: recorded "open", now "closed"' in shown
+    assert "record it again" in shown
+    expect(folder, input={"state": "open"}, loose=True)
+    assert run(folder)[0] == 0
+
+    write(folder, 'export default async () => { text("there are 2"); return ["A", "B"] }\n')
+    code, shown = run(folder)
+    assert code == 1
+    assert "MCP.tracker.listIssues: expected 1 call, got no call" in shown
+    assert 'not called: MCP.tracker.listIssues({"state":"open"})' in shown
+    expect(folder, calls={"tracker.listIssues": 0})
+    assert run(folder)[0] == 0
+
+
+def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
+    throwing = SAVED.replace("  return", "  null.x;\n  return")
+    for text, members, line in (
+        (SAVED, {"result": ["A", "C"], "calls": {LIST: 1}}, 'result[1]: expected "C", got "B"'),
+        (SAVED, {"error": "no access"}, "the program completed, and it should fail with 'no access'"),
+        (SAVED, {"calls": {"MCP.tracker.listIssues": 2}}, "expected 2 calls, got 1 call"),
+        (throwing, {"result": []}, "the program failed, and a result is expected"),
+        (throwing, {}, "the program failed\n  recorded: it completed"),
+        (throwing, {"error": "cannot read property 'y'"}, "the error is not the expected one"),
+    ):
+        write(folder, text)
+        expect(folder, input={"state": "open"}, **members)
+        code, shown = run(folder)
+        assert (code, line in shown) == (1, True), shown
+        # What a person has written is never replaced.
+        assert run(folder, "--update")[0] == (1 if members else 0)
+    expect(folder, input={"state": "open"}, error="cannot read property 'x'")
+    assert run(folder)[0] == 0
+
+
+def test_a_broken_file_is_an_error_and_the_other_tests_run(folder: Path) -> None:
+    (folder / "report.torn.recording.jsonl").write_text("{", "utf-8")
+    record(folder, "absent.first", *RUN)
+    record(folder, "broken.first", *RUN)
+    (folder / "broken.ts").write_text("export default 1", "utf-8")
+    expect(folder, "report.orphan")
+    record(folder, "report.typo", *RUN)
+    expect(folder, "report.typo", resutl=1)
+    code, shown = run(folder)
+    assert code == 1
+    assert "there is no saved program absent; rename absent.first.recording.jsonl" in shown
+    assert "programs/broken.ts:1: export default is no function" in shown
+    assert "report.torn.recording.jsonl is no recording that can be read" in shown
+    assert "report.orphan.expect.json is there without its recording" in shown
+    assert "Object contains unknown field `resutl`" in shown
+    assert "1 passed, 5 errors" in shown
+    code, shown = run(folder, "-x")
+    assert "1 error in" in shown
+
+
+def test_paths_and_words_choose_tests_and_none_is_code_5(folder: Path, tmp_path: Path) -> None:
+    record(folder, "report.second", *RUN)
+    for arguments, code in (
+        ((folder / "report.js", "-k", "first"), 0),
+        ((folder / "report.first.recording.jsonl",), 0),
+        ((folder, folder / "report.js", "-k", "not second"), 0),
+        ((folder, "-k", "third"), 5),
+        ((tmp_path,), 5),
+        ((folder, "-k", "("), 2),
+        ((tmp_path / "absent",), 2),
+    ):
+        done = run(*arguments)
+        assert done[0] == code, done
+        assert ("1 passed in" in done[1]) == (code == 0)
