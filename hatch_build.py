@@ -9,9 +9,10 @@ tests need.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ class EsbuildHook(BuildHookInterface[Any]):
             binary.unlink(missing_ok=True)
             try:
                 pin.fetch(binary)
-            except pin.EsbuildFetchError as error:
+            except pin.FetchError as error:
                 self.app.display_warning(f"The wheel will not contain esbuild: {error}")
                 return
         if version == "standard":
@@ -72,7 +73,7 @@ class EsbuildHook(BuildHookInterface[Any]):
         binary: Path = Path(self._fetched.name) / pin.executable_name(key)
         try:
             pin.fetch(binary, platform_name=key)
-        except pin.EsbuildFetchError as error:
+        except pin.FetchError as error:
             self._fetched.cleanup()
             self.app.abort(f"No wheel for {key}: {error}")
         return binary
@@ -85,13 +86,12 @@ def _carry(build_data: dict[str, Any], key: str, binary: Path) -> None:
 
 
 def _load_pin(root: Path) -> ModuleType:
-    """Load the module by its path: an import of the package needs its dependencies, which a build environment lacks."""
-    spec = importlib.util.spec_from_file_location("esbuild_pin", root / "codemode_mcp" / "program" / "esbuild_pin.py")
-    if spec is None or spec.loader is None:
-        raise ImportError("codemode_mcp/program/esbuild_pin.py is missing")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Import the pins of this source tree. They need no dependencies, which a build environment lacks."""
+    sys.path.insert(0, str(root))
+    try:
+        return importlib.import_module("codemode_mcp.program.esbuild_pin")
+    finally:
+        sys.path.remove(str(root))
 
 
 def _is_pinned(binary: Path, version: str) -> bool:

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import uuid
@@ -22,6 +23,7 @@ from codemode_mcp.paths import cache_dir
 from codemode_mcp.program.esbuild import find_esbuild
 from codemode_mcp.sandbox.compiled import compiled_path
 from codemode_mcp.sandbox.engine import open_engine
+from codemode_mcp.type_check.typescript_pin import VERSION
 from tests.stores.postgres_server import NoServer, postgres_server
 
 if TYPE_CHECKING:
@@ -109,14 +111,18 @@ def anyio_backend() -> str:
 def own_folders(tmp_path_factory: pytest.TempPathFactory, engine_cache: Path) -> Iterator[None]:
     """Give processes under test folders of their own, apart from those of the user and of earlier runs.
 
-    They find the engine compiled: on a busy machine, compiling takes longer than some tests wait.
+    They find the engine compiled: on a busy machine, compiling takes longer than some tests wait. They find the
+    compiler of TypeScript, if `codemode-mcp setup --check` has fetched it for this user.
     """
+    fetched = cache_dir() / f"typescript-{VERSION}"
     # The path of a socket has to be short.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="cm-") as runtime:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("user-cache")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("user-state")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         shutil.copytree(engine_cache, cache_dir(), dirs_exist_ok=True)
+        if fetched.is_dir() and sys.platform != "win32":
+            (cache_dir() / fetched.name).symlink_to(fetched)
         yield
 
 

@@ -127,7 +127,13 @@ SLOW = (
     "tests/server/test_descriptions.py",
 )
 """Files of these that take 3 s or more and that a change seldom breaks alone; `quick` leaves them out."""
-DECIDES_PYTHON = ("pyproject.toml", "hatch_build.py", "codemode_mcp/program/esbuild_pin.py")
+DECIDES_PYTHON = (
+    "pyproject.toml",
+    "hatch_build.py",
+    "codemode_mcp/program/esbuild_pin.py",
+    "codemode_mcp/program/npm_package.py",
+    "codemode_mcp/type_check/typescript_pin.py",
+)
 """Files whose change calls for a new installation."""
 
 
@@ -154,7 +160,7 @@ def main() -> int:
             return 0
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
-        setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
+        setup = partial(run, "esbuild and the engine", tool("codemode-mcp"), "setup", "--check", optional=npm is None)
         servers = [partial(install_servers, SERVERS / name, pins) for name, pins in SERVER_PINS.items()]
         pytest = (tool("python"), "-m", "pytest")
         # Collecting compiles all tests. Otherwise each process that runs tests would, at the same time. What is wrong
@@ -206,7 +212,7 @@ def test_clients(npm: str | None, arguments: list[str]) -> None:
             headline(f"npm is not on PATH: {name} is skipped")
         else:
             install_node(npm, CLIENTS / name, pins)
-    run("esbuild and the engine", tool("codemode-mcp"), "setup", optional=npm is None)
+    run("esbuild and the engine", tool("codemode-mcp"), "setup", "--check", optional=npm is None)
     update = "--update" in arguments
     arguments = [argument for argument in arguments if argument != "--update"]
     # In one process: the tests of a client share the conversation that it was started for.

@@ -32,6 +32,7 @@ INSTALLATIONS: Final = {
 """Commands that the shared environment stands for, with the reason why they are not run."""
 
 NOT_RUN: Final = {
+    "docs/checking.md": "it downloads the compiler of TypeScript, which `tests/run.py` has done",
     "CONTRIBUTING.md": "runs the tests, this one among them",
     "docs/deployment.md": "needs a PostgreSQL and an authorization server; tests/stores and tests/login have these",
     "docs/logins.md": "needs a browser and an authorization server; tests/login has these",

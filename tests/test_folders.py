@@ -13,7 +13,7 @@ import pytest
 
 from codemode_mcp import paths
 from codemode_mcp.control import endpoints
-from codemode_mcp.program import esbuild_pin
+from codemode_mcp.program import esbuild_pin, npm_package
 from hatch_build import WHEEL_PLATFORMS
 from upstream_clients import token_store
 
@@ -91,8 +91,8 @@ def test_a_runtime_folder_that_is_no_absolute_path_is_not_used(monkeypatch: pyte
 def test_the_esbuild_of_each_machine_is_known_by_its_name(
     monkeypatch: pytest.MonkeyPatch, system: str, machine: str, key: str | None
 ) -> None:
-    monkeypatch.setattr(esbuild_pin.sys, "platform", system)
-    monkeypatch.setattr(esbuild_pin.platform, "machine", lambda: machine)
+    monkeypatch.setattr(npm_package.sys, "platform", system)
+    monkeypatch.setattr(npm_package.platform, "machine", lambda: machine)
     assert esbuild_pin.platform_key() == key
     if key is not None:
         name = "esbuild.exe" if system == "win32" else "esbuild"

@@ -32,8 +32,6 @@ from codemode_mcp.config import reload
 from codemode_mcp.config_path import command_option
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
-from codemode_mcp.saved_programs.folder import EMPTY, folder_of, folder_state, read_folder
-from codemode_mcp.saved_programs.watch import LibraryWatcher, report_problems
 from codemode_mcp.server.connected_clients import ConnectedClients
 from codemode_mcp.trust.pins_file import PinsFolder
 from codemode_mcp.trust.service import Trust
@@ -61,10 +59,10 @@ if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
-    from codemode_mcp.saved_programs.folder import FolderState, Library
     from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
+    from codemode_mcp.type_check.checker import TypeChecker
     from upstream_clients.pool import UpstreamPool
     from upstream_clients.shared_servers import SharedServers
     from upstream_clients.spec import UpstreamSpec
@@ -154,10 +152,6 @@ class Lifecycle:
         self._roots: dict[str | None, RootsFn | None] = {}
         """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
-        self._library = EMPTY
-        """The saved programs."""
-        self._library_state: FolderState = None
-        """The state of their folder, taken before they were read."""
         self._esbuild: Path | None = None
         self._touched = anyio.Event()
         self._program_waits = anyio.Event()  # ends the delay of `TOUCH_SECONDS`
@@ -171,6 +165,8 @@ class Lifecycle:
         self._catalogs: Catalogs | None = None
         self._dispatcher: Dispatcher | None = None
         self._manager: RunManager | None = None
+        self.checker: TypeChecker | None = None
+        """The check of programs' types; None until everything is open."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -332,15 +328,6 @@ class Lifecycle:
         self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         self._on_change()
 
-    def library(self) -> Library:
-        """Return the saved programs as they are now. Runs keep those with which they began."""
-        return self._library
-
-    def _use_library(self, library: Library) -> None:
-        self._library = library
-        log.info("the folder of saved programs has changed; programs that start now see it as it is")
-        self._on_change()
-
     def _on_change(self) -> None:
         if self._catalogs is not None:
             self._catalogs.invalidate()
@@ -375,12 +362,6 @@ class Lifecycle:
         if self.code_mode and self._transport is not None and 0 < len(self._config.upstreams) <= MAX_SERVERS:
             self._cached_views = await anyio.to_thread.run_sync(_cached_views, self._specs())
             await anyio.to_thread.run_sync(self.trust.load)
-        folder = folder_of(self._config.path)
-        if self.code_mode and folder is not None:
-            self._library_state = folder_state(folder)
-            if self._library_state is not None:
-                self._library = await anyio.to_thread.run_sync(read_folder, folder)
-                report_problems(self._library)
         self._cache_read.set()
         await self._touched.wait()
         if self._transport is not None:
@@ -426,6 +407,7 @@ class Lifecycle:
         from codemode_mcp.search.semantic import Meaning, available
         from codemode_mcp.search.warmup import Warmup
         from codemode_mcp.stores.opening import open_store
+        from codemode_mcp.type_check.checker import TypeChecker
 
         meaning = Meaning(vectors_dir()) if available() else None
         settings = self._config.tools.code_mode
@@ -448,11 +430,10 @@ class Lifecycle:
                 on_change=self._on_change,
                 sandboxed=self.code_mode,
             )
-            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins, self.library)
+            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins)
             observed = ObservedTypes() if self.code_mode else None
-            self._dispatcher = Dispatcher(
-                self._source, self._config.tools, observed, plugins.interceptors, self.trust, self.transform
-            )
+            self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors, self.trust)
+            self.checker = TypeChecker(cache_dir())
             async with (
                 open_notifier(lambda: self._config.tools.approval.notify, self.environ) as notify,
                 open_manager(
@@ -471,7 +452,7 @@ class Lifecycle:
                         notify=notify,
                         terminal_command=terminal_command(),
                         page_address=self._page_address,
-                        library=self.library,
+                        checker=self.checker,
                         proposer=self._proposer(),
                     ),
                     settings,
@@ -482,16 +463,12 @@ class Lifecycle:
                 with Warmup(None if meaning is None else meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
                         group.start_soon(plugins.run)  # first, because programs wait for it
+                        group.start_soon(self.checker.end_when_idle)
                         group.start_soon(self.trust.run, self.change)
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)
                         if self._transport is not None:
                             group.start_soon(self._answer_terminals, self._transport, pool, manager, store)
-                        folder = folder_of(self._config.path)
-                        if self.code_mode and self._transport is not None and folder is not None:
-                            group.start_soon(
-                                LibraryWatcher(folder, self._library, self._library_state, self._use_library).run
-                            )
                         if self.code_mode:
                             group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
 

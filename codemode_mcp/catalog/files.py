@@ -43,7 +43,7 @@ class DeclarationFiles:
         self._index = index
         self._toolset = toolset
         self._observed = observed
-        self._scopes = scopes
+        self.scopes = scopes
 
     def list_files(self, prefix: str) -> list[dict[str, Any]]:
         """Return the path, description and size of each file whose path begins with the prefix, for `API.list`."""
@@ -105,7 +105,7 @@ class DeclarationFiles:
     def _namespaces_file(self) -> str:
         return render_namespaces(
             [
-                NamespaceSummary(each.global_name, each.description, tools, each.prompt, self._scopes.get(each.id))
+                NamespaceSummary(each.global_name, each.description, tools, each.prompt, self.scopes.get(each.id))
                 for each in self._toolset.namespaces
                 for tools in [
                     {

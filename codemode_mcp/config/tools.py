@@ -56,6 +56,7 @@ def _code_mode(node: Node) -> CodeModeSettings:
             "mode": one_of("only"),
             "languages": _languages,
             **clamps(CLAMPS),
+            "check": one_of("off", "note", "refuse"),
             "onOutputLimit": one_of("offload", "fail"),
             "savePrograms": Node.flag,
             "telemetry": one_of("meta", "result", "off"),

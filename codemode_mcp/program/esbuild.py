@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -13,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.program import esbuild_pin
-from upstream_clients.private_files import exposure, open_private
+from codemode_mcp.program.npm_package import FetchError
+from codemode_mcp.program.pinned_files import why_untrusted
+from upstream_clients.private_files import exposure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,8 @@ def find_esbuild(configured: str | None, *, environ: Mapping[str, str], cache_di
     searched.append(f"PATH ({on_path} is {version or 'unusable'}, not {_FAMILY}.x)" if on_path else "PATH")
     cached = _cached(cache_dir)
     if cached.is_file():
-        why = _untrusted(cached)
+        pinned = esbuild_pin.EXECUTABLE_SHA256.get(esbuild_pin.platform_key() or "")
+        why = why_untrusted(cached, pinned, f"esbuild {esbuild_pin.VERSION}")
         if why is None:
             return cached
         searched.append(f"cache ({cached} is not used: {why})")
@@ -74,7 +75,7 @@ def fetch_esbuild(cache_dir: Path, *, registry: str | None) -> Path:
         raise RuntimeUnavailable(f"esbuild was not fetched, since the cache folder is not safe: {why}.")
     try:
         return esbuild_pin.fetch(_cached(cache_dir), registry=registry)
-    except esbuild_pin.EsbuildFetchError as error:
+    except FetchError as error:
         raise RuntimeUnavailable(
             f"Cannot fetch esbuild {esbuild_pin.VERSION}: {error} "
             "It is needed for TypeScript only; `tools.esbuild` can name an existing binary."
@@ -85,29 +86,6 @@ def _cached(cache_dir: Path) -> Path:
     # The name has the version, so that an upgrade does not use the earlier binary.
     name = Path(esbuild_pin.executable_name())
     return cache_dir / f"{name.stem}-{esbuild_pin.VERSION}{name.suffix}"
-
-
-def _untrusted(cached: Path) -> str | None:
-    """Return why a cached esbuild must not be executed; None if it may be."""
-    try:
-        why = exposure(cached)
-        if why is not None:
-            return why
-        with open_private(cached) as file:
-            status = os.fstat(file.fileno())
-            key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            if key not in _verified:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                if digest != esbuild_pin.EXECUTABLE_SHA256.get(esbuild_pin.platform_key() or ""):
-                    return f"it is not esbuild {esbuild_pin.VERSION} as pinned; its SHA-256 is {digest}"
-                _verified.add(key)
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    return None
-
-
-_verified: set[tuple[int, ...]] = set()
-"""Executables whose digest this process has checked, by identity and times of the file."""
 
 
 @functools.cache

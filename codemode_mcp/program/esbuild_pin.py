@@ -1,20 +1,19 @@
 """The pinned esbuild, fetched from npm's platform package and checked by its integrity hash.
 
-This module imports the standard library only: the build hook loads it by its path, before dependencies are installed.
+This module and `npm_package` import the standard library only: the build hook uses them before dependencies are
+installed.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
 import sys
-import tarfile
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from codemode_mcp.program import npm_package
+from codemode_mcp.program.npm_package import FetchError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = "0.28.2"
 
@@ -38,32 +37,20 @@ EXECUTABLE_SHA256: dict[str, str] = {
 }
 """SHA-256 of the executable in each package, by which a cached copy is checked."""
 
-_ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
-_NPM_SECONDS = 120
-_MAX_BINARY_BYTES = 64 << 20
-
-
-class EsbuildFetchError(Exception):
-    """The binary could not be fetched. The message tells the operator why."""
-
 
 def executable_name(system: str = sys.platform) -> str:
     """Return the file name of esbuild for a value of `sys.platform` or a key of `INTEGRITY`."""
-    return "esbuild.exe" if system.startswith("win32") else "esbuild"
+    return npm_package.executable_name("esbuild", system)
 
 
 def platform_key() -> str | None:
     """Return the key of this machine in `INTEGRITY`; None if it has no package."""
-    system = "linux" if sys.platform.startswith("linux") else sys.platform
-    key = f"{system}-{_ARCHITECTURES.get(platform.machine().lower(), '?')}"
+    key = npm_package.machine_key()
     return key if key in INTEGRITY else None
 
 
 def fetch(target: Path, *, registry: str | None = None, platform_name: str | None = None) -> Path:
     """Write the pinned esbuild to `target`, atomically.
-
-    This runs `npm pack`, so that the user's npm settings (registry, proxy, credentials) apply. No script of the package
-    runs, and only the executable is extracted.
 
     Args:
         target: the file to write; its folder is created.
@@ -71,74 +58,17 @@ def fetch(target: Path, *, registry: str | None = None, platform_name: str | Non
         platform_name: a key of `INTEGRITY`; None for this machine.
 
     Raises:
-        EsbuildFetchError: npm is missing or offline, there is no package for this platform, or its content is not the
-            pinned one.
+        FetchError: npm is missing or offline, there is no package for this platform, or its content is not the pinned
+            one.
     """
     key = platform_name or platform_key()
     if key is None:
-        raise EsbuildFetchError(f"There is no esbuild package for {sys.platform} on {platform.machine()}.")
+        raise FetchError(f"There is no esbuild package for this machine ({npm_package.machine_key()}).")
     package = f"@esbuild/{key}@{VERSION}"
-    with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as directory:
-        archive = _pack(package, Path(directory), registry)
-        digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-        if digest != INTEGRITY[key]:
-            raise EsbuildFetchError(f"{package} is not the pinned content: its sha512 is {digest}. Nothing was kept.")
-        binary = _executable(archive, package, executable_name(key))
-    try:
-        _write_atomically(target, binary)
-    except OSError as error:
-        raise EsbuildFetchError(f"Cannot write {target}: {error.strerror}.") from error
-    return target
-
-
-def _pack(package: str, directory: Path, registry: str | None) -> Path:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise EsbuildFetchError("npm is not installed or not on PATH.")
-    command = [npm, "pack", package, "--pack-destination", str(directory), "--ignore-scripts", "--loglevel=error"]
-    command += ["--fetch-retries=0", "--fetch-timeout=30000", "--no-update-notifier"]
-    if registry is not None:
-        command += ["--registry", registry]
-    try:
-        # An empty working directory, so that a project's .npmrc does not choose the registry.
-        done = subprocess.run(
-            command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_NPM_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise EsbuildFetchError(f"npm did not answer for {package} within {_NPM_SECONDS} s.") from error
-    except OSError as error:
-        raise EsbuildFetchError(f"npm cannot be run: {error.strerror}.") from error
-    archives = list(directory.glob("*.tgz"))
-    if done.returncode != 0 or len(archives) != 1:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = next((line for line in lines if "code E" in line), lines[-1] if lines else f"exit {done.returncode}")
-        raise EsbuildFetchError(f"npm cannot get {package} ({reason[:200]}). Is this machine offline?")
-    return archives[0]
-
-
-def _executable(archive: Path, package: str, name: str) -> bytes:
+    name = executable_name(key)
     member = f"package/{name}" if name.endswith(".exe") else f"package/bin/{name}"
-    try:
-        with tarfile.open(archive, "r:gz") as tar:
-            info = tar.getmember(member)
-            content = tar.extractfile(info) if info.isreg() and info.size <= _MAX_BINARY_BYTES else None
-            if content is not None:
-                return content.read()
-    except (tarfile.TarError, KeyError, OSError) as error:
-        raise EsbuildFetchError(f"{package} does not contain {member}.") from error
-    raise EsbuildFetchError(f"{member} of {package} is not a regular file.")
-
-
-def _write_atomically(target: Path, content: bytes) -> None:
-    for folder in reversed(target.parents):
-        # One by one, since with `parents=True` the upper folders would get the mode of the umask.
-        folder.mkdir(mode=0o700, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o755)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    content = npm_package.fetch_files(package, INTEGRITY[key], registry).get(member)
+    if content is None:
+        raise FetchError(f"{package} does not contain {member}.")
+    npm_package.write_files(target.parent, {target.name: content})
+    return target

@@ -143,6 +143,12 @@ class RunManager:
         hook = partial(dispatcher.admit_program, run_id, owner, cell.caller) if dispatcher.admits_programs else None
         prepared = await self._preparer.prepare(cell, hook=hook, members=members, note=notes.append, deadline=latest)
         assert catalog is not None
+        checker = self._services.checker
+        if checker is not None and self._settings.check != "off":
+            from codemode_mcp.type_check.cells import check_cell  # imported late: most servers check nothing
+
+            found = await check_cell(checker, self._settings.check, prepared, catalog)
+            notes += [] if found is None else [found]
         # Before the deadline is set: compiling the engine does not count as the program's time.
         await self._services.engine()
         run = await self._new_run(run_id, owner, prepared.cell, catalog, on_output)
@@ -172,9 +178,8 @@ class RunManager:
     async def _catalog_for(self, found: Preflight, caller: Caller, client: Client | None) -> Catalog:
         """Return the catalog. First wait, within a limit, until the servers that the program names have started."""
         upstreams = self._services.upstreams
-        servers = self._services.library().servers_in(found.source, found.servers)
-        if servers is None or servers:
-            names = upstreams.servers_for(caller, servers)
+        if found.servers is None or found.servers:
+            names = upstreams.servers_for(caller, found.servers)
             await upstreams.wait_settled(names, self._settings.connect_wait_ms / 1000)
         return await upstreams.catalog_for(caller, client)
 

@@ -210,7 +210,7 @@ async def test_setup_has_every_server_list_its_tools_and_keeps_what_they_say(
     config = load_config(path, environ={})
     for _ in range(2):
         steps: list[Check] = []
-        await make_ahead(config, steps.append, servers=True)
+        await make_ahead(config, steps.append, servers=True, check=False)
         found = {step.name: step for step in steps}
         assert found["server tracker"].status == "ok"
         assert found["server tracker"].detail.startswith("6 tools listed in ")

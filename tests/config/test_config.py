@@ -441,6 +441,7 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
                     "onOutputLimit": "fail",
                     "telemetry": "off",
                     "savePrograms": False,
+                    "check": "note",
                     "enabled": True,
                 }
             }
@@ -452,7 +453,7 @@ def test_every_field_of_code_mode_is_read(folder: Folder) -> None:
         "fail",
         True,
     )
-    assert (values.pop("telemetry"), values.pop("save_programs")) == ("off", False)
+    assert (values.pop("telemetry"), values.pop("save_programs"), values.pop("check")) == ("off", False, "note")
     assert sorted(values.values()) == sorted(numbers.values())
     assert config.notes == ()
 

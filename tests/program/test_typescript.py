@@ -435,6 +435,10 @@ def test_a_platform_without_a_package_is_told(monkeypatch: pytest.MonkeyPatch, t
 
 def test_the_pins_are_loadable_without_our_dependencies() -> None:
     """The build hook runs where nothing is installed."""
-    code = f"import runpy; print(runpy.run_path({esbuild_pin.__file__!r})['VERSION'])"
+    root = str(Path(esbuild_pin.__file__).parents[2])
+    code = (
+        f"import sys; sys.path.insert(0, {root!r})\n"
+        "from codemode_mcp.program import esbuild_pin\nprint(esbuild_pin.VERSION)"
+    )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == esbuild_pin.VERSION

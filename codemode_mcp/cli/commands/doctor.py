@@ -95,10 +95,15 @@ def doctor(
 def setup(
     config: ConfigOption = None,
     no_servers: Annotated[bool, typer.Option("--no-servers", help="Prepare esbuild and the engine only.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Also fetch the compiler of TypeScript (10 MB), for type checks."),
+    ] = False,
 ) -> None:
     """Prepare ahead of time what the first program would wait for: esbuild, the compiled engine, the lists of tools.
 
     What is already there is kept. Only esbuild is downloaded (with npm), and what servers download when they start.
+    With --check, or with "check" in tools.codeMode, the compiler of TypeScript is downloaded too.
     """
     from codemode_mcp.cli.doctor.ahead import make_ahead
 
@@ -113,7 +118,7 @@ def setup(
 
     with logging_of(loaded, level="error") as redact, plugins_on_stderr() as out:
         try:
-            anyio.run(partial(make_ahead, loaded, report, servers=not no_servers))
+            anyio.run(partial(make_ahead, loaded, report, servers=not no_servers, check=check))
         except KeyboardInterrupt:
             stop(1, "setup: interrupted; the steps above are done; run codemode-mcp setup again for the rest")
     if any(check.status == "fail" for check in done):

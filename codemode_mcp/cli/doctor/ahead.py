@@ -33,14 +33,17 @@ if TYPE_CHECKING:
 _OFFLINE = "connect to the network and run codemode-mcp setup again; JavaScript programs work without esbuild"
 
 
-async def make_ahead(config: Config, report: Report, *, servers: bool) -> None:
+async def make_ahead(config: Config, report: Report, *, servers: bool, check: bool) -> None:
     """Do all steps of the setup. Existing files are kept.
 
     Args:
         report: called with the result of each step when the step has ended.
         servers: True to start the servers for their tool lists.
+        check: True to fetch the compiler for type checks, which is fetched in any case if programs are checked.
     """
     report(await anyio.to_thread.run_sync(_esbuild, config, abandon_on_cancel=True))
+    if check or config.tools.code_mode.check != "off":
+        report(await anyio.to_thread.run_sync(_compiler, abandon_on_cancel=True))
     report(await anyio.to_thread.run_sync(_engine))
     if servers and (views := await _servers(config, report)):
         await _vectors(config, views, report)
@@ -63,6 +66,20 @@ def _esbuild(config: Config) -> Check:
         advice = _OFFLINE if configured is None else 'correct "tools.esbuild", or remove it to have esbuild fetched'
         return Check("esbuild", "fail", error.message, advice)
     return Check("esbuild", "ok", f"{how}, version {version_of(path) or 'unknown'}, {path}")
+
+
+def _compiler() -> Check:
+    from codemode_mcp.type_check.compiler import fetch_compiler, find_compiler
+    from codemode_mcp.type_check.typescript_pin import VERSION
+
+    try:
+        try:
+            compiler, how = find_compiler(cache_dir()), "there already"
+        except CodeModeError:
+            compiler, how = fetch_compiler(cache_dir()), "fetched with npm"
+    except CodeModeError as error:
+        return Check("type check", "fail", error.message, "connect to the network and run codemode-mcp setup --check")
+    return Check("type check", "ok", f"{how}, TypeScript {VERSION}, {compiler.executable}")
 
 
 def _engine() -> Check:

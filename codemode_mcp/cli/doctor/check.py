@@ -21,6 +21,7 @@ CHECKS: Final = {
     "engine": "the sandbox",
     "compile cache": "the compiled engine on disk",
     "esbuild": "TypeScript",
+    "type check": "the compiler of TypeScript, for `tools.codeMode.check`",
     "search": "search by meaning, the extra `semantic`",
     "store": "the store of suspended programs",
     "trajectory": "the file of `audit.trajectory`",

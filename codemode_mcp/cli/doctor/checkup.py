@@ -25,6 +25,7 @@ from codemode_mcp.cli.doctor import (
     search,
     servers,
     store,
+    type_check,
 )
 from codemode_mcp.cli.doctor.check import Check, elapsed_ms
 from codemode_mcp.config import Config
@@ -107,6 +108,7 @@ class Checkup:
                 "folders": _in_thread(folders.check),
                 "engine": partial(engine.check, app, before),
                 "esbuild": partial(engine.esbuild, app, wanted),
+                "type check": partial(type_check.check, app, wanted),
                 "search": _in_thread(search.check),
             }
             if config is None:

@@ -1,0 +1,130 @@
+"""Packages of npm with one executable for each platform, fetched and checked by their pinned hashes.
+
+This module imports the standard library only: the build hook uses it before dependencies are installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+_NPM_SECONDS = 120
+_MAX_FILE_BYTES = 64 << 20
+_MAX_FILES = 1_000
+
+
+class FetchError(Exception):
+    """The package could not be fetched. The message tells the operator why."""
+
+
+def machine_key() -> str:
+    """Return the name of this machine as packages use it, such as `linux-x64`. Unknown architectures are `?`."""
+    system = "linux" if sys.platform.startswith("linux") else sys.platform
+    return f"{system}-{_ARCHITECTURES.get(platform.machine().lower(), '?')}"
+
+
+def executable_name(stem: str, system: str = sys.platform) -> str:
+    """Return the file name of an executable for a value of `sys.platform` or a name such as `win32-x64`."""
+    return f"{stem}.exe" if system.startswith("win32") else stem
+
+
+def fetch_files(package: str, integrity: str, registry: str | None = None) -> dict[str, bytes]:
+    """Return the regular files of a package by their names in its archive, such as `package/bin/esbuild`.
+
+    This runs `npm pack`, so that the user's npm settings (registry, proxy, credentials) apply. No script of the package
+    runs, and nothing is extracted to a disk.
+
+    Args:
+        package: the name with its version.
+        integrity: the SHA-512 of the archive in Base64, as npm publishes it.
+        registry: a registry in place of the configured one.
+
+    Raises:
+        FetchError: npm is missing or offline, or the archive is not the pinned one.
+    """
+    with tempfile.TemporaryDirectory(prefix="codemode-mcp-") as directory:
+        archive = _pack(package, Path(directory), registry)
+        digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+        if digest != integrity:
+            raise FetchError(f"{package} is not the pinned content: its sha512 is {digest}. Nothing was kept.")
+        try:
+            return _read(archive)
+        except (tarfile.TarError, OSError) as error:
+            raise FetchError(f"{package} cannot be unpacked ({type(error).__name__}).") from error
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write executables or data files into a private folder, each atomically. Raises `FetchError`."""
+    for name, content in files.items():
+        try:
+            _write_atomically(folder / name, content)
+        except OSError as error:
+            raise FetchError(f"Cannot write {folder / name}: {error.strerror}.") from error
+
+
+def _is_version(suffix: str) -> bool:
+    """Return True for the end of a name such as `esbuild-0.28.2`."""
+    return suffix[1:].isdigit()
+
+
+def _pack(package: str, directory: Path, registry: str | None) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchError("npm is not installed or not on PATH.")
+    command = [npm, "pack", package, "--pack-destination", str(directory), "--ignore-scripts", "--loglevel=error"]
+    command += ["--fetch-retries=0", "--fetch-timeout=30000", "--no-update-notifier"]
+    if registry is not None:
+        command += ["--registry", registry]
+    try:
+        # An empty working directory, so that a project's .npmrc does not choose the registry.
+        done = subprocess.run(
+            command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_NPM_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"npm did not answer for {package} within {_NPM_SECONDS} s.") from error
+    except OSError as error:
+        raise FetchError(f"npm cannot be run: {error.strerror}.") from error
+    archives = list(directory.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = next((line for line in lines if "code E" in line), lines[-1] if lines else f"exit {done.returncode}")
+        raise FetchError(f"npm cannot get {package} ({reason[:200]}). Is this machine offline?")
+    return archives[0]
+
+
+def _read(archive: Path) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    with tarfile.open(archive, "r:gz") as tar:
+        for info in tar:
+            content = tar.extractfile(info) if info.isreg() and info.size <= _MAX_FILE_BYTES else None
+            if content is not None and len(files) < _MAX_FILES:
+                files[info.name] = content.read()
+    return files
+
+
+def _write_atomically(target: Path, content: bytes) -> None:
+    for folder in reversed(target.parents):
+        # One by one, since with `parents=True` the upper folders would get the mode of the umask.
+        folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).chmod(0o755 if target.suffix in ("", ".exe") or _is_version(target.suffix) else 0o644)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

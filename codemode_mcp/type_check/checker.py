@@ -1,0 +1,171 @@
+"""The check of programs with one compiler process, which is started for the first check and ended when it is idle.
+
+Checks are done one after the other. A check that takes too long is given up, and its process is killed; the program
+then runs unchecked. The next check starts a new process, as after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.type_check.compiler_process import CompilerFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.type_check.checked_text import CheckedText
+    from codemode_mcp.type_check.declared import Declared
+    from codemode_mcp.type_check.problems import TypeProblem
+    from codemode_mcp.type_check.session import Session
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 2.0
+"""Time limit of one check, with the time for which it waits for others."""
+
+IDLE_SECONDS: Final = 60.0
+"""Time after the last check at which the process is ended."""
+
+MAX_CATALOGS: Final = 8
+"""Maximum number of catalogs whose declarations are kept."""
+
+MAX_CHARACTERS: Final = 200_000
+"""Maximum length of a program that is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of a check.
+
+    Attributes:
+        problems: the type errors, the worst first.
+        unchecked: the reason why the program could not be checked; None if it was.
+        gave_up: the same reason, if the check has begun and was given up.
+    """
+
+    problems: tuple[TypeProblem, ...] = ()
+    unchecked: str | None = None
+    gave_up: str | None = None
+
+    @property
+    def certain(self) -> tuple[TypeProblem, ...]:
+        """The errors that may refuse a program."""
+        return tuple(each for each in self.problems if each.certain)
+
+
+def _given_up(reason: str) -> Checked:
+    return Checked(unchecked=reason, gave_up=reason)
+
+
+class TypeChecker:
+    """Checks programs against the catalogs that they see.
+
+    Args:
+        cache_dir: the folder of the compiler.
+        seconds: the time limit of one check.
+        idle_seconds: the time after the last check at which the process is ended.
+    """
+
+    def __init__(self, cache_dir: Path, seconds: float = CHECK_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._cache_dir = cache_dir
+        self._idle_seconds = idle_seconds
+        self._seconds = seconds
+        self._turns = anyio.Lock()
+        self._session: Session | None = None
+        self._declared: OrderedDict[tuple[int, int], tuple[Any, Declared]] = OrderedDict()
+        self._used = anyio.Event()
+        self._warned = False
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the compiler's process; None if there is none."""
+        return None if self._session is None else self._session.process.pid
+
+    async def check(self, text: CheckedText, catalog: Catalog) -> Checked:
+        """Check a program. A program that cannot be checked has no errors."""
+        if len(text.body) > MAX_CHARACTERS:
+            return Checked(unchecked=f"it has more than {MAX_CHARACTERS:,} characters")
+        try:
+            with anyio.fail_after(self._seconds):
+                async with self._turns:
+                    problems = await self._in_turn(text, catalog)
+        except TimeoutError:
+            return _given_up(f"that took longer than {self._seconds:g} s")
+        except CompilerFailed as error:
+            log.warning("type check: %s", error)
+            return _given_up("the compiler failed on it")
+        except RuntimeUnavailable as error:
+            if not self._warned:
+                self._warned = True
+                log.warning("programs are not checked: %s", error.message)
+            return Checked(unchecked="the compiler is not installed")
+        return Checked(unchecked="its syntax is not understood") if problems is None else Checked(tuple(problems))
+
+    async def end_when_idle(self) -> None:
+        """End the process when it is idle, and when this is cancelled."""
+        try:
+            while True:
+                await self._used.wait()
+                self._used = anyio.Event()
+                with anyio.move_on_after(self._idle_seconds):
+                    await self._used.wait()
+                if not self._used.is_set():
+                    async with self._turns:
+                        await self.close()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.close()
+
+    async def _in_turn(self, text: CheckedText, catalog: Catalog) -> list[TypeProblem] | None:
+        try:
+            return await anyio.to_thread.run_sync(self._check, text, catalog, abandon_on_cancel=True)
+        except BaseException as error:
+            # The thread waits for the process, or the process is in an unknown state.
+            if not isinstance(error, RuntimeUnavailable):
+                session, self._session = self._session, None
+                if session is not None:
+                    session.process.kill()
+            raise
+        finally:
+            self._used.set()
+
+    def _check(self, text: CheckedText, catalog: Catalog) -> list[TypeProblem] | None:
+        # Imported in this thread and late: most servers check nothing.
+        from codemode_mcp.type_check.compiler import find_compiler
+        from codemode_mcp.type_check.inspection import find_problems
+        from codemode_mcp.type_check.session import Session
+
+        session = self._session
+        if session is None:
+            session = self._session = Session(find_compiler(self._cache_dir))
+        try:
+            return find_problems(session, self._declarations(catalog), text)
+        except CompilerFailed:
+            session.end()
+            raise
+
+    def _declarations(self, catalog: Catalog) -> Declared:
+        from codemode_mcp.type_check.declared import declared
+
+        key = (id(catalog.index), id(catalog.toolset))
+        if key not in self._declared:
+            # The index and the toolset are kept, so that no other objects get their ids.
+            self._declared[key] = (catalog.index, catalog.toolset), declared(catalog)
+        self._declared.move_to_end(key)
+        while len(self._declared) > MAX_CATALOGS:
+            self._declared.popitem(last=False)
+        return self._declared[key][1]
+
+    async def close(self) -> None:
+        """End the process. The next check starts a new one."""
+        session, self._session = self._session, None
+        if session is not None:
+            await anyio.to_thread.run_sync(session.end)

@@ -1,0 +1,132 @@
+"""The check of one program with an open compiler process. Blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.program.syntax import span_of
+from codemode_mcp.type_check.problems import (
+    Judge,
+    called_function,
+    callee_offsets,
+    ignored_call,
+    is_candidate,
+    printed_promise,
+)
+from codemode_mcp.type_check.program_tree import ProgramTree
+from codemode_mcp.type_check.type_text import is_promise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tree_sitter import Node
+
+    from codemode_mcp.settings import Language
+    from codemode_mcp.type_check.checked_text import CheckedText
+    from codemode_mcp.type_check.declared import Declared, Variant
+    from codemode_mcp.type_check.diagnostics import Diagnostic
+    from codemode_mcp.type_check.problems import TypeProblem
+    from codemode_mcp.type_check.session import Session
+
+MAX_JUDGED: Final = 50
+"""Maximum number of diagnostics of one program that are judged."""
+
+
+def find_problems(session: Session, declared: Declared, text: CheckedText) -> list[TypeProblem] | None:
+    """Return the type errors of a program, the worst first; None if the compiler cannot read its syntax.
+
+    Raises:
+        CompilerFailed: the process has to be ended.
+    """
+    tree = text.tree
+    if tree is None:
+        return None
+    return _Inspection(session, declared, text, ProgramTree(text.units, tree.root_node)).problems()
+
+
+class _Inspection:
+    def __init__(self, session: Session, declared: Declared, text: CheckedText, tree: ProgramTree) -> None:
+        self._session = session
+        self._declared = declared
+        self._text = text
+        self._tree = tree
+        self._exact = session.open(declared, "exact")
+
+    @property
+    def _language(self) -> Language:
+        return self._text.language
+
+    def problems(self) -> list[TypeProblem] | None:
+        self._session.put(self._exact, self._text, self._language)
+        try:
+            if self._session.syntax_errors(self._exact, self._language):
+                return None
+            diagnostics = [each for each in self._type_errors(self._exact) if is_candidate(each)][:MAX_JUDGED]
+            found = self._judged(diagnostics) + self._unawaited()
+        finally:
+            self._session.put(self._exact, None, self._language)
+        first = {each.at: each for each in sorted(found, key=lambda each: each.rank, reverse=True)}
+        return sorted(first.values(), key=lambda each: each.rank)
+
+    def _judged(self, diagnostics: list[Diagnostic]) -> list[TypeProblem]:
+        if not diagnostics:
+            return []
+        calls = [call for each in diagnostics for call, _ in self._tree.calls_around(self._tree.path(each.pos))]
+        functions = dict(zip([call.id for call in calls], self._functions(calls), strict=True))
+        return Judge(
+            self._tree,
+            self._keys("open"),
+            self._keys("untyped"),
+            self._declared.members,
+            self._declared.literals,
+            self._declared.types,
+            lambda call: functions.get(call.id),
+        ).problems(diagnostics)
+
+    def _unawaited(self) -> list[TypeProblem]:
+        """Return the calls whose promises are ignored, and the promises that are printed."""
+        # Without any `await`, the program may leave its calls to themselves on purpose.
+        ignored = self._tree.ignored_calls() if self._tree.waits else []
+        printed = self._tree.printed()
+        found = [
+            ignored_call(function, call)
+            for call, function in zip(ignored, self._functions(ignored), strict=True)
+            if function is not None and function not in ("unwrap", "text", "json")
+        ]
+        called = [node for node in printed if node.type == "call_expression"]
+        of_catalog = {
+            node.id
+            for node, function in zip(called, self._functions(called), strict=True)
+            if function is not None and function not in ("unwrap", "text", "json")
+        }
+        named = [node for node in printed if node.type == "identifier"]
+        types = self._session.type_texts(self._exact, self._language, [self._at(span_of(each).start) for each in named])
+        promises = [node for node, type_ in zip(named, types, strict=True) if is_promise(type_)]
+        return found + [
+            printed_promise(self._tree.text(node), node)
+            for node in [*promises, *(each for each in called if each.id in of_catalog)]
+        ]
+
+    def _functions(self, calls: Sequence[Node]) -> list[str | None]:
+        """Return for each call the function of the catalog that it calls; None for other functions."""
+        offsets = [self._at(offset) for offset in callee_offsets(calls)]
+        declared = self._session.declaration_files(self._exact, self._language, offsets)
+        return [called_function(each, call, self._tree) for each, call in zip(declared, calls, strict=True)]
+
+    def _keys(self, variant: Variant) -> set[tuple[int, int]]:
+        """Return the offsets and codes of the diagnostics in another variant of the declarations."""
+        folder = self._session.open(self._declared, variant)
+        self._session.put(folder, self._text, self._language)
+        try:
+            return {(each.pos, each.code) for each in self._type_errors(folder)}
+        finally:
+            self._session.put(folder, None, self._language)
+
+    def _type_errors(self, folder: str) -> list[Diagnostic]:
+        """Return the diagnostics with offsets in the body of the text."""
+        shift, end = len(self._text.before), len(self._text.units)
+        moved = (each.moved(-shift) for each in self._session.type_errors(folder, self._language))
+        return [each for each in moved if 0 <= each.pos < end]
+
+    def _at(self, offset: int) -> int:
+        return offset + len(self._text.before)

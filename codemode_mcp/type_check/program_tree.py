@@ -1,0 +1,218 @@
+"""Facts about places of a program that decide about a type error: the call around it, or a test of a value. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.program.node_names import MEMBER_ACCESS, member_of, operator_of
+from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, from_utf16_units, span_of, text_of, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tree_sitter import Node
+
+MAX_CALLS: Final = 300
+"""Maximum number of statements that are looked at for a missing `await`."""
+
+_DEPTH: Final = 400
+_ACCESS: Final = MEMBER_ACCESS
+_PATTERNS: Final = words("object_assignment_pattern assignment_pattern")
+_CONDITIONS: Final = words("if_statement while_statement do_statement for_statement ternary_expression")
+_TESTING: Final = frozenset(("||", "??", "==", "!=", "===", "!==", "in", "instanceof"))
+_PRINTERS: Final = re.compile(
+    r"text|json|unwrap|String|Array\.from|JSON\.stringify|Object\.(?:keys|values|entries)|console\.\w+"
+)
+_EXPECTING: Final = re.compile(r"(?:\.catch|\bPromise\.allSettled)$")
+_WAITS: Final = re.compile(r"\bawait\b|\.then\b")
+_TESTERS: Final = re.compile(r"Array\.isArray|Boolean")
+
+
+class ProgramTree:
+    """The syntax tree of a program.
+
+    Args:
+        units: the program in UTF-16 units.
+        root: the root of its tree.
+    """
+
+    def __init__(self, units: str, root: Node) -> None:
+        self.units = units
+        self._root = root
+
+    def path(self, at: int) -> list[Node]:
+        """Return the nodes from the root to the leaf at an offset. Deeply nested programs end them early."""
+        cursor, nodes = self._root.walk(), [self._root]
+        while len(nodes) < _DEPTH and cursor.goto_first_child_for_byte(2 * at) is not None:
+            node = cursor.node
+            if node is None or not node.start_byte <= 2 * at < max(node.end_byte, node.start_byte + 1):
+                break
+            nodes.append(node)
+        return nodes
+
+    def text(self, node: Node) -> str:
+        return from_utf16_units(text_of(self.units, node))
+
+    def calls_around(self, path: list[Node]) -> Iterator[tuple[Node, bool]]:
+        """Yield the calls around a place of the same function, the innermost first.
+
+        Each is given with True if the place is among its arguments, and False if it is in the called expression.
+        """
+        for outer, inner in zip(path[-2::-1], path[:0:-1], strict=False):
+            if outer.type in FUNCTIONS:
+                return
+            if outer.type == "call_expression":
+                yield outer, inner.type == "arguments"
+
+    def expects_failure(self, path: list[Node]) -> bool:
+        """Return True if the program handles the failure of the very call at a place: `.catch(...)`, `allSettled`."""
+        return any(
+            _EXPECTING.search(self.text(function)) is not None
+            for call, _ in self.calls_around(path)
+            if (function := call.child_by_field_name("function")) is not None
+        )
+
+    @cached_property
+    def waits(self) -> bool:
+        """True if the program waits for any promise."""
+        return _WAITS.search(self.units) is not None
+
+    def is_tested(self, path: list[Node]) -> bool:
+        """Return True if a program only tests the value of the member access, or handles its absence."""
+        index = len(path) - 1
+        while index > 0 and path[index].type not in _ACCESS:
+            if path[index].type in _PATTERNS:
+                return True
+            if path[index].type in FUNCTIONS | {"statement_block"}:
+                return False
+            index -= 1
+        while index > 0:
+            node, user = path[index], path[index - 1]
+            operator = operator_of(user) if user.type in ("binary_expression", "unary_expression") else None
+            if user.type in TRANSPARENT or operator == "&&":
+                index -= 1
+                continue
+            if operator in _TESTING or operator in ("!", "typeof", "void", "delete"):
+                return True
+            if user.type in _CONDITIONS:
+                return _is_condition(node, user)
+            if user.type in (*_ACCESS, "call_expression") and user.start_byte == node.start_byte:
+                return any(child.type in ("optional_chain", "?.") for child in user.children)
+            if user.type == "arguments":
+                function = path[index - 2].child_by_field_name("function")
+                return function is not None and _TESTERS.fullmatch(self.text(function)) is not None
+            return False
+        return False
+
+    @cached_property
+    def assigned(self) -> frozenset[str]:
+        """The names of members that the program sets on any object."""
+        names = set(_OBJECT_ASSIGN_KEYS.findall(self.units)) if "Object.assign" in self.units else set()
+        for node in self._nodes:
+            if node.type in ("assignment_expression", "augmented_assignment_expression"):
+                left = node.child_by_field_name("left")
+                if left is not None and left.type in _ACCESS:
+                    name = member_of(self.units, left)
+                    names.update([] if name is None else [name])
+        return frozenset(names)
+
+    def ignored_calls(self) -> list[Node]:
+        """Return the calls whose values the program ignores: statements, and variables that are never used."""
+        found = []
+        for node in self._nodes:
+            call: Node | None = None
+            if node.type == "expression_statement" and node.children:
+                call = node.children[0]
+            elif node.type == "variable_declarator":
+                name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+                if name is not None and name.type == "identifier" and self._count(self.text(name)) == 1:
+                    call = value
+            if call is not None and call.type == "call_expression":
+                found.append(call)
+        return found[:MAX_CALLS]
+
+    def printed(self) -> list[Node]:
+        """Return the names and calls whose values the program prints, or reads without waiting for them."""
+        found = []
+        for node in self._nodes:
+            values: list[Node] = []
+            if node.type == "template_substitution":
+                values = node.named_children
+            elif node.type == "call_expression":
+                function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+                if function is not None and arguments is not None and _PRINTERS.fullmatch(self.text(function)):
+                    values = arguments.named_children
+            elif node.type in ("spread_element",):
+                values = node.named_children
+            found += [value for value in values if value.type in ("identifier", "call_expression")]
+        return found[:MAX_CALLS]
+
+    def is_plain_object(self, node: Node) -> bool:
+        """Return True for an object literal in which no further object is spread."""
+        return node.type == "object" and all(child.type != "spread_element" for child in node.named_children)
+
+    def fixed_object(self, name: Node) -> bool:
+        """Return True if a name is that of a constant object literal that the program only reads or passes to calls."""
+        text = re.escape(self.text(name))
+        changed = rf"(?<![\w$.]){text}\s*(?:\.\s*[\w$]+|\[[^\]]*\])+\s*(?:=(?!=)|\+\+|--|[-+*/|&?]+=)"
+        passed = rf"Object\.\w+\(\s*{text}\b|\.\.\.\s*{text}\b|delete\s+{text}\b"
+        if re.search(f"{changed}|{passed}", self.units):
+            return False
+        declared = [
+            node
+            for node in self._nodes
+            if node.type == "variable_declarator" and (own := node.child_by_field_name("name")) is not None
+            if self.text(own) == self.text(name)
+        ]
+        if len(declared) != 1:
+            return False
+        value = declared[0].child_by_field_name("value")
+        return value is not None and self.is_plain_object(value)
+
+    def _count(self, name: str) -> int:
+        return len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", self.units))
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        """All nodes that the questions above are about."""
+        found, cursor = [], self._root.walk()
+        while True:
+            node = cursor.node
+            if node is not None and node.type in _OF_INTEREST:
+                found.append(node)
+            if cursor.goto_first_child() or cursor.goto_next_sibling():
+                continue
+            while cursor.goto_parent():
+                if cursor.goto_next_sibling():
+                    break
+            else:
+                return found
+
+
+_OF_INTEREST: Final = words(
+    "assignment_expression augmented_assignment_expression call_expression expression_statement spread_element "
+    "template_substitution variable_declarator"
+)
+_OBJECT_ASSIGN_KEYS: Final = re.compile(r"([\w$]+)\s*[:,}]")
+
+
+def callee_offset(call: Node) -> int | None:
+    """Return the offset of the name by which a call names its function; None if it has no name."""
+    function = call.child_by_field_name("function")
+    while function is not None and function.type in TRANSPARENT and function.named_children:
+        function = function.named_children[0]
+    if function is None:
+        return None
+    if function.type == "member_expression":
+        function = function.child_by_field_name("property")
+    elif function.type == "subscript_expression":
+        index = function.child_by_field_name("index")
+        return None if index is None or index.type != "string" else span_of(index).start + 1
+    return None if function is None else span_of(function).start
+
+
+def _is_condition(node: Node, user: Node) -> bool:
+    condition = user.child_by_field_name("condition")
+    return condition is not None and condition.start_byte == node.start_byte and condition.end_byte == node.end_byte

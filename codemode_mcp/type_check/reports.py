@@ -1,0 +1,76 @@
+"""The texts about type errors for the readers of programs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.program.inspection import CELL_FILES
+from declarations.untrusted_text import escape_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.type_check.checked_text import CheckedText
+    from codemode_mcp.type_check.problems import TypeProblem
+
+MAX_SHOWN: Final = 5
+"""Maximum number of errors that are told."""
+
+_MAX_SIGNATURE: Final = 1_000
+_REFUSED: Final = "The program was not run, and nothing was sent, because it has {}:"
+_NOTED: Final = "The type check found {}:"
+
+
+def refusal(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:
+    """Return the message about a program that was refused."""
+    return _REFUSED.format(_counted(len(problems))) + "\n" + "\n".join(lines(text, problems, signatures(catalog)))
+
+
+def note(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:
+    """Return the note about a program that has run."""
+    return _NOTED.format(_counted(len(problems))) + "\n" + "\n".join(lines(text, problems, signatures(catalog)))
+
+
+def lines(
+    text: CheckedText,
+    problems: Sequence[TypeProblem],
+    signature: Callable[[str], str],
+    file: str | None = None,
+) -> list[str]:
+    """Return a line for each of the first errors with its position, and the signatures of the functions in them.
+
+    Args:
+        problems: the errors, the worst first.
+        signature: returns the signature of a function; empty if it is unknown.
+        file: the name of the file in positions; None for that of a cell.
+    """
+    shown = []
+    for each in problems[:MAX_SHOWN]:
+        line, column = text.position(each.at)
+        shown.append(f"- {escape_line(each.text)} ({file or CELL_FILES[text.language]}:{line}:{column})")
+    if len(problems) > MAX_SHOWN:
+        shown.append(f"- … and {len(problems) - MAX_SHOWN} more")
+    calls = dict.fromkeys(each.call for each in problems[:MAX_SHOWN] if each.call is not None)
+    known = [found for call in calls if (found := signature(call))]
+    return [*shown, *(f"Signature: {each}" for each in known if len(each) <= _MAX_SIGNATURE)]
+
+
+def signatures(catalog: Catalog) -> Callable[[str], str]:
+    """Return a function that returns the signature of a function of the catalog; empty if it is unknown."""
+
+    def signature(call: str) -> str:
+        kind, _, rest = call.partition(".")
+        if kind == "MCP":
+            server, _, member = rest.partition(".")
+            found = next((each for each in catalog.servers if server in (each.identifier, each.alias)), None)
+            entry = None if found is None else found.member(member)
+            return "" if entry is None or isinstance(entry, str) else catalog.signature(entry)
+        entry = catalog.get(catalog.toolset.names.get(rest, "")) if kind == "tools" else None
+        return "" if entry is None else catalog.signature(entry)
+
+    return signature
+
+
+def _counted(count: int) -> str:
+    return "a type error" if count == 1 else f"{count} type errors"

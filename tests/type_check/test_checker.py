@@ -1,0 +1,250 @@
+"""Single checks: what is certain, what is not, positions, hostile programs, and the life of the compiler's process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from codemode_mcp.errors import RuntimeUnavailable
+from codemode_mcp.paths import cache_dir
+from codemode_mcp.type_check.checker import TypeChecker
+from codemode_mcp.type_check.compiler import find_compiler
+from codemode_mcp.type_check.compiler_process import CompilerProcess
+from codemode_mcp.type_check.reports import lines, signatures
+from tests.type_check.checks import catalog, cell, installed_compiler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from codemode_mcp.settings import Language
+    from codemode_mcp.type_check.compiler import Compiler
+
+pytestmark = pytest.mark.anyio
+
+CATALOG = catalog()
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Return the backend, in module scope: the tests share a checker."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return installed_compiler()
+
+
+@pytest.fixture(scope="module")
+async def checker(compiler: Compiler) -> AsyncIterator[TypeChecker]:
+    checker = TypeChecker(cache_dir(), seconds=60)
+    async with anyio.create_task_group() as group:
+        group.start_soon(checker.end_when_idle)
+        yield checker
+        group.cancel_scope.cancel()
+
+
+async def errors(checker: TypeChecker, source: str, language: Language = "javascript") -> list[str]:
+    """Return the lines about the certain errors of a cell."""
+    text = cell(source, language)
+    checked = await checker.check(text, CATALOG)
+    assert checked.unchecked is None
+    return lines(text, checked.certain, signatures(CATALOG))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("await MCP.tracker.createIssue({ titel: 'x' })", "no argument `titel`; did you mean `title`? (cell.js:1:33)"),
+        ("await MCP.tracker.create_issue({ title: 1 })", "`title` takes string, not number (cell.js:1:34)"),
+        ("await MCP.tracker.createIssue({ title: 'x', state: 'opened' })", '`state` takes "closed" | "open", not "ope'),
+        ("await MCP.tracker.createIssue({ state: 'open' })", "`title` is missing (cell.js:1:31)"),
+        ("const a = { state: 'open' };\nawait MCP.tracker.createIssue(a)", "`title` is missing (cell.js:2:31)"),
+        ("await MCP.tracker.createIssue('x')", "not string (cell.js:1:31)"),
+        ("const t = MCP.tracker;\nt.close()", "`t.close` does not exist"),
+        ("MCP.tracker.listIssues().structuredContent.items", "is a promise; write (await MCP.tracker.listIssues())"),
+        ("MCP.tracker.createIssue({ title: 'é𝒳' });\nawait 1", "createIssue(...) is not awaited; write await MCP"),
+        ("const r = MCP.tracker.raw();\ntext(r); await 1", "`r` is a promise; write await r (cell.js:2:6)"),
+        ("const r = await MCP.tracker.listIssues();\nr.items.map(i => i.id)", "write r.structuredContent.items, or"),
+        ("const { items } = await MCP.tracker.listIssues();\nitems", "a result has no `items`"),
+        ("unwrap(await MCP.tracker.listIssues()).items.id", "it is an array, and its elements have `id`"),
+        ("for (const i of unwrap(await MCP.tracker.listIssues())) text(i)", "is no array: it is an object with items"),
+        ("unwrap(await MCP.tracker.createIssue({ title: 'é𝒳' })).titel", "did you mean `title`? (cell.js:1:57)"),
+        ("(await MCP.tracker.createIssue({ title: 'x' })).structuredContent.state === 'opened'", 'never "opened"'),
+        ("async () => { return MCP.tracker.listIssues({}).items }", "is a promise"),
+    ],
+)
+async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, source: str, expected: str) -> None:
+    found = await errors(checker, source)
+    assert len([line for line in found if line.startswith("- ")]) == 1
+    assert expected in found[0]
+    typed = await errors(checker, source, "typescript")
+    assert expected.replace("cell.js", "cell.ts") in typed[0], "the same in TypeScript"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "let state = 'open'; state += ''; await MCP.tracker.createIssue({ title: 'x', state })",
+        "const a = {}; a.title = 'x'; await MCP.tracker.createIssue(a)",
+        "const base = { title: 'x' }; await MCP.tracker.createIssue({ ...base, state: 'open' })",
+        "await MCP.tracker.createIssue({ title: new Date(0) })",
+        "const r = await MCP.tracker.listIssues(); (r.items ?? r.structuredContent.items).length",
+        "const r = await MCP.tracker.listIssues(); const d = r.structuredContent ?? r; d.items.length",
+        "const r = unwrap(await MCP.tracker.listIssues()); for (const i of r.items) i.age = 1; r.items[0].age",
+        "const r = unwrap(await MCP.tracker.listIssues()); if (r.total) text(r.total)",
+        "const r = unwrap(await MCP.tracker.raw()); r.anything.at.all[0]",
+        "const r = await MCP.tracker.raw(); r.items",
+        "unwrap(await MCP.tracker.listIssues()).items.reduce((s, i) => { s.n = (s.n ?? 0) + i.id; return s }, {}).n",
+        "await MCP.asleep.anything({ whatever: 1 })",
+        "const e = await MCP.tracker.createIssue({ title: 1 }).catch(e => e); e.message",
+        "let r = await MCP.tracker.listIssues(); r = await MCP.tracker.createIssue({ title: 'x' }); r.isError",
+        "const all = await Promise.all([MCP.tracker.listIssues(), MCP.tracker.createIssue({ title: 'x' })]);\n"
+        "const [a, b] = all.map(unwrap); [a.items, b.title]",
+        "Object.groupBy(unwrap(await MCP.tracker.listIssues()).items, i => i.state)",
+        "MCP.tracker.listIssues()",
+        "var undefinedName = nothing.at.all; with_sloppy = 1",
+    ],
+)
+async def test_what_may_run_is_no_certain_error(checker: TypeChecker, source: str) -> None:
+    assert await errors(checker, source) == []
+    assert await errors(checker, source, "typescript") == []
+
+
+async def test_five_errors_are_told_the_worst_first_and_each_signature_once(checker: TypeChecker) -> None:
+    call = "await MCP.tracker.createIssue({ title: 1 });\n"
+    found = await errors(checker, f"{call * 6}MCP.tracker.raw({{}});\nreturn 1")
+    assert [line.rpartition("(")[2] for line in found[:2]] == ["cell.js:7:1)", "cell.js:1:33)"]
+    assert found[5] == "- … and 2 more"
+    assert [line for line in found if line.startswith("Signature: ")] == [found[-1]]
+    assert "Signature: MCP.tracker.createIssue(input: { title: string;" in found[-1]
+
+
+# --- Hostile programs
+
+
+@pytest.mark.parametrize("style", ["path", "import", "require", "types", "lib"])
+def test_a_program_cannot_make_the_compiler_read_a_file(compiler: Compiler, tmp_path: Path, style: str) -> None:
+    """The options of this project resolve everything: only the answers about files stand between."""
+    secret = tmp_path / "secret.d.ts"
+    secret.write_text("declare const secret: 42;\n", "utf-8")
+    (tmp_path / "index.d.ts").write_text("export const secret: 42;\n", "utf-8")
+    link = Path(tmp_path / "link.d.ts")
+    link.symlink_to(secret)
+    sources = {
+        "path": f'/// <reference path="{secret}" />\n/// <reference path="{link}" />\nconst x: 43 = secret;',
+        "import": f'import {{ secret }} from "{tmp_path}/index"; const x: 43 = secret;',
+        "require": f'const x: 43 = (null as any as typeof import("{tmp_path}/index")).secret;',
+        "types": f'/// <reference types="{tmp_path}" />\nconst x: 43 = secret;',
+        "lib": f'/// <reference lib="../../../..{secret}" />\nconst x: 43 = secret;',
+    }
+    process = CompilerProcess(compiler)
+    try:
+        process.write({"/own/cell.ts": sources[style], "/own/tsconfig.json": '{"files": ["cell.ts"]}'})
+        response = process.request("updateSnapshot", {"openProjects": ["/own/tsconfig.json"]})
+        project = {"snapshot": response["snapshot"], "project": "/own/tsconfig.json", "file": "/own/cell.ts"}
+        found = process.request("getSemanticDiagnostics", project) or []
+    finally:
+        process.end()
+    assert not [each for each in found if "42" in each["text"]], "the file was read"
+
+
+SLOW = """
+type Digit = 0|1|2|3|4|5|6|7|8|9;
+type Texts<End extends string> = `${Digit}${Digit}${Digit}${Digit}${End}`;
+type Last<T> = T extends `${infer _}${infer Rest}` ? Last<Rest> : T;
+const slow: Last<Texts<"abc">> = 1;
+return slow;
+"""
+"""A program whose check takes 10 s."""
+
+
+async def test_a_check_that_takes_too_long_is_given_up_and_the_next_one_works(compiler: Compiler) -> None:
+    checker = TypeChecker(cache_dir(), seconds=0.4)
+    began = time.monotonic()
+    assert (await checker.check(cell(SLOW, "typescript"), CATALOG)).gave_up == "that took longer than 0.4 s"
+    assert time.monotonic() - began < 5
+    wrong = cell("await MCP.tracker.createIssue({})")
+    for _ in range(20):  # the first check starts a process
+        checked = await checker.check(wrong, CATALOG)
+        if checked.certain:
+            break
+    assert checked.certain
+    await checker.close()
+
+
+async def test_a_process_that_was_killed_is_replaced_and_an_idle_one_is_ended(compiler: Compiler) -> None:
+    checker = TypeChecker(cache_dir(), seconds=60, idle_seconds=0.05)
+    wrong = cell("await MCP.tracker.createIssue({})")
+    assert (await checker.check(wrong, CATALOG)).certain
+    first = checker.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    assert (await checker.check(wrong, CATALOG)).gave_up == "the compiler failed on it"
+    assert (await checker.check(wrong, CATALOG)).certain
+    second = checker.pid
+    assert second not in (None, first)
+    async with anyio.create_task_group() as group:
+        group.start_soon(checker.end_when_idle)
+        await anyio.to_thread.run_sync(_wait_for_end, second)
+        assert checker.pid is None
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that end a process like this")
+def test_the_compiler_ends_with_a_process_that_was_killed(compiler: Compiler) -> None:
+    code = (
+        "import time; from codemode_mcp.paths import cache_dir\n"
+        "from codemode_mcp.type_check.compiler import find_compiler\n"
+        "from codemode_mcp.type_check.compiler_process import CompilerProcess\n"
+        "print(CompilerProcess(find_compiler(cache_dir())).pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    _wait_for_end(pid)
+
+
+def _wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while _runs(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+# --- The pinned files
+
+
+def test_a_compiler_that_was_changed_is_not_executed(compiler: Compiler, tmp_path: Path) -> None:
+    folder = tmp_path / cache_dir().name / compiler.executable.parent.name
+    folder.mkdir(parents=True, mode=0o700)
+    for each in compiler.executable.parent.iterdir():
+        (folder / each.name).write_bytes(each.read_bytes())
+    find_compiler(folder.parent)
+    for name in (compiler.executable.name, "library.json"):
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(before + b"\n")
+        with pytest.raises(RuntimeUnavailable, match=r"is not the .* of TypeScript .* as pinned.*setup --check"):
+            find_compiler(folder.parent)
+        (folder / name).write_bytes(before)
+    with pytest.raises(RuntimeUnavailable, match="which is not in"):
+        find_compiler(tmp_path)
