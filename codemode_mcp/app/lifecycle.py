@@ -32,6 +32,8 @@ from codemode_mcp.config import reload
 from codemode_mcp.config_path import command_option
 from codemode_mcp.nesting import with_depth
 from codemode_mcp.paths import cache_dir, config_dir, listings_dir, state_dir, vectors_dir
+from codemode_mcp.saved_programs.folder import EMPTY, folder_of, folder_state, read_folder
+from codemode_mcp.saved_programs.watch import LibraryWatcher, report_problems
 from codemode_mcp.server.connected_clients import ConnectedClients
 from codemode_mcp.trust.pins_file import PinsFolder
 from codemode_mcp.trust.service import Trust
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
+    from codemode_mcp.saved_programs.folder import FolderState, Library
     from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
@@ -152,6 +155,10 @@ class Lifecycle:
         self._roots: dict[str | None, RootsFn | None] = {}
         """The roots of clients that were noted before the pool was opened."""
         self._cached_views: tuple[UpstreamView, ...] = ()
+        self._library = EMPTY
+        """The saved programs."""
+        self._library_state: FolderState = None
+        """The state of their folder, taken before they were read."""
         self._esbuild: Path | None = None
         self._touched = anyio.Event()
         self._program_waits = anyio.Event()  # ends the delay of `TOUCH_SECONDS`
@@ -328,6 +335,15 @@ class Lifecycle:
         self._topics = CallerTopics(self.trusted_views, Overrides(self._config.tools.overrides))
         self._on_change()
 
+    def library(self) -> Library:
+        """Return the saved programs as they are now. Runs keep those with which they began."""
+        return self._library
+
+    def _use_library(self, library: Library) -> None:
+        self._library = library
+        log.info("the folder of saved programs has changed; programs that start now see it as it is")
+        self._on_change()
+
     def _on_change(self) -> None:
         if self._catalogs is not None:
             self._catalogs.invalidate()
@@ -362,6 +378,12 @@ class Lifecycle:
         if self.code_mode and self._transport is not None and 0 < len(self._config.upstreams) <= MAX_SERVERS:
             self._cached_views = await anyio.to_thread.run_sync(_cached_views, self._specs())
             await anyio.to_thread.run_sync(self.trust.load)
+        folder = folder_of(self._config.path)
+        if self.code_mode and folder is not None:
+            self._library_state = folder_state(folder)
+            if self._library_state is not None:
+                self._library = await anyio.to_thread.run_sync(read_folder, folder)
+                report_problems(self._library)
         self._cache_read.set()
         await self._touched.wait()
         if self._transport is not None:
@@ -430,9 +452,11 @@ class Lifecycle:
                 on_change=self._on_change,
                 sandboxed=self.code_mode,
             )
-            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins)
+            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins, self.library)
             observed = ObservedTypes() if self.code_mode else None
-            self._dispatcher = Dispatcher(self._source, self._config.tools, observed, plugins.interceptors, self.trust)
+            self._dispatcher = Dispatcher(
+                self._source, self._config.tools, observed, plugins.interceptors, self.trust, self.transform
+            )
             self.checker = TypeChecker(cache_dir())
             async with (
                 open_notifier(lambda: self._config.tools.approval.notify, self.environ) as notify,
@@ -452,6 +476,7 @@ class Lifecycle:
                         notify=notify,
                         terminal_command=terminal_command(),
                         page_address=self._page_address,
+                        library=self.library,
                         checker=self.checker,
                         proposer=self._proposer(),
                     ),
@@ -469,6 +494,11 @@ class Lifecycle:
                         group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)
                         if self._transport is not None:
                             group.start_soon(self._answer_terminals, self._transport, pool, manager, store)
+                        folder = folder_of(self._config.path)
+                        if self.code_mode and self._transport is not None and folder is not None:
+                            group.start_soon(
+                                LibraryWatcher(folder, self._library, self._library_state, self._use_library).run
+                            )
                         if self.code_mode:
                             group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
 

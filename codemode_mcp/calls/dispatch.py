@@ -45,7 +45,8 @@ which tools the catalog shows.
 The parts: `rules` decides, `arguments` checks, `configured_arguments` adds arguments of the configuration, `sending`
 sends, `repeated_secrets` hides secrets of these arguments in what the server sends, `results` makes the text of a
 result, `hooks` applies hooks to the outer `exec`, `lookups` answers look-ups, and `tasks` follows tasks of earlier
-processes. `plugins.interception` has the hooks and middleware.
+processes. `plugins.interception` has the hooks and middleware. `saved_calls` has saved programs: their calls
+take steps 1 to 5 and 8, and are answered here with what the guest needs to run them.
 """
 
 from __future__ import annotations
@@ -71,12 +72,21 @@ from codemode_mcp.calls.hooks import admit_program, event_of
 from codemode_mcp.calls.lookups import answer
 from codemode_mcp.calls.results import Results, tool_call_error
 from codemode_mcp.calls.rules import CallRules
+from codemode_mcp.calls.saved_calls import SavedCalls, begin_text, check_chain
 from codemode_mcp.calls.sending import Sender, call_error
 from codemode_mcp.calls.tasks import follow_task
-from codemode_mcp.errors import BudgetExceeded, CodeModeError, InternalError, PolicyDenied, ProgramError
+from codemode_mcp.errors import (
+    BudgetExceeded,
+    CodeModeError,
+    InternalError,
+    PolicyDenied,
+    ProgramError,
+    RuntimeUnavailable,
+)
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import EXEC_ID
 from codemode_mcp.sandbox.messages import Completion, ToolCall
+from codemode_mcp.saved_programs.compiling import ProgramCompiler
 from declarations.untrusted_text import escape_line
 from upstream_clients.tools import Asking, Unfinished
 
@@ -91,6 +101,8 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.policy.approval import ApproveFn
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.program.compile import Transform
+    from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.sandbox.messages import Lookup
     from codemode_mcp.settings import CodeModeSettings, Language, ToolSettings, Via
     from codemode_mcp.tool_override import ToolOverride
@@ -122,6 +134,7 @@ class Dispatcher:
         observed: learns the types of results; None if they are not needed.
         interception: the hooks and middleware of plugins; None if there are no plugins.
         trust: the pins of servers; None if no tool is held.
+        transform: compiles saved programs in TypeScript; None if there are none.
     """
 
     def __init__(
@@ -131,6 +144,7 @@ class Dispatcher:
         observed: ObservedTypes | None = None,
         interception: Interceptors | None = None,
         trust: Trust | None = None,
+        transform: Transform | None = None,
     ) -> None:
         self._source = source
         self._rules = CallRules(tools, trust)
@@ -141,6 +155,8 @@ class Dispatcher:
         self._interception = interception
         self._arguments = ArgumentChecker()
         self._configured = ConfiguredArguments(self._arguments, tools.overrides)
+        self.saved = SavedCalls(ProgramCompiler(no_transform if transform is None else transform))
+        """The calls of saved programs."""
         self.budgets = CallBudgets(tools.budgets)
         self._sender = Sender(source, self._rules, self.budgets, lambda: self._settings, held)
         self._results = Results(lambda: self._settings, observed, interception)
@@ -401,7 +417,7 @@ class Dispatcher:
 
     def _direct_source(self, entry: Entry, context: CallContext) -> DirectSource | None:
         """Return the source of a tool if it can send a call immediately."""
-        if entry.operation is not None:
+        if entry.operation is not None or entry.source == "program":
             return None
         try:
             source = self._source(entry, context)
@@ -488,6 +504,8 @@ class Dispatcher:
         listed = entry = entry_by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
         if call.through is not None:
             entry = replace(listed, path=call.through.path)
+        if entry.source == "program":
+            check_chain(entry, call)
         asked_for = self._rules.decide(entry, context)
         if call.through is not None and call.through.map_input is not None:
             call = structs.replace(call, input=await call.through.map_input())
@@ -515,6 +533,8 @@ class Dispatcher:
             self.budgets.check(entry, context)
         if asked_for is not None:
             await self._rules.approve(entry, call, context, complete, asked_for, approve, override)
+        if entry.source == "program":
+            return await self._begin_program(entry, call, context, record, complete, begin, sent, asked_for is not None)
         secrets = self._configured.secrets(entry)
         if secrets is not None and on_progress is not None:
             on_progress = secrets.hide_in_progress(on_progress)
@@ -539,6 +559,26 @@ class Dispatcher:
             record.seen = sizes.seen(result)
         return await self._results.text(entry, call.id, arguments, context, event, result, source_text)
 
+    async def _begin_program(
+        self,
+        entry: Entry,
+        call: ToolCall,
+        context: CallContext,
+        record: CallRecord,
+        arguments: JsonObject,
+        begin: BeginFn | None,
+        sent: SentFn,
+        approved: bool,
+    ) -> str:
+        """Return what the guest needs to run a saved program. Nothing else is sent anywhere."""
+        compiled = await self.saved.compile(entry, context)
+        if begin is not None:
+            await begin()
+        self._rules.decide_again(entry, context, approved=approved)
+        sent()
+        record.status, record.dispatched = "executing", True
+        return begin_text(call, compiled, arguments)
+
     def refuse_held(self, entry: Entry, arguments: JsonObject, view: UpstreamView, resources: Collection[str]) -> None:
         """Raise `CodeModeError` if a request is about a held item; see `HeldItems.check`."""
         if self._held is not None and self._held.may_hold(entry):
@@ -547,6 +587,11 @@ class Dispatcher:
     def asks_for(self, target: str, context: CallContext) -> bool:
         """Return True if a call of this id needs a person's approval."""
         return self._rules.asks_for(target, context)
+
+
+async def no_transform(source: str) -> Transformed:
+    """Refuse TypeScript, in a process without a compiler."""
+    raise RuntimeUnavailable("TypeScript cannot be compiled here; write the program in JavaScript")
 
 
 async def _finish(unfinished: Unfinished, ended: Callable[[CallEnd], None]) -> None:

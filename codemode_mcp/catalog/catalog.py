@@ -124,7 +124,7 @@ class Catalog:
 
     def get(self, entry_id: str) -> Entry | None:
         """Return the entry with an id, if there is one."""
-        return self.index.by_id.get(entry_id) or self.toolset.get(entry_id)
+        return self.index.by_id.get(entry_id) or self.toolset.get(entry_id) or self.toolset.programs.get(entry_id)
 
     def entry_at(self, path: str) -> Entry | None:
         """Return the MCP tool or operation at a path such as `MCP.github.createIssue`, if there is one."""
@@ -176,6 +176,9 @@ class Catalog:
                 f"{quoted(entry_id)} is an MCP tool: call {_calls([mcp])}; "
                 f'its declaration is in MCP.{identifier}.$api("{member}")'
             )
+        program = self.toolset.programs.get(entry_id)
+        if program is not None:
+            raise lookup_error(f"{quoted(entry_id)} is a saved program: call it as {_calls([program])}")
         self._refuse_held(entry_id)
         server = self._unavailable_server(entry_id)
         if server is not None:
@@ -289,6 +292,8 @@ class Catalog:
 
     def signature(self, entry: Entry) -> str:
         """Return the signature of a tool, on one line."""
+        if entry.source == "program":
+            return self.toolset.programs.signature(entry)
         if entry.source != "mcp":
             return self.toolset.signature(entry)
         return self.index.signature(entry, self._observed.get(entry.id))

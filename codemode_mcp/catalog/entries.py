@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.effects import Effects
     from declarations.operations import Operation
 
-Source = Literal["core", "plugin", "mcp", "client"]
-"""The origin of a tool: this product, a plugin, an upstream server or the connected client."""
+Source = Literal["core", "plugin", "mcp", "client", "program"]
+"""The origin of a tool: this product, a plugin, an upstream server, the connected client or the saved programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Entry:
 
     Attributes:
         id: `<source>:<source_name>:<tool>`, e.g. `mcp:github:create_issue`.
-        source_name: the configured name of an upstream, the name of a plugin, or `session` for the client.
+        source_name: the configured name of an upstream, the name of a plugin, `session` for the client, or
+            `saved` for saved programs.
         path: the expression in a program, e.g. `MCP.github.createIssue`.
         identifier: the last part of `path`, or the name of a tool without such a part.
         tool: the tool as programs see it.

@@ -14,6 +14,7 @@ from codemode_mcp.catalog.client_tools import offered_by_client
 from codemode_mcp.catalog.overrides import Overrides
 from codemode_mcp.catalog.toolset import select_tools
 from codemode_mcp.policy.policy import Policies
+from codemode_mcp.saved_programs.folder import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.search.finder import Meaning
     from codemode_mcp.settings import ToolSettings
     from upstream_clients.tools import QuestionMethod, UpstreamView
@@ -54,6 +56,7 @@ class Catalogs:
     Args:
         views: returns the upstreams as they are now, with the tools that only apps may call.
         offers: tools and namespaces of plugins, if there are plugins.
+        library: returns the saved programs as they are now.
     """
 
     def __init__(
@@ -62,9 +65,11 @@ class Catalogs:
         tools: ToolSettings,
         meaning: Meaning | None,
         offers: Offers | None = None,
+        library: Callable[[], Library] = lambda: EMPTY,
     ) -> None:
         self._views = views
         self._offers = offers
+        self._library = library
         self._policies = Policies(tools)
         self._meaning = meaning
         self._overrides = Overrides(tools.overrides)
@@ -98,15 +103,16 @@ class Catalogs:
         namespaces: Sequence[OfferedNamespace] = () if self._offers is None else self._offers.namespaces()
         own = offered_by_client(frozenset() if client is None else client.supported)
         base = self.servers_of(caller)
-        if not offered and not own:
+        programs = self._library().programs
+        if not offered and not own and not programs:
             return base
         # Settings and servers may have changed while plugins made their tools, so the policy is read only now.
         policy = self._policies.of(caller)
-        parts: list[object] = [offered, own, *namespaces]
+        parts: list[object] = [offered, own, programs, *namespaces]
         key = policy, tuple(id(part) for part in parts)
         found = self._variants.get(key)
         if found is None:
-            toolset = select_tools((*offered, *own), namespaces, policy, self._meaning)
+            toolset = select_tools((*offered, *own), namespaces, policy, self._meaning, programs)
             found = self._variants[key] = parts, self._reused(policy, base.with_tools(toolset))
             while len(self._variants) > MAX_VARIANTS:
                 self._variants.popitem(last=False)

@@ -18,10 +18,13 @@ from msgspec.structs import asdict
 from codemode_mcp.catalog.apps import app_uri
 from codemode_mcp.catalog.catalog import Catalog
 from codemode_mcp.catalog.entries import Entry, OfferedNamespace, Source, mcp_id, operation_entry, operation_id
+from codemode_mcp.catalog.program_set import ProgramSet
 from codemode_mcp.catalog.servers import Server, ServerIndex
 from codemode_mcp.catalog.toolset import Toolset, entry_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.policy.effects import Effects
+from codemode_mcp.saved_programs.saved_program import SavedProgram, name_problem
+from codemode_mcp.settings import Language
 from codemode_mcp.strict_json import Form, convert_versioned, form_from, rejecting_damage
 from declarations.operations import OPERATIONS
 from upstream_clients.tools import Annotations, Tool
@@ -102,9 +105,22 @@ class _Namespace(Form, rename={"global_name": "global", "required_tools": "requi
     prompt: str
 
 
+class _Program(Form, rename={"input_schema": "input", "output_schema": "output", "takes_input": "takes"}):
+    """A saved program. Its text is stored, because the run keeps it whatever happens to the file."""
+
+    name: str
+    language: Language
+    text: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    takes_input: bool
+
+
 class _Toolset(Form):
     entries: list[_OtherTool]
     namespaces: list[_Namespace]
+    programs: list[_Program] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Catalog(Form):
@@ -164,7 +180,8 @@ def read_catalog(text: str, meaning: Meaning | None = None) -> Catalog:
         _check_unique([each.identifier for each in servers])
         toolset = _toolset(form.tools, meaning)
         index = ServerIndex(tuple(servers), meaning)
-        return Catalog(index, toolset) if toolset.entries or toolset.namespaces else Catalog(index)
+        is_empty = not (toolset.entries or toolset.namespaces or toolset.programs)
+        return Catalog(index) if is_empty else Catalog(index, toolset)
 
 
 # servers
@@ -242,7 +259,9 @@ def _toolset_text(toolset: Toolset) -> str:
         )
         for each in toolset.entries
     ]
-    return _json(_Toolset(entries, [form_from(_Namespace, each) for each in toolset.namespaces])) + "}"
+    namespaces = [form_from(_Namespace, each) for each in toolset.namespaces]
+    programs = [form_from(_Program, each) for each in toolset.programs.programs]
+    return _json(_Toolset(entries, namespaces, programs or msgspec.UNSET)) + "}"
 
 
 def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
@@ -256,7 +275,12 @@ def _toolset(form: _Toolset, meaning: Meaning | None) -> Toolset:
             names.append((entry.tool.name, entry.id))
     _check_unique([name for name, _ in names])
     _check_unique([entry.id for entry, _ in entries])
-    return Toolset(entries, names, [OfferedNamespace(**asdict(each)) for each in form.namespaces], meaning)
+    programs = [] if form.programs is msgspec.UNSET else [SavedProgram(**asdict(each)) for each in form.programs]
+    _check_unique([each.name for each in programs])
+    if any(name_problem(each.name) is not None for each in programs):
+        raise ValueError
+    namespaces = [OfferedNamespace(**asdict(each)) for each in form.namespaces]
+    return Toolset(entries, names, namespaces, meaning, ProgramSet(programs, meaning))
 
 
 # parts

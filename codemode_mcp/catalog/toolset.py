@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import Entry, one_line
+from codemode_mcp.catalog.program_set import NO_PROGRAMS, select_programs
 from codemode_mcp.json_text import compact_json
 from codemode_mcp.policy.effects import Effects
 from codemode_mcp.policy.policy import Deny
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from codemode_mcp.catalog.entries import OfferedNamespace, OfferedTool, Source
+    from codemode_mcp.catalog.program_set import ProgramSet
     from codemode_mcp.policy.policy import Policy
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.search.finder import Finder, Meaning
     from upstream_clients.tools import Tool
 
@@ -53,6 +56,7 @@ class Toolset:
         entries: the tools, in the order of their ids.
         names: ids of tools by the names of their functions in `tools`.
         namespaces: namespaces of plugins whose tools are all in this toolset.
+        programs: saved programs. They are no tools, and neither `ALL_TOOLS` nor `tools` has them.
     """
 
     def __init__(
@@ -61,12 +65,14 @@ class Toolset:
         names: Iterable[tuple[str, str]] = (),
         namespaces: Iterable[OfferedNamespace] = (),
         meaning: Meaning | None = None,
+        programs: ProgramSet = NO_PROGRAMS,
     ) -> None:
         self._labels = {entry.id: label for entry, label in entries}
         self._by_id = {entry.id: entry for entry, _ in entries}
         self.entries = tuple(self._by_id.values())
         self.names = dict(names)
         self.namespaces = tuple(namespaces)
+        self.programs = programs
         self._meaning = meaning
         self._signatures: dict[str, str] = {}
 
@@ -77,12 +83,13 @@ class Toolset:
         return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
 
     def same_as(self, other: Toolset) -> bool:
-        """Return True if both toolsets have the same tools and namespaces, in all details."""
+        """Return True if both toolsets have the same tools, namespaces and saved programs, in all details."""
         return (
             self.manifest == other.manifest
             and self.entries == other.entries
             and self._labels == other._labels
             and self.namespaces == other.namespaces
+            and self.programs.programs == other.programs.programs
         )
 
     @property
@@ -106,12 +113,12 @@ class Toolset:
         """
         if len(self) <= MAX_LISTED:
             tools, named = [*map(self.catalog_entry, self.entries)], [*self.names.items()]
-            return f'"tools":{compact_json(tools)},"named":{compact_json(named)}'
+            return f'"tools":{compact_json(tools)},"named":{compact_json(named)}{self.programs.manifest}'
         groups = [
             (source, source_name, [self._row(entry) for entry in entries])
             for (source, source_name), entries in groupby(self.entries, lambda entry: (entry.source, entry.source_name))
         ]
-        return f'"tools":{compact_json(compact_json(groups))},"named":[]'
+        return f'"tools":{compact_json(compact_json(groups))},"named":[]{self.programs.manifest}'
 
     def _row(self, entry: Entry) -> tuple[str, str, str | None, int]:
         listed = self.catalog_entry(entry)
@@ -183,8 +190,9 @@ def select_tools(
     namespaces: Iterable[OfferedNamespace],
     policy: Policy,
     meaning: Meaning | None = None,
+    programs: Iterable[SavedProgram] = (),
 ) -> Toolset:
-    """Return the tools that policy does not deny. Of two tools with the same id, the first one counts."""
+    """Return what policy does not deny. Of two tools with the same id, the first one counts."""
     kept: dict[str, tuple[OfferedTool, Effects]] = {}
     for each in offered:
         effects = Effects.of(each.tool.annotations)
@@ -215,6 +223,7 @@ def select_tools(
         [(name, tool_id) for tool_id, name in named.items()],
         visible,
         meaning,
+        select_programs(programs, policy, meaning),
     )
 
 

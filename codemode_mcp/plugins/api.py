@@ -122,7 +122,7 @@ class ToolCallEvent:
     """
 
     tool_id: str
-    tool_kind: Literal["core", "plugin", "mcp", "client", "code_mode_exec"]
+    tool_kind: Literal["core", "plugin", "mcp", "client", "program", "code_mode_exec"]
     tool_input_kind: Literal["json", "javascript", "typescript"]
     input: JsonObject
     run_id: str

@@ -42,7 +42,7 @@ class Ask:
 
 Decision = Allow | Deny | Ask
 
-SOURCES: Final = ("mcp:", "plugin:", "core:", "client:")
+SOURCES: Final = ("mcp:", "plugin:", "core:", "client:", "program:")
 """Prefixes of tool ids."""
 
 TOOL_MARK: Final = "tools/call:"

@@ -30,7 +30,17 @@ MAX_FRAMES_READ = 64
 MAX_POSITIONS = 3
 """Maximum number of positions of one frame."""
 
-_FRAME = re.compile(r"^\s*at (?:(?P<name>.*?) \()?<input>:(?P<line>[0-9]{1,9}):(?P<column>[0-9]{1,9})\)?\s*$")
+_CELL = "<input>"
+"""The name of a cell in stacks of the engine."""
+
+
+@functools.lru_cache(maxsize=64)
+def _frame(file: str) -> re.Pattern[str]:
+    """Return the pattern of a frame in a file."""
+    place = rf"{re.escape(file)}:(?P<line>[0-9]{{1,9}}):(?P<column>[0-9]{{1,9}})"
+    return re.compile(rf"^\s*at (?:(?P<name>.*?) \()?{place}\)?\s*$")
+
+
 _lines = functools.lru_cache(maxsize=2)(LINE_END.split)
 """Splits a program into lines; cached while its error is described."""
 
@@ -46,6 +56,8 @@ class Positions:
         code: the program that ran, in which positions are searched that the engine does not report.
         transformed: the map from JavaScript to the TypeScript that it was made from.
         rewritten: the map from the text with the implicit return to the author's.
+        file_name: the name of the file in stacks of the engine and in messages, such as `programs/report.ts`; empty
+            for a cell.
     """
 
     language: Language
@@ -53,9 +65,13 @@ class Positions:
     code: str = ""
     transformed: SourceMap | None = None
     rewritten: Insertion | None = None
+    file_name: str = ""
 
     @property
     def file(self) -> str:
+        """The name of the file in messages."""
+        if self.file_name:
+            return self.file_name
         return "cell.ts" if self.language == "typescript" else "cell.js"
 
     def author(self, line: int, column: int) -> tuple[int, int] | None:
@@ -108,8 +124,9 @@ class Positions:
 
     def _engine_frames(self, stack: str) -> Iterator[tuple[str, int, int]]:
         """Yield the name, line and column in `code` of each frame."""
+        frame = _frame(self.file_name or _CELL)
         for text in stack.splitlines():
-            match = _FRAME.match(text)
+            match = frame.match(text)
             if match is not None:
                 line = int(match["line"]) - WRAPPER_LINES
                 yield match["name"] or "", line, self._units(line, int(match["column"]))

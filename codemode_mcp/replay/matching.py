@@ -17,6 +17,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.calls.saved_calls import program_error
 from codemode_mcp.replay.divergence import Divergence, differences
 from codemode_mcp.replay.requests import Identity, identity, is_call, value_of
 from codemode_mcp.sandbox import messages
@@ -126,6 +127,8 @@ class Matching:
     def ask(self, requests: Iterable[Request]) -> NotRecorded | None:
         """Take the requests of a turn. Return the first one without an answer, if there is one."""
         for request in requests:
+            if isinstance(request, messages.ProgramEnd) and request.error is None:
+                continue  # it has no answer
             missing = self._ask(request)
             if missing is not None:
                 return missing
@@ -217,6 +220,10 @@ class Matching:
                 completion = Completion(request.id, of_call=False)
             case messages.ClearTimer(target=target):
                 self._clear(target)
+                return
+            case messages.ProgramEnd(name=name, error=error) if error is not None:
+                completion = Completion(request.id, error=program_error(name, error, None), of_call=False)
+            case messages.ProgramEnd():
                 return
             case messages.SaveProgram():
                 completion = Completion(request.id, error=GuestError(_NOT_SAVED), of_call=False)

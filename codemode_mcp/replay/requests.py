@@ -40,6 +40,9 @@ def identity(request: Request) -> Identity:
             return Identity(f"{request.namespace}.{request.path}", f"[{arguments}]")
         case messages.Store():
             return Identity("store", f"[{json_text(request.key)},{_canonical(request.value)}]")
+        case messages.ProgramEnd():
+            thrown = "" if request.error is None else f"{request.error.name}: {request.error.message}"
+            return Identity(f"programs.{request.name}", json_text(thrown))
     fields = msgspec.to_builtins(message_of(request))
     name = _FUNCTIONS.get(type(request), str(fields["op"]))
     return Identity(name, json_text({key: fields[key] for key in sorted(fields) if key not in ("id", "op")}))

@@ -54,6 +54,7 @@ from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
+from codemode_mcp.runs.open_programs import begins_program
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion
 from declarations.untrusted_text import escape_line
@@ -204,6 +205,10 @@ class Calls:
         live.recorded = True
         run.track.add_restored(call, live.record)
         return live
+
+    def events_of(self, run: Run, call: int) -> CallEvents:
+        """Return the reporter of the events of a call."""
+        return CallEvents(self._auditor, call_id(run.id, call), run.id)
 
     def _begin_or_queue(self, run: Run, live: LiveCall, *, begins: bool = True) -> bool:
         """Begin a call or queue it. Return False if there is no room."""
@@ -484,6 +489,10 @@ class Calls:
             live.record.status = "failed"
             live.record.ended = self._clock()
             completion = cancelled(live)
+        if begins_program(live.record.tool, completion) and run.state in ("running", "waiting"):
+            run.programs.begin(live.record, live.events)
+            self._deliver(run, live, completion)
+            return
         code = None if completion.error is None else completion.error.code
         why = late_failure(completion) if live.unawaited else None
         if self._auditor.listening:
@@ -495,10 +504,14 @@ class Calls:
             tool, run_id = escape_line(live.record.tool), run.id[:12]
             note = f"{tool} failed after its program ({run_id}) had ended without awaiting it{why[:300]}"
             self._on_late_failure(run, note)
+        if completion.error is None:
+            run.results.add(live.record.tool, completion.value)
+        self._deliver(run, live, completion)
+
+    def _deliver(self, run: Run, live: LiveCall, completion: Completion) -> None:
+        """Deliver the end of a call to a program that has not ended, and give its slot to the next call."""
         if run.state in ("running", "waiting") and not run.fenced and not self._closed:
             run.settled.append(completion)
-            if completion.error is None:
-                run.results.add(live.record.tool, completion.value)
             run.change()
         self._release_slot(run, live)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import compact_json, replace_lone_surrogates
+from codemode_mcp.runs.open_programs import failure
 from codemode_mcp.runs.store import is_bearer
 from codemode_mcp.runs.values import Get, Put
 from codemode_mcp.sandbox import messages
@@ -70,7 +71,7 @@ class Deliveries:
                 completion = run.settled.popleft()
             elif (
                 run.requests
-                and not isinstance(lookup := run.requests[0], messages.Store | messages.Load | messages.SaveProgram)
+                and not isinstance(lookup := run.requests[0], _AWAITED)
                 and (not batch or time.perf_counter() < slice_ends)
             ):
                 completion = self._look_up(run, lookup)
@@ -98,8 +99,12 @@ class Deliveries:
     async def execute_values(self, run: Run) -> None:
         """Execute the next `store()`s and `load()`s of a program, up to the first request of another kind.
 
-        A `save_program()` is executed alone.
+        A `save_program()` is executed alone, and the ends of failed saved programs are answered before others.
         """
+        while run.requests and isinstance(end := run.requests[0], messages.ProgramEnd):
+            answer = await failure(self._dispatcher.saved, run.context, end)
+            run.requests.popleft()
+            run.settled.append(answer)
         if run.requests and isinstance(proposed := run.requests[0], messages.SaveProgram):
             completion = await self._propose(run, proposed)
             run.requests.popleft()
@@ -187,6 +192,10 @@ class Deliveries:
             else:
                 completions.append(Completion(each.id, of_call=False))
         return completions
+
+
+_AWAITED: Final = (messages.Store, messages.Load, messages.SaveProgram, messages.ProgramEnd)
+"""Requests that `execute_values` answers."""
 
 
 def _fire(run: Run) -> list[Completion]:

@@ -337,6 +337,10 @@ class Driver:
                 case messages.ClearTimer(target=timer):
                     run.timers.pop(timer, None)
                     run.timers_began.pop(timer, None)
+                case messages.ProgramEnd(error=error):
+                    run.programs.end(request, now)
+                    if error is not None:
+                        run.requests.append(request)
                 case messages.YieldControl(id=yielded, reason=reason):
                     run.yields.append(yielded)
                     run.yield_reason = reason

@@ -36,7 +36,10 @@ def leave_calls(run: Run, dispatcher: Dispatcher) -> tuple[str, ...]:
         else:
             left.append(live.record.tool)
             live.unawaited = True
+    unfinished = [record.tool for record in run.programs.records]
     notes = []
+    if unfinished:
+        notes.append(f"Not waited for, ended with the program: {counted(unfinished)}; {how_to_await(run)}")
     if left:
         notes.append(f"Not waited for, still in flight: {counted(left)}")
     if cancelled:

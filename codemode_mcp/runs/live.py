@@ -97,6 +97,7 @@ class LiveRuns:
             return
         if run.store is self._fallback is not self._store:
             self._ended_in_fallback.append(run.id)
+        run.programs.close(self._clock())
         self._report_end(run, code)
         last = run.view(self._clock())
         if last.state == "running":  # no driver has ended it, for example because the program was refused

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from codemode_mcp.calls.context import CallContext
+    from codemode_mcp.calls.outcome import CallRecord
     from codemode_mcp.runs.views import Ledger
 
 
@@ -85,6 +86,7 @@ class _Rest(Form):
         timers: for each timer its id, the time at which it is due, and the time at which it was set.
         notes: notes that no answer has contained yet.
         noted: all notes so far, so that none is given twice.
+        programs: the calls of saved programs that have begun in the guest, if there are any.
     """
 
     began: Number
@@ -112,6 +114,7 @@ class _Rest(Form):
     approval_secret: str
     questions: Integer
     turned_down: Integer
+    programs: list[CallForm] | msgspec.UnsetType = msgspec.UNSET
 
 
 _SAME_IN_RUN = (
@@ -162,6 +165,7 @@ def record_of(run: Run, *, now: float, wall: float, reports_output: bool = False
         approval_secret=secret,
         questions=questions,
         turned_down=turned_down,
+        programs=[call_form(record, run.began) for record in run.programs.records] or msgspec.UNSET,
     )
     return f"[{stored_text(head)},{ascii_json(rest)}]"
 
@@ -199,6 +203,13 @@ def caller_in(record: str, owner: str) -> Caller:
 def counts_in(record: str) -> Counts:
     """Return the counts of a run's requests. Raises as `caller_in`."""
     return Counts(*_head(record).counts)
+
+
+def programs_in(record: str, run: Run) -> list[CallRecord]:
+    """Return the calls of saved programs that had begun in the guest of a restored run. Raises as `caller_in`."""
+    with rejecting_damage(not_restorable):
+        forms = msgspec.convert(parse_json(record)[1], _Rest).programs
+        return [] if forms is msgspec.UNSET else [call_record_of(each, run.began) for each in forms]
 
 
 def memory_limit_in(record: str) -> int:

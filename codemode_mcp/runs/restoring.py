@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from codemode_mcp.calls.outcome import Outcome, Usage
+from codemode_mcp.calls.outcome import CallRecord, Outcome, Usage
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs import call_records, records
 from codemode_mcp.runs.answers import counted
 from codemode_mcp.runs.namespaces import open_namespaces
+from codemode_mcp.runs.open_programs import begins_program
 from codemode_mcp.runs.store import EndedRun
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.messages import Completion, GuestError
@@ -106,6 +107,9 @@ class Restoring:
             ledger=self._ledger,
             remember=self._remember,
         )
+        for record in records.programs_in(suspended.record, run):
+            run.track.add_program(record)
+            run.programs.begin(record, self._calls.events_of(run, record.id))
         run.memory_limit = min(run.memory_limit, limit)
         run.store = self._store
         run.sent = context.counts.call > 0
@@ -155,7 +159,11 @@ class Restoring:
         calls, wait for their executors.
         """
         if stored.result is not None:
-            run.settled.append(call_records.completion_of(stored.result))
+            completion = call_records.completion_of(stored.result)
+            if begins_program(stored.tool, completion):
+                record = CallRecord(stored.id, stored.tool, self._clock(), dispatched=True)
+                run.programs.restore(record, self._calls.events_of(run, stored.id))
+            run.settled.append(completion)
         elif stored.task:
             call, handle = call_records.task_of(stored)
             began = call_records.began_of(stored, now=self._clock(), wall=self._wall())

@@ -19,6 +19,7 @@ from codemode_mcp.calls.challenges import MAX_CHALLENGES
 from codemode_mcp.runs.approvals import Approvals
 from codemode_mcp.runs.change_signal import ChangeSignal
 from codemode_mcp.runs.namespaces import OpenNamespaces
+from codemode_mcp.runs.open_programs import OpenPrograms
 from codemode_mcp.runs.questions import Questions
 from codemode_mcp.runs.recent_results import RecentResults
 from codemode_mcp.runs.state import DURABLE, RunState, advance, advance_custody
@@ -142,6 +143,8 @@ class Run:
         self.calls: dict[int, LiveCall] = {}
         self.queue: deque[LiveCall] = deque()
         self.resuming: deque[LiveCall] = deque()
+        self.programs = OpenPrograms()
+        """The saved programs that have begun in the guest."""
         self.last_call = 0
         """The number of the latest call. Numbers only grow."""
         self.executing = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from codemode_mcp.audit.events import Auditor
+from codemode_mcp.saved_programs.folder import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.store import RunStore
     from codemode_mcp.runs.values import Values
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.search.finder import Meaning
     from codemode_mcp.type_check.checker import TypeChecker
@@ -70,6 +72,7 @@ class Services:
         terminal_command: the command that runs codemode-mcp in a terminal, quoted for a shell.
         page_address: returns the address of the page about the approvals of a run; None if no page is open.
         notify: called with the id of a run when its calls begin to wait for a person.
+        library: returns the saved programs as they are now.
         checker: checks the types of programs; None without checks.
         proposer: keeps programs that are proposed to be saved; None if none can be.
     """
@@ -89,5 +92,6 @@ class Services:
     terminal_command: str = "codemode-mcp"
     page_address: Callable[[str], str | None] = lambda _: None
     notify: Callable[[str], None] = lambda _: None
+    library: Callable[[], Library] = lambda: EMPTY
     checker: TypeChecker | None = None
     proposer: Proposer | None = None

@@ -240,6 +240,10 @@ class Track:
         self.total -= 1
         self.add(call, record)
 
+    def add_program(self, record: CallRecord) -> None:
+        """Remember the call of a saved program that began in another process and has not ended."""
+        self._keep(record.id, _Remembered(record, None, 0))
+
     def views(
         self,
         now: float,

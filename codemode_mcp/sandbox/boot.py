@@ -44,6 +44,7 @@ NATIVES: Final = (
     ("queueMicrotask", 1),
     ("parse", 2),
     ("deferred", 0),
+    ("evaluate", 2),
 )
 """Names and lengths of the functions of the glue for the prelude, in the order of their slots."""
 

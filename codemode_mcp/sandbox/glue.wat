@@ -42,6 +42,7 @@
   (import "engine" "JS_NewArrayFrom" (func $JS_NewArrayFrom (param i32 i32 i32) (result i64)))
   (import "engine" "JS_GetAnyOpaque" (func $JS_GetAnyOpaque (param i64 i32) (result i32)))
   (import "engine" "JS_HasProperty" (func $JS_HasProperty (param i32 i64 i32) (result i32)))
+  (import "engine" "JS_Eval" (func $JS_Eval (param i32 i32 i32 i32 i32) (result i64)))
   (import "engine" "JS_GetProperty" (func $JS_GetProperty (param i32 i64 i32) (result i64)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
 
@@ -113,7 +114,7 @@
     $seed $random $random_bytes $random_uuid $encode_utf8 $decode_utf8
     $plain_json $is_proxy $set_collation $compare $grouped
     $date_text $set_function $helper_next $helper_return
-    $number_text $big_int_text $queue_microtask $parse_json $deferred)
+    $number_text $big_int_text $queue_microtask $parse_json $deferred $evaluate)
 
   (func $is_exception (param $value i64) (result i32)
     (i64.eq (i64.shr_u (local.get $value) (i64.const 32)) (i64.const 6)))
@@ -1527,4 +1528,27 @@
         (return (call $exception))))
     ;; It frees all three if there is no memory for the array.
     (call $JS_NewArrayFrom (local.get $ctx) (i32.const 3) (local.get $three)))
+
+  ;; evaluate(text, name): the value of a script. Its frames in stacks have the name.
+  (func $evaluate (param $ctx i32) (param $this i64) (param $argc i32) (param $argv i32) (result i64)
+    (local $text i32)
+    (local $length i32)
+    (local $name i32)
+    (local $value i64)
+    (local.set $text
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (i64.load (local.get $argv)) (i32.const 0)))
+    (if (i32.eqz (local.get $text)) (then (return (call $exception))))
+    (local.set $length (i32.load offset=136 (global.get $state)))
+    (local.set $name
+      (call $JS_ToCStringLen2
+        (local.get $ctx) (i32.add (global.get $state) (i32.const 136)) (call $argument (local.get $argv) (i32.const 1))
+        (i32.const 0)))
+    (if (i32.eqz (local.get $name))
+      (then (call $JS_FreeCString (local.get $ctx) (local.get $text)) (return (call $exception))))
+    (local.set $value
+      (call $JS_Eval (local.get $ctx) (local.get $text) (local.get $length) (local.get $name) (i32.const 0)))
+    (call $JS_FreeCString (local.get $ctx) (local.get $name))
+    (call $JS_FreeCString (local.get $ctx) (local.get $text))
+    (local.get $value))
 )

@@ -68,6 +68,7 @@ GLUE_IMPORTS = (
     "JS_NewArrayFrom",
     "JS_GetAnyOpaque",
     "JS_HasProperty",
+    "JS_Eval",
     "JS_GetProperty",
 )
 """Exports of the engine in the order of the imports of `glue.wat`. Its WASI import follows them."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from msgspec.structs import force_setattr
 
 from codemode_mcp.errors import CodeModeError, InternalError
@@ -29,6 +29,37 @@ MAX_TIMER_MS = 2**31 - 1
 
 Name = Annotated[str, Meta(max_length=1024)]
 """A name, path or query. The prelude has the same limit, and reports it to the program."""
+
+# errors of a guest
+
+
+@dataclass(frozen=True, slots=True)
+class Thrown:
+    """A value thrown in the guest.
+
+    Attributes:
+        stack: frames as the engine gives them.
+        engine: True for the engine's own errors (out of memory, interrupted). A guest can only imitate one that it has
+            caught before.
+        code: the error code with which the error entered the guest; None for the guest's own errors.
+    """
+
+    name: str
+    message: str
+    stack: str
+    engine: bool
+    code: str | None
+
+    @property
+    def is_null(self) -> bool:
+        """True for null, thrown by the program or by an engine that could not make an error."""
+        return (self.name, self.message) == ("Uncaught", "null")
+
+    @property
+    def is_blank(self) -> bool:
+        """True for an error of the engine that has no message, because the engine had no memory for one."""
+        return self.engine and self.message == ""
+
 
 # requests of a guest
 
@@ -154,6 +185,22 @@ class ClearTimer(GuestRequest, frozen=True, tag="clear"):
     target: int
 
 
+class ProgramEnd(GuestRequest, frozen=True, tag="program_end"):
+    """The end of a saved program, which ran in the guest.
+
+    Attributes:
+        target: the number of its call.
+        name: the name of the program.
+        bytes: the size of its result as JSON text.
+        error: the error that it threw. Only then does the guest expect an answer, which is the error for the caller.
+    """
+
+    target: int
+    name: Name
+    bytes: int = 0
+    error: Thrown | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Through:
     """The origin of a call in a namespace.
@@ -180,6 +227,8 @@ class ToolCall(Struct, frozen=True):
         count: the number of arguments in the program.
         by_id: True if the program called `tools.call`, which does not reach MCP tools.
         options: the second argument, as unchecked JSON text.
+        chain: for a saved program: the names of the saved programs around the call, outermost first.
+        known: for a saved program: True if the guest has its text already.
         through: the namespace of the call. Until `map_input` is applied, `input` is the list of all arguments.
     """
 
@@ -189,6 +238,8 @@ class ToolCall(Struct, frozen=True):
     count: int = 1
     by_id: bool = False
     options: str | None = None
+    chain: tuple[str, ...] = ()
+    known: bool = False
     through: Through | None = None
 
 
@@ -199,6 +250,8 @@ class _Call(GuestRequest, frozen=True, tag="call"):
     count: int
     input: str | UnsetType = UNSET
     options: str | UnsetType = UNSET
+    chain: Annotated[tuple[Name, ...], Meta(max_length=16)] | UnsetType = UNSET
+    known: bool | UnsetType = UNSET
 
 
 class _CallById(_Call, frozen=True, tag="call_by_id"):
@@ -208,7 +261,7 @@ class _CallById(_Call, frozen=True, tag="call_by_id"):
 Lookup = ApiList | ApiRead | ApiSearch | Header | ToolSearch | Describe
 """Requests that are answered immediately from the run's catalog, without a tool call or a suspension."""
 
-Answered = Lookup | Store | Load | SaveProgram
+Answered = Lookup | Store | Load | SaveProgram | ProgramEnd
 """Requests that the host answers itself, in order."""
 
 Request = ToolCall | NamespaceCall | Answered | YieldControl | Timer | ClearTimer
@@ -223,7 +276,9 @@ def request_of(message: RequestMessage) -> Request:
         return message
     given = None if message.input is UNSET else message.input
     options = None if message.options is UNSET else message.options
-    return ToolCall(message.id, message.target, given, message.count, isinstance(message, _CallById), options)
+    chain = () if message.chain is UNSET else message.chain
+    by_id, known = isinstance(message, _CallById), message.known is True
+    return ToolCall(message.id, message.target, given, message.count, by_id, options, chain, known)
 
 
 def message_of(request: Request) -> RequestMessage:
@@ -232,7 +287,10 @@ def message_of(request: Request) -> RequestMessage:
         return request
     given = UNSET if request.input is None else request.input
     options = UNSET if request.options is None else request.options
-    return (_CallById if request.by_id else _Call)(request.id, request.target, request.count, given, options)
+    message = (_CallById if request.by_id else _Call)(request.id, request.target, request.count, given, options)
+    if request.chain or request.known:
+        return structs.replace(message, chain=request.chain or UNSET, known=request.known or UNSET)
+    return message
 
 
 def _valid_limit(limit: Any) -> int | None:
@@ -243,34 +301,6 @@ def _valid_limit(limit: Any) -> int | None:
 # the report of a guest at the end of a turn
 
 GuestState = Literal["pending", "done", "failed", "syntax"]
-
-
-@dataclass(frozen=True, slots=True)
-class Thrown:
-    """A value thrown in the guest.
-
-    Attributes:
-        stack: frames as the engine gives them.
-        engine: True for the engine's own errors (out of memory, interrupted). A guest can only imitate one that it has
-            caught before.
-        code: the error code with which the error entered the guest; None for the guest's own errors.
-    """
-
-    name: str
-    message: str
-    stack: str
-    engine: bool
-    code: str | None
-
-    @property
-    def is_null(self) -> bool:
-        """True for null, thrown by the program or by an engine that could not make an error."""
-        return (self.name, self.message) == ("Uncaught", "null")
-
-    @property
-    def is_blank(self) -> bool:
-        """True for an error of the engine that has no message, because the engine had no memory for one."""
-        return self.engine and self.message == ""
 
 
 class UncheckedError(Struct, frozen=True, rename={"call": "id"}):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.saved_program import (
     MAX_TEXT,
     SUFFIXES,
@@ -31,6 +31,9 @@ MAX_PROGRAMS: Final = 500
 _MAX_ENTRIES: Final = 5_000
 """Maximum number of files and folders in the folder that are looked at."""
 
+_WORD: Final = "programs"
+_NAMES: Final = re.compile(r"[\w$]+")
+
 FolderState = tuple[tuple[str, int, int, int, int], ...] | None
 """Numbers that change when a file of the folder changes; None if there is no folder."""
 
@@ -50,6 +53,28 @@ class Library:
     def get(self, name: str) -> SavedProgram | None:
         """Return the program with a name, if there is one."""
         return next((each for each in self.programs if each.name == name), None)
+
+    def named_in(self, text: str) -> tuple[SavedProgram, ...]:
+        """Return the programs that a text may call, and those that these may call; all if it names none."""
+        if not self.programs or _WORD not in text:
+            return ()
+        left = [text]
+        found: dict[str, SavedProgram] = {}
+        while left:
+            named = {*_NAMES.findall(left.pop())}
+            new = [each for each in self.programs if each.name in named and each.name not in found]
+            found |= {each.name: each for each in new}
+            left += [each.text for each in new if _WORD in each.text]
+        return tuple(found.values()) or self.programs
+
+    def servers_in(self, text: str, own: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the servers that a text uses, itself and through saved programs; None if any may be used.
+
+        Args:
+            own: the servers that it uses itself.
+        """
+        used = [own, *(each.servers for each in self.named_in(text))]
+        return None if None in used else frozenset().union(*(each for each in used if each is not None))
 
 
 EMPTY: Final = Library()
@@ -178,6 +203,8 @@ def _read_files(folder: Path, names: Iterable[str], previous: Library) -> Librar
 
 
 def _read_file(path: Path, previous: Library) -> SavedProgram:
+    from codemode_mcp.saved_programs.program_file import read_program  # imported for the first file: most have none
+
     text = read_text(path)
     name, language = _stem(path.name), SUFFIXES[path.suffix]
     known = previous.get(name)

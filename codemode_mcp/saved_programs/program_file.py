@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.program.syntax import line_count, parse, text_of, utf16_units
+from codemode_mcp.program.uses import UseFinder
 from codemode_mcp.saved_programs.doc_comments import (
     DocComment,
     Tag,
@@ -87,7 +88,10 @@ def read_program(name: str, language: Language, text: str) -> SavedProgram:
         output_schema = _output_schema(units, tree.root_node, found)
     except UnknownTypeError as error:
         raise ProgramFileError(error.line, f"{error}; use another type, or {_WRITE_SCHEMA}") from None
-    return SavedProgram(name, language, text, description, input_schema, output_schema, parameter is not None)
+    finder = UseFinder(units)
+    finder.read(tree)
+    takes_input = parameter is not None
+    return SavedProgram(name, language, text, description, input_schema, output_schema, takes_input, finder.servers())
 
 
 def default_function(units: str, root: Node) -> DefaultFunction:
@@ -101,7 +105,7 @@ def default_function(units: str, root: Node) -> DefaultFunction:
                 line, "a saved program cannot import; call tools with MCP.<server>.<tool>({...}), and other saved "
                 "programs with programs.<name>({...})"
             )  # fmt: skip
-        if statement.type == "export_statement" and not _exports_type(statement):
+        if statement.type == "export_statement" and not exports_type(statement):
             exports.append(statement)
             if not any(child.type == "default" for child in statement.children):
                 raise ProgramFileError(line, f"a saved program has one export, which is its default; {_ONE_FUNCTION}")
@@ -112,7 +116,8 @@ def default_function(units: str, root: Node) -> DefaultFunction:
     return _exported(units, statements, exports[0])
 
 
-def _exports_type(statement: Node) -> bool:
+def exports_type(statement: Node) -> bool:
+    """Return True if a statement exports a type or an interface."""
     declared = statement.child_by_field_name("declaration")
     return declared is not None and declared.type in ("type_alias_declaration", "interface_declaration")
 
@@ -124,6 +129,9 @@ def _exported(units: str, statements: Sequence[Node], statement: Node) -> Defaul
     if declared is not None and declared.type == "function_declaration":
         name = declared.child_by_field_name("name")
         return _checked(units, statement, declared, None if name is None else text_of(units, name), about)
+    leading = _leading_function(value)
+    if leading is not None:
+        return _checked(units, statement, leading, None, about)
     while value is not None and value.type in ("parenthesized_expression", "satisfies_expression", "as_expression"):
         value = next((child for child in value.named_children if child.type != "comment"), None)
     if value is not None and value.type in _FUNCTION_VALUES:
@@ -136,6 +144,17 @@ def _exported(units: str, statements: Sequence[Node], statement: Node) -> Defaul
                     about = about or doc_comment_before(units, other)
                     return _checked(units, statement, function, None, about)
     raise ProgramFileError(line, f"export default is no function; {_ONE_FUNCTION}")
+
+
+def _leading_function(value: Node | None) -> Node | None:
+    """Return the function with which an exported value begins, if it begins with one.
+
+    In JavaScript, such a function is the whole export. The parser may take a parenthesis on the next line for a call.
+    """
+    while value is not None and value.type != "function_expression":
+        first = next(iter(value.children), None)
+        value = None if first is None or value.type == "arrow_function" else first
+    return value
 
 
 def _functions(statement: Node) -> Iterator[tuple[Node, Node]]:

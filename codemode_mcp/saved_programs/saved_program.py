@@ -43,6 +43,7 @@ class SavedProgram:
         input_schema: the JSON Schema of the function's only parameter, always of an object.
         output_schema: the JSON Schema of the result; None if it is not known.
         takes_input: False if the function has no parameter.
+        servers: the MCP servers that the text uses, as `Preflight.servers`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SavedProgram:
     input_schema: JsonObject
     output_schema: JsonObject | None = None
     takes_input: bool = True
+    servers: frozenset[str] | None = frozenset()
 
     @property
     def digest(self) -> str:

@@ -102,7 +102,7 @@ def test_rules_on_ids_alone_depend_on_no_annotations() -> None:
     assert not Policy(on_ids).by_annotations
 
 
-ALL = ("mcp:*", "plugin:*", "core:*", "client:*")
+ALL = ("mcp:*", "plugin:*", "core:*", "client:*", "program:*")
 
 ADMITS_NOTHING = [
     ("an empty allow", PolicyRules(allow=()), True),

@@ -21,6 +21,7 @@ from codemode_mcp.runs.manager import Cell, Services, open_manager
 from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.runs.namespaces import Registered
 from codemode_mcp.runs.values import MemoryValues, Values
+from codemode_mcp.saved_programs.folder import EMPTY
 from codemode_mcp.settings import ApprovalSettings, CodeModeSettings, PolicyRules, ToolSettings
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Bench:
         self.auditor = Auditor()
         self.clock = Clock()
         self.store = store or MemoryStore(settings, self.clock)
+        self.library = EMPTY
         self.waited_for: list[set[str] | None] = []
         self.manager: RunManager
 
@@ -153,7 +155,8 @@ class Bench:
     def catalog(self) -> Catalog:
         views = [source.view() for source in self.sources.values()]
         if self.plugins is None:
-            return build(views, Policy(self.rules))
+            catalog, programs = build(views, Policy(self.rules)), self.library.programs
+            return catalog.with_tools(select_tools((), (), Policy(self.rules), None, programs)) if programs else catalog
         return build(views, Policy(self.rules), offered=self.plugins.tools(), namespaces=self.plugins.namespaces())
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
@@ -216,6 +219,7 @@ async def bench(
         auditor=opened.auditor,
         registered=plugins,
         remember=remember,
+        library=lambda: opened.library,
     )
     async with open_manager(services, chosen) as manager:
         opened.manager = manager

@@ -379,6 +379,15 @@ json_texts = json_values.map(json.dumps)
 absent = st.none()
 requests = st.one_of(
     st.builds(ToolCall, numbers, texts, json_texts | absent, st.integers(0, 5), by_id=st.booleans(), options=absent),
+    st.builds(ToolCall, numbers, texts, chain=st.lists(texts, max_size=4).map(tuple), known=st.booleans()),
+    st.builds(
+        messages.ProgramEnd,
+        numbers,
+        numbers,
+        texts,
+        numbers,
+        st.none() | st.builds(messages.Thrown, texts, texts, texts, st.booleans(), texts | absent),
+    ),
     st.builds(NamespaceCall, numbers, texts, texts, st.lists(json_texts | absent, max_size=4).map(tuple)),
     st.builds(messages.ApiList, numbers, texts),
     st.builds(messages.ApiRead, numbers, texts),
@@ -416,6 +425,7 @@ def one_of_each() -> list[messages.Request]:
     number = 1
     return [
         ToolCall(number, "t"),
+        messages.ProgramEnd(number, 2, "report"),
         NamespaceCall(number, "n", "p", ()),
         messages.ApiList(number, ""),
         messages.ApiRead(number, ""),

@@ -261,24 +261,32 @@ function toWholeJsonText(v) {
 }
 
 // Return the author's frames of an engine stack, one per line, with the author's line numbers: the text of a cell
-// starts on the third line of what the engine runs. Frames of ours and of built-ins are dropped. Without `cellFile`
-// all are dropped, since only the host can map the lines of TypeScript.
+// starts on the third line of what the engine runs, as does that of a saved program, whose frames name its file. Frames
+// of ours and of built-ins are dropped, and those of TypeScript, since only the host can map its lines: then there is no
+// `cellFile`.
 let cellFile = null;
 const WRAPPER_LINES = 2;
 
 function ownFrames(stack) {
   let frames = "";
   let rest = stack;
-  while (rest !== "" && cellFile !== null) {
+  while (rest !== "") {
     const end = stringIndexOf(rest, "\n");
     const line = end < 0 ? rest : stringSlice(rest, 0, end);
     rest = end < 0 ? "" : stringSlice(rest, end + 1);
-    const at = stringIndexOf(line, "<input>:");
-    if (at < 0) continue;
-    const place = stringSlice(line, at + 8);
+    let at = stringIndexOf(line, "<input>:");
+    let file = cellFile;
+    let place = at < 0 ? "" : stringSlice(line, at + 8);
+    if (at < 0) {
+      at = stringIndexOf(line, "programs/");
+      const ends = at < 0 ? -1 : stringIndexOf(line, ".js:");
+      if (ends < at) continue;
+      file = stringSlice(line, at, ends + 3);
+      place = stringSlice(line, ends + 4);
+    }
     const colon = stringIndexOf(place, ":");
     const number = +stringSlice(place, 0, colon) - WRAPPER_LINES;
-    if (number >= 1) frames += "\n" + stringSlice(line, 0, at) + cellFile + ":" + number + stringSlice(place, colon);
+    if (file !== null && number >= 1) frames += "\n" + stringSlice(line, 0, at) + file + ":" + number + stringSlice(place, colon);
   }
   return frames;
 }

@@ -43,8 +43,9 @@ function stackAbove(above) {
 
 // `fields` is a function, since reading the arguments of the guest may throw, which has to reject the promise.
 // With `boxed` the answer is an array with at most one value, since JSON has no undefined.
-// `above` is the function of ours that the guest has called. With `app`, `show` takes the result.
-function request(op, fields, boxed = false, call = false, above = request, app = false) {
+// `above` is the function of ours that the guest has called. With `app`, `show` takes the result. `program` is the saved
+// program that the answer begins, if it is no error; see 76_programs.js.
+function request(op, fields, boxed = false, call = false, above = request, app = false, program = null) {
   const site = mapSize(pending) < MAX_SITES ? stackAbove(above) : "";
   const made = deferred();
   const promise = made[0];
@@ -63,7 +64,7 @@ function request(op, fields, boxed = false, call = false, above = request, app =
     return promise;
   }
   const id = post(op, text);
-  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null, app: app ? text : null });
+  mapSet(pending, id, { __proto__: null, resolve, reject, site, boxed, call, timer: null, app: app ? text : null, program });
   if (call) liveCalls += 1;
   return promise;
 }
@@ -91,7 +92,7 @@ let callLimit = 0;
 let liveCalls = 0;
 let refusal = null;
 
-function requestCall(op, fields, above, app = false) {
+function requestCall(op, fields, above, app = false, program = null) {
   if (liveCalls >= callLimit) {
     if (refusal === null) {
       const message = "too many calls in flight: " + liveCalls + " are unsettled; await some before making more";
@@ -100,7 +101,7 @@ function requestCall(op, fields, above, app = false) {
     }
     return refusal;
   }
-  return request(op, fields, false, true, above, app);
+  return request(op, fields, false, true, above, app, program);
 }
 
 // error: null | { name, message, code, data }
@@ -116,6 +117,10 @@ function settle(id, value, error) {
     return;
   }
   mapDelete(pending, id);
+  if (waiting.program !== null && error === null) {
+    runProgram(waiting, id, value);
+    return;
+  }
   if (waiting.call && error === null) watchError(id, value);
   if (waiting.app !== null && error === null && value !== null && typeof value === "object") weakSet(appCalls, value, waiting.app);
   if (error === null) waiting.resolve(waiting.boxed ? unbox(value) : value);

@@ -355,7 +355,7 @@ function installMany(text, known) {
 
 // manifest: { servers: [{ identifier, alias, name, down, tools: [[identifier, alias | null, id, true if it has an app]],
 //                         groups: [[group, [[name, id]]]], held: undefined | [name] }],
-//             tools: [catalog entry], named: [[name, id]] }, or, of thousands of tools, tools: see `installMany`, named: []
+//             tools: [catalog entry], named: [[name, id]], programs: undefined | [[name, id]] }, or, of thousands of tools, tools: see `installMany`, named: []
 function install(text) {
   const manifest = jsonParse(text);
   const mcp = objectCreate(null);
@@ -399,4 +399,5 @@ function install(text) {
     for (let i = 0; i < manifest.named.length; i++) member(tools, manifest.named[i][0], caller(manifest.named[i][0], manifest.named[i][1]));
     defineGlobal("tools", freeze(tools), { __proto__: null, fixed: true });
   }
+  installPrograms(manifest.programs);
 }
