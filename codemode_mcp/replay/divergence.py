@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 MAX_DIFFERENCES: Final = 8
 """Maximum number of differences that are shown."""
+
+MAX_PLACES: Final = 3
+"""Maximum number of positions that are named."""
 
 SHOWN: Final = 160
 """Maximum characters that are shown of a value."""
@@ -27,18 +31,34 @@ class Divergence:
     Attributes:
         what: a sentence about the difference.
         differences: lines that show the recorded and the actual value of each part that differs.
+        places: positions in the program that may have made the call, such as `cell.js:3:9`.
     """
 
     what: str
     differences: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([self.what, *(f"  {each}" for each in self.differences)])
+        where = [f"at {' or '.join(self.places)}"] if self.places else []
+        return "\n".join([self.what, *(f"  {each}" for each in (*self.differences, *where))])
+
+
+def places_of(expression: str, source: str, file: str) -> tuple[str, ...]:
+    """Return the positions of an expression such as `MCP.github.listIssues` in a program; none if there are many."""
+    names = r"\s*\.\s*".join(map(re.escape, expression.split(".")))
+    found = [match.start() for match in re.finditer(rf"(?<![\w$.]){names}(?![\w$])", source)]
+    if len(found) > MAX_PLACES:
+        return ()
+    lines = [(source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)) for at in found]
+    return tuple(f"{file}:{line}:{column}" for line, column in lines)
 
 
 def differences(recorded: Any, actual: Any) -> tuple[str, ...]:
     """Return a line for each part in which two JSON values differ, at most `MAX_DIFFERENCES` and one that counts."""
-    found = list(_differing(recorded, actual, ""))
+    try:
+        found = list(_differing(recorded, actual, ""))
+    except RecursionError:
+        return ("the values are nested too deep to show where they differ",)
     lines = [f"{path or 'value'}: recorded {_shown(old)}, now {_shown(new)}" for path, old, new in found]
     if len(lines) > MAX_DIFFERENCES:
         lines[MAX_DIFFERENCES:] = [f"and {len(lines) - MAX_DIFFERENCES} more differences"]

@@ -14,10 +14,11 @@ from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ErrorCode
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import NamespaceTool
-from codemode_mcp.replay.divergence import Divergence, differences
+from codemode_mcp.replay.divergence import Divergence, differences, places_of
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.verdicts import Circumstances, Completed, Failed, stuck, verdict
+from codemode_mcp.sandbox.messages import ToolCall
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.recordings.format import End
-    from codemode_mcp.replay.matching import Matching
+    from codemode_mcp.replay.matching import Matching, NotRecorded
     from codemode_mcp.replay.player import Played
     from codemode_mcp.replay.script import Asked
     from codemode_mcp.runs.recent_results import RecentResults
@@ -67,13 +68,15 @@ class About:
     """The program of a replay.
 
     Attributes:
-        namespaces: JSON text of its namespaces, as the guest got it.
+        source: the author's text.
+        namespaces: its namespaces.
         exact: True if it is the recorded program, which must end as recorded.
     """
 
+    source: str
     positions: Positions
     catalog: Catalog
-    namespaces: str
+    namespaces: OpenNamespaces
     settings: CodeModeSettings
     exact: bool
 
@@ -86,7 +89,7 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
     """
     notes = _clock_notes(played.lost)
     if played.not_recorded is not None:
-        divergence = played.not_recorded.divergence
+        divergence = _placed(played.not_recorded, about)
         outcome = _failed("nested_tool_failed", divergence.what, played)
         return Replayed(outcome, divergence, notes, matching.unused)
     if about.exact and end is not None and _ended_by_host(played, end):
@@ -108,7 +111,6 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
 
 def recorded_outcome(end: End) -> Outcome:
     """Return the outcome of the recorded run."""
-    value = None if end.value is None else json.loads(end.value)
     code = end.code if end.code in get_args(ErrorCode) else "internal_error"
     return Outcome(
         "replay",
@@ -118,14 +120,18 @@ def recorded_outcome(end: End) -> Outcome:
         outputs=end.outputs,
         notes=end.notes,
         dropped=end.dropped,
-        value=value,
+        value=None if end.value is None else json.loads(end.value),
         error=end.error,
         code=cast("ErrorCode", code),
     )
 
 
 def namespaces_of(text: str, catalog: Catalog) -> OpenNamespaces:
-    """Return the namespaces of a recording. Their functions are known by their paths."""
+    """Return the namespaces of a recording. Their functions are known by their paths.
+
+    Raises:
+        ValueError, TypeError, LookupError: the text is damaged.
+    """
     offered = {each.id: each for each in catalog.namespaces}
     opened = []
     for each in json.loads(text):
@@ -168,7 +174,7 @@ def _verdict(played: Played, results: RecentResults, about: About) -> Completed 
         settings=about.settings,
         positions=about.positions,
         catalog=about.catalog,
-        namespaces=namespaces_of(about.namespaces, about.catalog),
+        namespaces=about.namespaces,
         results=results.of(about.catalog),
         exceeded=None,
         overdue_seconds=0.0,
@@ -194,6 +200,15 @@ def _ended_by_host(played: Played, end: End) -> bool:
     if played.report.state == "syntax":
         return True  # the recorded error has the position
     return played.report.state == "pending" and played.is_stuck
+
+
+def _placed(missing: NotRecorded, about: About) -> Divergence:
+    """Return the divergence of a call with its positions in the program, if they are known."""
+    request = missing.request
+    entry = about.catalog.get(request.target) if isinstance(request, ToolCall) else None
+    if entry is None:
+        return missing.divergence
+    return replace(missing.divergence, places=places_of(entry.path, about.source, about.positions.file))
 
 
 def _unmade(unused: Sequence[Asked]) -> Divergence | None:

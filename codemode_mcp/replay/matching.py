@@ -17,11 +17,13 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.calls.saved_calls import program_error
+from codemode_mcp.calls.saved_calls import begin_text, program_error
+from codemode_mcp.json_text import json_text
 from codemode_mcp.replay.divergence import Divergence, differences
 from codemode_mcp.replay.requests import Identity, identity, is_call, value_of
 from codemode_mcp.sandbox import messages
 from codemode_mcp.sandbox.messages import Completion, GuestError
+from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from codemode_mcp.replay.script import Asked, Script
     from codemode_mcp.sandbox.clock import Readings
     from codemode_mcp.sandbox.messages import Lookup, Request
+    from codemode_mcp.saved_programs.compiling import CompiledProgram
 
 _NOT_SAVED: Final = "a replay saves no programs; run the program without --replay to propose it"
 
@@ -75,7 +78,7 @@ class Matching:
         look_up: answers a look-up that was not recorded.
         exact: take the first request that is not in the recording as the end of the replay, whatever it is.
         loose: match calls by their tool alone.
-        replaced: values to give instead of the recorded results of calls, by tool.
+        programs: texts of saved programs to use instead of the recorded ones, by their ids.
         elapsed: milliseconds since the beginning of the run.
     """
 
@@ -86,14 +89,16 @@ class Matching:
         *,
         exact: bool = False,
         loose: bool = False,
-        replaced: Mapping[str, str] | None = None,
+        programs: Mapping[str, CompiledProgram] | None = None,
         elapsed: float = 0.0,
     ) -> None:
         self._script = script
         self._look_up = look_up
         self._exact = exact
         self._loose = loose
-        self._replaced = replaced or {}
+        self._programs = programs or {}
+        self._begun: dict[int, str] = {}
+        """The answers to calls of saved programs that are not the recorded ones, by the recorded request."""
         self._free: defaultdict[Identity | str, deque[int]] = defaultdict(deque)
         for index, each in enumerate(script.asked):
             self._free[self._key(each)].append(index)
@@ -185,12 +190,19 @@ class Matching:
             self._stored[request.key] = request.value
         free = self._free[who.name if self._loose and called else who]
         if not free:
+            begun = self._begin(request)
+            if begun is not None:
+                self._own_end(Completion(request.id, begun))
+                return None
             if self._exact or (called and not self._loose):
                 return NotRecorded(request, self._missing(request, who))
             self._answer(request, who, self._own)
             return None
         index = free.popleft()
         self._used.add(index)
+        begun = self._begin(request)
+        if begun is not None:
+            self._begun[index] = begun
         if index in self._batch_of:
             self._waiting[index] = request.id
             heapq.heappush(self._ready, self._batch_of[index])
@@ -222,15 +234,60 @@ class Matching:
                 self._clear(target)
                 return
             case messages.ProgramEnd(name=name, error=error) if error is not None:
-                completion = Completion(request.id, error=program_error(name, error, None), of_call=False)
+                compiled = self._programs.get(program_id(name))
+                completion = Completion(request.id, error=program_error(name, error, compiled), of_call=False)
             case messages.ProgramEnd():
                 return
             case messages.SaveProgram():
                 completion = Completion(request.id, error=GuestError(_NOT_SAVED), of_call=False)
             case _:
                 completion = self._look_up(request)
+        self._own_end(completion, own, due=due, is_timer=is_timer)
+
+    def _own_end(
+        self,
+        completion: Completion,
+        own: list[_Own] | None = None,
+        *,
+        due: float | None = None,
+        is_timer: bool = False,
+    ) -> None:
         self._order += 1
-        heapq.heappush(own, _Own(due, self._order, completion, is_timer))
+        end = _Own(self.elapsed if due is None else due, self._order, completion, is_timer)
+        heapq.heappush(self._own if own is None else own, end)
+
+    def _begin(self, request: Request) -> str | None:
+        """Return the answer to a call of a saved program with another text than the recorded one; None otherwise."""
+        compiled = self._programs.get(request.target) if isinstance(request, messages.ToolCall) else None
+        if compiled is None:
+            return None
+        assert isinstance(request, messages.ToolCall)
+        given = value_of(request.input or "{}")
+        return begin_text(request, compiled, given if isinstance(given, dict) else {})
+
+    def _takes_text(self, asked: Asked) -> bool:
+        """Return True if the guest may lack the text of a saved program that its answer has to have."""
+        return (
+            not self._exact
+            and isinstance(asked.request, messages.ToolCall)
+            and asked.request.target.startswith(program_id(""))
+        )
+
+    def _with_text(self, asked: Asked, begun: str) -> str:
+        """Return the recorded answer to a call of a saved program, with the text of the program.
+
+        The recorded guest may have had the text from an earlier call, which this program has not made.
+        """
+        answer = value_of(begun)
+        if not isinstance(answer, dict) or "code" in answer:
+            return begun
+        for batch in self._script.batches:
+            for index, end in batch.ends:
+                if end.error is None and self._script.asked[index].identity.name == asked.identity.name:
+                    other = value_of(end.value)
+                    if isinstance(other, dict) and "code" in other:
+                        return json_text({**answer, "code": other["code"]})
+        return begun
 
     def _loaded(self, key: str) -> str:
         """Return the end of a `load()`: a list with the value, if there is one."""
@@ -267,9 +324,9 @@ class Matching:
         asked = self._script.asked[index]
         if isinstance(asked.request, messages.Load) and end.value == "[]" and end.error is None:
             self.absent_key = asked.request.key
-        value = self._replaced.get(asked.identity.name)
-        if value is None or end.error is not None:
-            value = end.value
+        value = self._begun.pop(index, end.value)
+        if self._takes_text(asked) and end.error is None:
+            value = self._with_text(asked, value)
         return Completion(number, value, end.error, end.of_call)
 
     def _missing(self, request: Request, who: Identity) -> Divergence:

@@ -33,6 +33,9 @@ Restores = Literal["never", "recorded", "always"]
 TURN_SECONDS: Final = 60.0
 """Maximum seconds of one turn. The recorded run had at most as much time for a request."""
 
+MAX_ELAPSED: Final = 1e12
+"""Milliseconds since the beginning of a run after which its clock stands still."""
+
 START_NANOSECONDS: Final = 1_000_000_000
 """Beginning of the monotonic clock where the recording has no reading."""
 
@@ -135,7 +138,7 @@ def play(
 
 
 def _set_clock(guest: Guest, part: Part, readings: Readings | None, elapsed: float) -> None:
-    passed = int(elapsed * 1_000_000)
+    passed = int(min(elapsed, MAX_ELAPSED) * 1_000_000)
     guest.replay_clock(
         Readings() if readings is None else readings,
         wall=part.began + passed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from dataclasses import replace as with_code
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,13 @@ from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.program.stored_positions import PositionsForm, positions_in
 from codemode_mcp.program.time_zones import named_zones
-from codemode_mcp.replay.ending import OWNER, About, Replayed, replayed
+from codemode_mcp.replay.ending import OWNER, About, Replayed, namespaces_of, replayed
 from codemode_mcp.replay.matching import Matching
 from codemode_mcp.replay.player import TURN_SECONDS, Part, play
 from codemode_mcp.replay.script import script_of
 from codemode_mcp.runs.recent_results import RecentResults
-from codemode_mcp.sandbox.messages import start_message
-from codemode_mcp.settings import CodeModeSettings
+from codemode_mcp.sandbox.messages import check_output, start_message
+from codemode_mcp.settings import GIB, MIB, CodeModeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,9 +38,15 @@ if TYPE_CHECKING:
     from codemode_mcp.replay.player import Restores
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.sandbox.messages import Completion, Lookup
+    from codemode_mcp.saved_programs.compiling import CompiledProgram
     from codemode_mcp.settings import Language
 
-STOPPED_SECONDS = 2.0
+SEED_BYTES = 32
+
+MIN_MEMORY, MAX_MEMORY = MIB, GIB
+"""Limits of the memory of a program, whatever a recording says. They are those of `memoryLimitBytes`."""
+
+STOPPED_SECONDS = 1.0
 """Maximum seconds of a turn in the replay of a program that was stopped while it computed."""
 
 
@@ -64,12 +70,13 @@ class Options:
     Attributes:
         loose: match calls by their tool alone, whatever their arguments are.
         restores: see `player.Restores`.
-        replaced: values (JSON text) to give instead of the recorded results of tools, by the id of the tool.
+        programs: texts of saved programs to use instead of the recorded ones, by their ids. A recording has the texts
+            that its run has used.
     """
 
     loose: bool = False
     restores: Restores = "never"
-    replaced: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, CompiledProgram] = field(default_factory=dict)
 
 
 _DEFAULT = Options()
@@ -91,17 +98,23 @@ async def replay(
     Raises:
         ProgramError: the recording is damaged, or the other program cannot run.
     """
+    start, end = recording.start, recording.end
     try:
         script = script_of(recording)
         catalog = await anyio.to_thread.run_sync(read_catalog, recording.catalog.text)
+        namespaces = namespaces_of(start.namespaces, catalog)
         began = _nanoseconds(recording.opening.started)
-        seed = bytes.fromhex(recording.start.seed)
-    except (ValueError, ProgramError) as error:
+        seed = bytes.fromhex(start.seed)
+        if len(seed) != SEED_BYTES:
+            raise ValueError("its seed has another length")
+        for output in () if end is None else end.outputs:
+            check_output(output)
+    except (ValueError, TypeError, LookupError, RecursionError, ProgramError) as error:
         raise ProgramError("invalid_input", f"the recording is damaged: {error}") from None
-    exact = other is None and not options.loose and not options.replaced
-    settings = CodeModeSettings(memory_limit_bytes=recording.start.memory_limit)
+    exact = other is None and not options.loose and not options.programs
+    memory_limit = min(max(start.memory_limit, MIN_MEMORY), MAX_MEMORY)
+    settings = CodeModeSettings(memory_limit_bytes=memory_limit)
     form = await _form(recording, catalog, transform, other, settings)
-    start = recording.start
     message = start_message(
         code=form.code,
         fallback=form.fallback,
@@ -118,7 +131,7 @@ async def replay(
     part = Part(
         catalog.manifest,
         message,
-        start.memory_limit,
+        memory_limit,
         script.readings if other is None else None,
         began,
         start.elapsed,
@@ -127,14 +140,15 @@ async def replay(
     results = RecentResults()
     look_up: Callable[[Lookup], Completion] = lambda lookup: answer(lookup, context, settings)  # noqa: E731
     matching = Matching(
-        script, look_up, exact=exact, loose=options.loose, replaced=options.replaced, elapsed=start.elapsed
+        script, look_up, exact=exact, loose=options.loose, programs=options.programs, elapsed=start.elapsed
     )
-    was_stopped = exact and recording.end is not None and recording.end.code in ("timeout", "aborted")
+    was_stopped = exact and end is not None and end.code in ("timeout", "aborted")
     seconds = STOPPED_SECONDS if was_stopped else TURN_SECONDS
     work = partial(play, engine, part, matching, results, restores=options.restores, seconds=seconds)
     played = await _on_guest_thread(engine, work)
-    about = About(form.positions, catalog, start.namespaces, settings, exact)
-    return replayed(played, matching, results, about, recording.end)
+    source = recording.opening.source if other is None else other.source
+    about = About(source, form.positions, catalog, namespaces, settings, exact)
+    return replayed(played, matching, results, about, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,5 +211,5 @@ async def _on_guest_thread(engine: Engine, work: Callable[[], Any]) -> Any:
 
 
 def _nanoseconds(moment: str) -> int:
-    parsed = datetime.fromisoformat(moment)
-    return int(parsed.timestamp() * 1000) * 1_000_000
+    since = datetime.fromisoformat(moment) - datetime(1970, 1, 1, tzinfo=UTC)
+    return max(0, since // timedelta(milliseconds=1)) * 1_000_000

@@ -349,7 +349,7 @@ class TurnReport(Struct, frozen=True, rename="camel"):
 
     def __post_init__(self) -> None:
         for output in self.outputs:
-            _check_output(output)
+            check_output(output)
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -497,7 +497,8 @@ _decode_waiting = msgspec.json.Decoder(_Waiting).decode
 _decode_report = msgspec.json.Decoder(TurnReport, float_hook=float).decode
 
 
-def _check_output(output: dict[str, Any]) -> None:
+def check_output(output: dict[str, Any]) -> None:
+    """Raise `ValueError` for an output that no guest writes."""
     match output:
         case {"type": "text", "text": str()} | {"type": "json", "value": _}:
             return

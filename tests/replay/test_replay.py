@@ -66,7 +66,9 @@ async def test_a_call_with_other_arguments_is_named_with_the_difference(engine: 
     )
     done = await run(engine, recording)
     assert str(done.divergence) == (
-        'call 2 of the program, mcp:echo:say, has other arguments than in the recording\n  text: recorded "b", now "c"'
+        "call 2 of the program, mcp:echo:say, has other arguments than in the recording\n"
+        '  text: recorded "b", now "c"\n'
+        "  at cell.js:1:42"
     )
     assert done.outcome.status == "failed"
 
@@ -96,7 +98,8 @@ async def test_another_program_gets_the_recorded_answers_whenever_it_asks(engine
 async def test_another_program_may_not_call_what_is_not_recorded(engine: Engine) -> None:
     done = await run(engine, two_calls(), "return [await MCP.echo.say({ text: 'a' }), await MCP.echo.shout({})]")
     assert str(done.divergence) == (
-        "call 2 of the program, mcp:echo:shout, is not in the recording; the next call there is mcp:echo:say"
+        "call 2 of the program, mcp:echo:shout, is not in the recording; the next call there is mcp:echo:say\n"
+        "  at cell.js:1:50"
     )
     assert [each.identity.given for each in done.unused] == ['{"text":"b"}']
     again = await run(engine, two_calls(), f"{SAY} await say('a'); return await say('a')")
