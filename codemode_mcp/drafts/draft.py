@@ -41,6 +41,10 @@ ARGUMENTS: Final = "args"
 """The global with the values that `codemode-mcp run FILE -- VALUES` passes."""
 
 
+MAX_DESCRIPTION: Final = 2_000
+"""Characters of a comment at the beginning of a program that become the description."""
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _HASHBANG = re.compile(r"\A\ufeff?(?:#![^\n\r\u2028\u2029]*)?")
 
 
@@ -113,8 +117,11 @@ def make_draft(
         removed |= set(form.directives)
     edits += [Edit(with_line(units, span), "") for span in removed]
     body = edited(units, form.body, [*form.edits, *edits], root)
-    about = form.description or f"{DESCRIBE} Drafted from {origin}."
-    return Draft(from_utf16_units(_module(language, about, found, body, form.outside)), language, tuple(found))
+    about = form.description[:MAX_DESCRIPTION] or f"{DESCRIBE} Drafted from {origin}."
+    text = from_utf16_units(_module(language, about, found, body, form.outside))
+    # A file in UTF-8 cannot have lone surrogates. In texts, an escape means the same.
+    text = _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return Draft(text, language, tuple(found))
 
 
 def _whole(preflight: Preflight, language: Language, origin: str) -> Draft:

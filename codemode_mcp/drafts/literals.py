@@ -111,12 +111,17 @@ def _constants(units: str, statement: Node) -> list[Literal]:
             return []
         span, text, read = literal
         annotation = declarator.child_by_field_name("type")
-        declared = None
-        if annotation is not None and annotation.named_children[0].type in _TYPE_TEXT:
-            declared = text_of(units, annotation.named_children[0])
+        declared = None if annotation is None else _plain_type(units, annotation.named_children[0])
         own = name_of(units, name)
         found.append(Literal(span, text, read, own, declared=declared, statement=span_of(statement)))
     return found
+
+
+def _plain_type(units: str, node: Node) -> str | None:
+    """Return the text of a type; None if it has names, which the body declares, or is of another kind."""
+    if node.type not in _TYPE_TEXT or any(each.type == "type_identifier" for each in every_node(node)):
+        return None
+    return text_of(units, node)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

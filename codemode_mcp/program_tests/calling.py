@@ -11,6 +11,9 @@ from codemode_mcp.saved_programs.program_file import default_function
 if TYPE_CHECKING:
     from codemode_mcp.saved_programs.saved_program import SavedProgram
 
+_VARIABLE = "$$program"
+"""The variable for a function without a name."""
+
 
 def calling_program(program: SavedProgram, given: Any) -> str:
     """Return a program that calls a saved program with an input. The lines of its text are those of the file."""
@@ -18,12 +21,15 @@ def calling_program(program: SavedProgram, given: Any) -> str:
     tree = parse(units)
     assert tree is not None  # the file was read in the same way
     found = default_function(units, tree.root_node)
-    start, end = span_of(found.statement)
-    node = span_of(found.node)
-    # The function may be declared before `export default name`.
-    function = found.name or "$$program"
-    value = units[start:end].split("default", 1)[1].rstrip().rstrip(";")
-    statement = units[slice(*node)] if found.name else f"const $$program = ({value});"
-    before, after = units[:start], units[end:]
-    text = from_utf16_units(f"{before}{statement}{after}")
-    return f"{text}\nreturn await {function}({json.dumps(given)});"
+    edits = []
+    for statement in tree.root_node.named_children:
+        start, end = span_of(statement)
+        if statement.start_byte == found.statement.start_byte:
+            keywords = span_of(next(child for child in statement.children if child.type == "default"))
+            value = units[keywords.end : end].rstrip().removesuffix(";")
+            edits.append((start, end, value if found.name else f"const {_VARIABLE} = ({value}\n);"))
+        elif statement.type == "export_statement":  # of a type
+            edits.append((start, start + len("export"), ""))
+    for start, end, text in reversed(edits):
+        units = f"{units[:start]}{text}{units[end:]}"
+    return f"{from_utf16_units(units)}\nreturn await {found.name or _VARIABLE}({json.dumps(given)});"

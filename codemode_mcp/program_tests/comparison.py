@@ -25,11 +25,13 @@ class Seen:
         end: how it ended, and its calls.
         diverged: lines about a call that was not recorded; such a program did not come further.
         unmade: lines about recorded calls that the program did not make.
+        error: the whole error of a program that failed.
     """
 
     end: Snapshot
     diverged: tuple[str, ...] = ()
     unmade: tuple[str, ...] = ()
+    error: str = ""
 
 
 def without_positions(message: str) -> str:
@@ -55,25 +57,28 @@ def problems(expectation: Expectation, recorded: Snapshot, seen: Seen) -> list[s
         every = dict.fromkeys([*old.calls, *new.calls])
         wrong = wrong_counts({tool: old.calls.get(tool, 0) for tool in every}, new.calls)
         found += [f"the calls are not those {source}", *_indented(wrong), *_indented(list(seen.unmade))]
-    found += _end_problems(expectation, old, new, source)
+    found += _end_problems(expectation, old, seen, source)
     return found
 
 
-def _end_problems(expectation: Expectation, old: Snapshot, new: Snapshot, source: str) -> list[str]:
+def _end_problems(expectation: Expectation, old: Snapshot, seen: Seen, source: str) -> list[str]:
     """Return lines about the result, the outputs and the error."""
-    shown = None if new.error is None else f"{new.error.code}: {new.error.message}"
+    new = seen.end
+    shown = [] if new.error is None else f"{new.error.code}: {seen.error or new.error.message}".split("\n")
     if expectation.error is not UNSET:
-        if shown is None:
+        if new.error is None:
             return [f"the program completed, and it should fail with {expectation.error!r}"]
-        return [] if expectation.error in shown else ["the error is not the expected one", f"  got {shown}"]
+        is_expected = expectation.error in f"{new.error.code}: {seen.error or new.error.message}"
+        return [] if is_expected else ["the error is not the expected one", *_indented(["got:", *shown])]
     if expectation.result is not UNSET:
-        if shown is not None:
-            return ["the program failed, and a result is expected", f"  {shown}"]
+        if new.error is not None:
+            return ["the program failed, and a result is expected", *_indented(shown)]
         missing = missing_parts(expectation.result, new.result)
         return ["the result is not the expected one", *_indented(missing)] if missing else []
     if new.error != old.error:
         before = "it completed" if old.error is None else f"{old.error.code}: {old.error.message}"
-        return [f"the program {'completed' if shown is None else 'failed'}", f"  {source}: {before}", f"  now: {shown}"]
+        end = "completed" if new.error is None else "failed"
+        return [f"the program {end}", f"  {source}: {before}", *_indented(["now:", *shown] if shown else [])]
     found: list[str] = []
     for name, before_, after in (("result", old.result, new.result), ("outputs", list(old.outputs), list(new.outputs))):
         changes = differences(before_, after)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,6 +29,8 @@ from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.saved_programs.saved_program import file_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from codemode_mcp.program.compile import Transform
     from codemode_mcp.program_tests.cases import Case
     from codemode_mcp.program_tests.recorded import Recorded
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.saved_program import SavedProgram
+
+_CELL = re.compile(r"cell\.[jt]s(?=:\d)")
 
 MAX_EXPECTATION = 16 * 1024 * 1024
 """Maximum bytes of a file with what a test expects."""
@@ -93,7 +100,9 @@ class Runner:
             raise BrokenTest(error.message) from None
         end = snapshot_of(done.outcome, recorded.counts(done.unused))
         diverged = () if done.divergence is None else tuple(str(done.divergence).split("\n"))
-        seen = Seen(end, diverged, unmade_lines(recorded, done.unused))
+        # The program that calls the file has its lines, so a position in it is a position in the file.
+        message = _CELL.sub(f"{case.folder.name}/{program.file}", done.outcome.error)
+        seen = Seen(end, diverged, unmade_lines(recorded, done.unused), message)
         found = problems(expectation, recorded.end, seen)
         if not self.update or not found or diverged:
             return found, ""
@@ -108,10 +117,21 @@ class Runner:
             if made.is_empty:
                 case.expectation.unlink(missing_ok=True)
             else:
-                case.expectation.write_text(written(made), "utf-8")
+                _replace(case.expectation, written(made))
         except OSError as error:
             raise BrokenTest(f"cannot write {case.expectation}: {error.strerror}") from None
         return problems(made, recorded.end, seen), f"{case.expectation.name}: {', '.join(parts)}" if parts else ""
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole. A link is replaced, never followed. Raises `OSError`."""
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with open(new, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _program(case: Case, library: Library) -> SavedProgram:

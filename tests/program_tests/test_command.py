@@ -115,6 +115,7 @@ def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
         (throwing, {"result": []}, "the program failed, and a result is expected"),
         (throwing, {}, "the program failed\n  recorded: it completed"),
         (throwing, {"error": "cannot read property 'y'"}, "the error is not the expected one"),
+        (throwing, {}, "(programs/report.js:5:"),
     ):
         write(folder, text)
         expect(folder, input={"state": "open"}, **members)

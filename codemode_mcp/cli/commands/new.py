@@ -96,6 +96,8 @@ def _write(folder: Path, name: str, text: str) -> Path:
 
     stem = Path(name).stem.casefold()
     path = folder / name
+    if folder.is_symlink():
+        stop_line(1, f"{folder} is a symbolic link, and saved programs are not read through links; use a folder")
     try:
         folder.mkdir(exist_ok=True)
         for other in os.listdir(folder):
