@@ -269,6 +269,7 @@ WITH_A_SERVER: Final = {
     "docs/runs.md": ("codemode-mcp runs list", "no runs"),
     "docs/run.md": ("codemode-mcp run -e 'return (await MCP.$api()).servers'", '"identifier": "tracker"'),
     "docs/savings.md": ("codemode-mcp savings", "tracker"),
+    "docs/testing-programs.md": ("codemode-mcp new loads --from", "loads.ts is written Its parameters"),
 }
 """Pages of a user who has a configuration: how the first command begins, and what it prints."""
 

@@ -7,11 +7,13 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 from msgspec.structs import replace as with_members
 
+from codemode_mcp.calls.phrases import path_text
+from codemode_mcp.calls.schema_errors import SchemaErrors
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.program_tests.calling import calling_program
 from codemode_mcp.program_tests.comparison import Seen, changes, problems
@@ -43,6 +45,10 @@ _CELL = re.compile(r"cell\.[jt]s(?=:\d)")
 
 MAX_EXPECTATION = 16 * 1024 * 1024
 """Maximum bytes of a file with what a test expects."""
+
+
+MAX_PROBLEMS = 20
+"""Problems of an input that are shown."""
 
 
 class BrokenTest(Exception):
@@ -88,6 +94,9 @@ class Runner:
         if recording.end is None and expectation.result is UNSET and expectation.error is UNSET:
             raise BrokenTest(f"{case.recording.name}: the recorded run has no end, so there is nothing to compare with")
         given = recorded.inputs.get(case.program, {}) if expectation.input is UNSET else expectation.input
+        unfit = _input_problems(program, given)
+        if unfit:
+            return unfit, ""
         try:
             done = await replay(
                 self.engine,
@@ -144,6 +153,13 @@ def _program(case: Case, library: Library) -> SavedProgram:
             f"{case.folder.name}/{case.program}.ts"
         )
     return program
+
+
+def _input_problems(program: SavedProgram, given: Any) -> list[str]:
+    """Return lines about an input that the program does not take."""
+    found, _ = SchemaErrors(program.input_schema).problems(given)
+    lines = [f"  {path_text(each.path) or 'input'}: {each.text}" for each in found[:MAX_PROBLEMS]]
+    return [f"the input does not fit the parameters of {program.file}", *lines] if lines else []
 
 
 def _file_of(case: Case, library: Library) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -97,12 +98,12 @@ def test_other_calls_than_the_recorded_ones_fail_and_cannot_be_accepted(folder: 
     expect(folder, input={"state": "open"}, loose=True)
     assert run(folder)[0] == 0
 
-    write(folder, 'export default async () => { text("there are 2"); return ["A", "B"] }\n')
+    write(folder, re.sub("  const .*", "  const issues = [{ title: 'A' }, { title: 'B' }];", SAVED))
     code, shown = run(folder)
     assert code == 1
     assert "MCP.tracker.listIssues: expected 1 call, got no call" in shown
     assert 'not called: MCP.tracker.listIssues({"state":"open"})' in shown
-    expect(folder, calls={"tracker.listIssues": 0})
+    expect(folder, input={"state": "open"}, calls={"tracker.listIssues": 0})
     assert run(folder)[0] == 0
 
 
@@ -112,13 +113,14 @@ def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
         (SAVED, {"result": ["A", "C"], "calls": {LIST: 1}}, 'result[1]: expected "C", got "B"'),
         (SAVED, {"error": "no access"}, "the program completed, and it should fail with 'no access'"),
         (SAVED, {"calls": {"MCP.tracker.listIssues": 2}}, "expected 2 calls, got 1 call"),
+        (SAVED, {"input": {"stat": "open"}}, "stat: no such argument; did you mean state (missing, string)?"),
         (throwing, {"result": []}, "the program failed, and a result is expected"),
         (throwing, {}, "the program failed\n  recorded: it completed"),
         (throwing, {"error": "cannot read property 'y'"}, "the error is not the expected one"),
         (throwing, {}, "(programs/report.js:5:"),
     ):
         write(folder, text)
-        expect(folder, input={"state": "open"}, **members)
+        expect(folder, **{"input": {"state": "open"}, **members})
         code, shown = run(folder)
         assert (code, line in shown) == (1, True), shown
         # What a person has written is never replaced.
