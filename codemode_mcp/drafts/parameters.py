@@ -119,14 +119,27 @@ def _identifier(name: str | None) -> str:
 
 def _type(literal: Literal, schema_of: ValueSchema | None) -> str:
     schema = None if schema_of is None or literal.is_constant else schema_of(literal.call, literal.path)
-    choices = [] if schema is None else schema.get("enum", [])
-    if 0 < len(choices) <= MAX_CHOICES and all(isinstance(each, str) for each in choices) and literal.value in choices:
-        return " | ".join(json.dumps(each) for each in choices)
     if not literal.text.startswith("["):
-        return _scalar_type(literal.value, literal.text)
+        return _choices(schema, [literal.value]) or _scalar_type(literal.value, literal.text)
     values = literal.value if isinstance(literal.value, list) else [""]
-    kinds = sorted({_scalar_type(value, "") for value in values})
-    return f"{kinds[0]}[]" if len(kinds) == 1 else f"({' | '.join(kinds)})[]"
+    items = None if schema is None else schema.get("items")
+    choices = _choices(items if isinstance(items, dict) else None, values)
+    kinds = [choices] if choices else sorted({_scalar_type(value, "") for value in values})
+    return f"{kinds[0]}[]" if len(kinds) == 1 and " " not in kinds[0] else f"({' | '.join(kinds)})[]"
+
+
+def _choices(schema: JsonObject | None, values: Sequence[Any]) -> str | None:
+    """Return the type of the few texts that a schema permits; None if it permits others."""
+    if schema is None:
+        return None
+    parts = [schema, *(part for key in ("anyOf", "oneOf") for part in schema.get(key, ()))]
+    found: list[Any] = next(
+        (part["enum"] for part in parts if isinstance(part, dict) and isinstance(part.get("enum"), list)), []
+    )
+    texts = [each for each in found if each is not None]
+    if not 0 < len(texts) <= MAX_CHOICES or not all(isinstance(each, str) for each in texts):
+        return None
+    return " | ".join(map(json.dumps, texts)) if all(value in texts for value in values) else None
 
 
 def _scalar_type(value: Any, text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.drafts import make_draft, skeleton
+from codemode_mcp.drafts.value_schemas import value_schema
 from codemode_mcp.saved_programs.program_file import read_program
 
 if TYPE_CHECKING:
@@ -112,13 +113,19 @@ await MCP.web.get({{ password: "hunter2", header: "__SECRET_web_KEY__", url: "ht
 
 
 def test_a_value_that_must_be_one_of_few_has_their_type() -> None:
-    schemas = {(("MCP", "t", "list"), ("filter", "state")): {"enum": ["open", "closed"]}}
+    state = {"anyOf": [{"enum": ["open", "closed"]}, {"type": "null"}]}
+    schema = {
+        "properties": {"filter": {"$ref": "#/$defs/filter"}},
+        "$defs": {"filter": {"properties": {"state": state, "by": {}, "tags": {"items": {"enum": ["a", "b"]}}}}},
+    }
     made = draft(
-        'MCP.t.list({ filter: { state: "open", by: "me" } })',
-        schema_of=lambda call, path: schemas.get((call, path)),
+        'MCP.t.list({ filter: { state: "open", by: "me", tags: ["b"] } })',
+        schema_of=lambda call, path: value_schema(schema, path) if call == ("MCP", "t", "list") else None,
     )
-    assert saved(made).input_schema["properties"]["state"]["enum"] == ["open", "closed"]
-    assert saved(made).input_schema["properties"]["by"]["type"] == "string"
+    properties = saved(made).input_schema["properties"]
+    assert properties["state"]["enum"] == ["open", "closed"]
+    assert properties["by"]["type"] == "string"
+    assert properties["tags"]["items"] == {"enum": ["a", "b"]}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ app = typer.Typer()
 FIRST = "first"
 """Name of the test that a draft gets."""
 
+MAX_TYPE = 60
+"""Characters of a name with its type in the list of parameters."""
+
 MAX_DEFAULT = 40
 """Characters of a default value in the list of parameters."""
 
@@ -148,7 +151,7 @@ def _row(parameter: Parameter) -> str:
     default = "required: a secret stood here"
     if parameter.text is not None:
         default = f"default {cut(parameter.example or parameter.text, MAX_DEFAULT)}"
-    return f"{cut(f'{parameter.name}: {parameter.type}', MAX_DEFAULT)} ({default}), for {cut(parameter.used, 80)}"
+    return f"{cut(f'{parameter.name}: {parameter.type}', MAX_TYPE)} ({default}), for {cut(parameter.used, 80)}"
 
 
 def _say_problem(path: Path, name: str, draft: Draft) -> None:
