@@ -90,6 +90,8 @@ PAGES = [
 """All but the generated ones."""
 COOKBOOK = "docs/cookbook.md"
 """Its programs and answers are checked by tests/real_servers/test_cookbook.py."""
+TESTING = "docs/testing-programs.md"
+"""Its expectations are checked by tests/program_tests."""
 PROGRAMS = frozenset(
     (
         *("cat", "cd", "mkdir", "printf", "git", "keyring", "openssl", "ssh", "docker", "podman", "npm", "npx"),
@@ -205,7 +207,9 @@ def test_every_typescript_program_of_the_pages_fits_the_types_of_programs(tmp_pa
     servers: set[str] = set()
     for number, (_, text) in enumerate(blocks_of("ts")):
         servers |= set(re.findall(r"\bMCP\.(\w+)", text))
-        (tmp_path / f"{number}.ts").write_text(f"async function program() {{\n{text}\n}}\n", "utf-8")
+        is_saved = "export default" in text
+        whole = text if is_saved else f"async function program() {{\n{text}\n}}\n"
+        (tmp_path / f"{number}.ts").write_text(whole, "utf-8")
     declared = "".join(f"  const {name}: any;\n" for name in sorted(servers))
     (tmp_path / "servers.d.ts").write_text(f"declare namespace MCP {{\n{declared}}}\n", "utf-8")
     # What these servers return is unknown here.
@@ -226,9 +230,9 @@ def test_every_piece_of_toml_of_the_pages_is_sound() -> None:
 
 
 def configurations() -> Iterator[tuple[str, str]]:
-    """All that are whole files of ours: not what clients have, and not the answers of the cookbook."""
+    """All whole configurations: not what clients have, the answers of the cookbook, and expectations of tests."""
     for place, text in blocks_of("json", "jsonc"):
-        if not place.startswith((COOKBOOK, "README.md")):
+        if not place.startswith((COOKBOOK, "README.md", TESTING)):
             yield place, text
 
 

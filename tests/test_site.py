@@ -150,7 +150,7 @@ def test_the_schema_takes_the_configurations_of_the_pages() -> None:
     validator = jsonschema_rs.validator_for(json.loads(reference.schema()))
     for page in sorted((ROOT / "docs").glob("*.md")):
         for block in re.findall(r"^```jsonc?\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-            if page.name != "cookbook.md":
+            if page.name not in ("cookbook.md", "testing-programs.md"):
                 errors = [str(each) for each in validator.iter_errors(parse(block))]
                 assert errors == [], f"{page.name}: {block}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from codemode_mcp.catalog.serialize import read_catalog
 from codemode_mcp.program_tests.comparison import without_positions
 from codemode_mcp.program_tests.expectation import Failure, Snapshot
+from codemode_mcp.replay.ending import recorded_outcome
 from codemode_mcp.replay.requests import is_call, value_of
 from codemode_mcp.replay.script import script_of
 from codemode_mcp.saved_programs.saved_program import program_id
@@ -77,9 +77,7 @@ def recorded_facts(recording: Recording) -> Recorded:
     end = recording.end
     if end is None:
         return without_end
-    value = None if end.value is None else json.loads(end.value)
-    error = None if end.status == "completed" else Failure(end.code or "internal_error", without_positions(end.error))
-    return Recorded(Snapshot(value, end.outputs, without_end.counts(), error), of_tools, names, inputs)
+    return Recorded(snapshot_of(recorded_outcome(end), without_end.counts()), of_tools, names, inputs)
 
 
 def snapshot_of(outcome: Outcome, calls: dict[str, int]) -> Snapshot:

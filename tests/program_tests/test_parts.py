@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -19,9 +21,6 @@ from codemode_mcp.program_tests.junit import junit
 from codemode_mcp.program_tests.report import Progress, summary
 from codemode_mcp.program_tests.result import TestResult
 from codemode_mcp.program_tests.selection import SelectionError, selection
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RESULTS = (
     TestResult("programs/a.ts", "first", "passed", seconds=0.5),
@@ -55,6 +54,12 @@ def test_expectations_are_read_as_they_were_written() -> None:
     assert read_expectation(written(made)) == made
     assert Expectation().is_empty
     assert not Expectation(result=None).is_empty
+
+
+def test_the_expectations_of_the_page_can_be_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing-programs.md").read_text("utf-8")
+    blocks = re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert [read_expectation(block).input for block in blocks] == [{"week": "2026-W23"}]
 
 
 @pytest.mark.parametrize(
