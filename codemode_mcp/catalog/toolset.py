@@ -82,6 +82,11 @@ class Toolset:
     def __repr__(self) -> str:
         return f"<Toolset: {len(self.entries)} tools, {len(self.names)} by name, {len(self.namespaces)} namespaces>"
 
+    def with_programs(self, programs: ProgramSet) -> Toolset:
+        """Return this toolset with other saved programs."""
+        entries = [(entry, self._labels[entry.id]) for entry in self.entries]
+        return Toolset(entries, self.names.items(), self.namespaces, self._meaning, programs)
+
     def same_as(self, other: Toolset) -> bool:
         """Return True if both toolsets have the same tools, namespaces and saved programs, in all details."""
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -24,6 +25,7 @@ from codemode_mcp.program_tests.expectation import (
     read_expectation,
     written,
 )
+from codemode_mcp.program_tests.library import shown_programs, used_programs
 from codemode_mcp.program_tests.recorded import recorded_facts, snapshot_of, unmade_lines
 from codemode_mcp.program_tests.result import TestResult
 from codemode_mcp.recordings.reader import NotReadable, read_recording
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from codemode_mcp.program_tests.recorded import Recorded
     from codemode_mcp.recordings.reader import Recording
     from codemode_mcp.sandbox.engine import Engine
+    from codemode_mcp.saved_programs.compiling import ProgramCompiler
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.saved_program import SavedProgram
 
@@ -61,11 +64,13 @@ class Runner:
 
     Attributes:
         transform: compiles TypeScript.
+        compiler: compiles saved programs that others call.
         update: write what programs do now into their snapshots.
     """
 
     engine: Engine
     transform: Transform
+    compiler: ProgramCompiler
     update: bool = False
 
     async def run(self, case: Case, library: Library) -> TestResult:
@@ -93,18 +98,21 @@ class Runner:
             expectation = with_members(expectation, calls=recorded.spelled(expectation.calls))
         if recording.end is None and expectation.result is UNSET and expectation.error is UNSET:
             raise BrokenTest(f"{case.recording.name}: the recorded run has no end, so there is nothing to compare with")
-        given = recorded.inputs.get(case.program, {}) if expectation.input is UNSET else expectation.input
+        called = recorded.inputs.get(case.program)
+        given = (called or {}) if expectation.input is UNSET else expectation.input
         unfit = _input_problems(program, given)
         if unfit:
             return unfit, ""
+        other: OtherProgram | None = None
+        if called is None:
+            other = OtherProgram(calling_program(program, given), program.language)
+        elif expectation.input is not UNSET:
+            other = OtherProgram(f"return await programs.{program.name}({json.dumps(given)});", "javascript")
+        source = recording.opening.source if other is None else other.source
         try:
-            done = await replay(
-                self.engine,
-                recording,
-                self.transform,
-                OtherProgram(calling_program(program, given), program.language),
-                Options(loose=expectation.loose),
-            )
+            programs = await used_programs(source, library, self.compiler)
+            options = Options(expectation.loose, programs=programs, shown=shown_programs(library))
+            done = await replay(self.engine, recording, self.transform, other, options)
         except CodeModeError as error:
             raise BrokenTest(error.message) from None
         end = snapshot_of(done.outcome, recorded.counts(done.unused))

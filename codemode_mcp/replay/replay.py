@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.catalog.program_set import ProgramSet
     from codemode_mcp.program.compile import Transform
     from codemode_mcp.recordings.reader import Recording
     from codemode_mcp.replay.player import Restores
@@ -72,11 +73,13 @@ class Options:
         restores: see `player.Restores`.
         programs: texts of saved programs to use instead of the recorded ones, by their ids. A recording has the texts
             that its run has used.
+        shown: the saved programs that the program sees; None for those of the recorded catalog.
     """
 
     loose: bool = False
     restores: Restores = "never"
     programs: Mapping[str, CompiledProgram] = field(default_factory=dict)
+    shown: ProgramSet | None = None
 
 
 _DEFAULT = Options()
@@ -102,6 +105,8 @@ async def replay(
     try:
         script = script_of(recording)
         catalog = await anyio.to_thread.run_sync(read_catalog, recording.catalog.text)
+        if options.shown is not None:
+            catalog = catalog.with_tools(catalog.toolset.with_programs(options.shown))
         namespaces = namespaces_of(start.namespaces, catalog)
         began = _nanoseconds(recording.opening.started)
         seed = bytes.fromhex(start.seed)

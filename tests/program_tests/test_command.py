@@ -129,6 +129,41 @@ def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
     assert run(folder)[0] == 0
 
 
+def test_saved_programs_call_each_other_by_their_current_texts(folder: Path) -> None:
+    titles = """\
+/** @param {{ state: string }} input */
+export default async ({ state }) => unwrap(await MCP.tracker.listIssues({ state })).issues.map((each) => each.title)
+"""
+    (folder / "titles.js").write_text(titles, "utf-8")
+    write(
+        folder,
+        re.sub("  const .*", "  const issues = await programs.titles({ state });", SAVED).replace(
+            "issue.title", "issue"
+        ),
+    )
+    code, shown = run(folder)
+    assert code == 0, shown
+    (folder / "titles.js").write_text(titles.replace("each.title", "each.title + '!'"), "utf-8")
+    code, shown = run(folder)
+    assert (code, 'recorded "A", now "A!"' in shown) == (1, True), shown
+
+
+def test_a_recorded_call_of_a_saved_program_gets_its_current_text(folder: Path) -> None:
+    begun = {"file": "programs/report.js", "input": {"state": "open"}, "nested": False, "code": "return () => 'old'"}
+    call = Call({"state": "open"}, begun, "program:saved:report")
+    cell = 'return { titles: await programs.report({ state: "open" }) };'
+    record(folder, "report.caller", cell, [call, OPEN], {"titles": ["A", "B"]}, RUN[3])
+    assert run(folder, "-k", "caller")[0] == 0
+    write(folder, SAVED.replace("issue.title)", "issue.title + '!')"))
+    code, shown = run(folder, "-k", "caller")
+    assert (code, 'titles[0]: recorded "A", now "A!"' in shown) == (1, True), shown
+    write(folder, SAVED.replace("  return", "  null.x;\n  return"))
+    assert "programs.report failed: cannot read property 'x' of null (programs/report.js:5" in run(folder)[1]
+    write(folder, SAVED)
+    expect(folder, "report.caller", input={"state": "open"}, result=["A", "B"])
+    assert run(folder)[0] == 0
+
+
 def test_a_broken_file_is_an_error_and_the_other_tests_run(folder: Path) -> None:
     (folder / "report.torn.recording.jsonl").write_text("{", "utf-8")
     record(folder, "absent.first", *RUN)

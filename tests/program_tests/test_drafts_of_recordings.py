@@ -13,6 +13,7 @@ from codemode_mcp.drafts import make_draft
 from codemode_mcp.program_tests.cases import Case
 from codemode_mcp.program_tests.expectation import Expectation, written
 from codemode_mcp.program_tests.running import Runner
+from codemode_mcp.saved_programs.compiling import ProgramCompiler
 from codemode_mcp.saved_programs.folder import read_folder
 from tests.program_tests.recording_files import Call, record
 from tests.properties import examples
@@ -53,5 +54,5 @@ def test_a_draft_does_what_its_program_did(
     (folder / "report.js").write_text(draft.text, "utf-8")
     case = Case(folder, "report", "first", "report.first")
     case.expectation.write_text(written(Expectation(input=draft.old_input)), "utf-8")
-    result = anyio.run(Runner(engine, no_typescript).run, case, read_folder(folder))
+    result = anyio.run(Runner(engine, no_typescript, ProgramCompiler(no_typescript)).run, case, read_folder(folder))
     assert result.status == "passed", (result.lines, draft.text)

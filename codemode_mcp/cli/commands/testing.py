@@ -111,13 +111,14 @@ async def _run_all(cases: list[Case], results: list[TestResult], verbose: bool, 
     from codemode_mcp.program_tests.report import Progress
     from codemode_mcp.program_tests.running import Runner
     from codemode_mcp.sandbox.engine import open_engine
+    from codemode_mcp.saved_programs.compiling import ProgramCompiler
     from codemode_mcp.saved_programs.folder import read_folder
 
     progress = Progress(len(cases), verbose=verbose)
     libraries: dict[Path, Library] = {}
     try:
         with open_engine(cache_dir(), max_threads=1) as engine:
-            runner = Runner(engine, _transform, update)
+            runner = Runner(engine, _transform, ProgramCompiler(_transform), update)
             for case in cases:
                 if case.folder not in libraries:
                     libraries[case.folder] = read_folder(case.folder)
