@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.syntax import span_of
+from codemode_mcp.type_check.called_functions import called_function, callee_offsets
 from codemode_mcp.type_check.problems import (
     Judge,
-    called_function,
-    callee_offsets,
     ignored_call,
     is_candidate,
     printed_promise,
@@ -102,9 +101,9 @@ class _Inspection:
         named = [node for node in printed if node.type == "identifier"]
         types = self._session.type_texts(self._exact, self._language, [self._at(span_of(each).start) for each in named])
         promises = [node for node, type_ in zip(named, types, strict=True) if is_promise(type_)]
+        printed = [each for each in called if each.id in of_catalog or self._tree.calls_async_function(each)]
         return found + [
-            printed_promise(self._tree.text(node), node)
-            for node in [*promises, *(each for each in called if each.id in of_catalog)]
+            printed_promise(self._tree.text(node), node) for node in [*promises, *printed, *self._tree.async_conditions]
         ]
 
     def _functions(self, calls: Sequence[Node]) -> list[str | None]:
@@ -118,7 +117,12 @@ class _Inspection:
         folder = self._session.open(self._declared, variant)
         self._session.put(folder, self._text, self._language)
         try:
-            return {(each.pos, each.code) for each in self._type_errors(folder)}
+            # Inference from `any` gives `unknown` in some places. That error is not one of the program.
+            return {
+                (each.pos, each.code)
+                for each in self._type_errors(folder)
+                if variant != "untyped" or not each.text.endswith("'unknown'.")
+            }
         finally:
             self._session.put(folder, None, self._language)
 

@@ -15,12 +15,12 @@ In doubt, an error is not certain. The texts of messages are part of the pinned 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.program.syntax import span_of
-from codemode_mcp.type_check.program_tree import callee_offset
+from codemode_mcp.type_check.assignability import PRIMITIVES, base_of, is_no_object, never_fits
+from codemode_mcp.type_check.phrases import clipped, quoted_names, short_source, suggested
 from codemode_mcp.type_check.type_text import (
     MAX_MEMBERS,
     NamedTypes,
@@ -45,9 +45,9 @@ _ACCESS: Final = frozenset((2339, 2551))
 _ITERATION: Final = frozenset((2461, 2488, 2495, 2504, 2548, 2549))
 _ARGUMENTS: Final = frozenset((2322, 2345, 2353, 2554, 2555, 2559, 2561, 2739, 2740, 2741, 2769, 2820))
 _CALLED: Final = 2349
-_COMPARED: Final = 2367
+_COMPARED: Final = frozenset((2367, 2678))
 _AWAIT_HINT: Final = 2773
-_REPORTED: Final = _ACCESS | _ITERATION | _ARGUMENTS | {_CALLED, _COMPARED}
+_REPORTED: Final = _ACCESS | _ITERATION | _ARGUMENTS | _COMPARED | {_CALLED}
 
 _NO_MEMBER: Final = re.compile(r"Property '(.+?)' does not exist on type '(.*?)'\.(?: Did you mean '(.+?)'\?)?")
 _UNKNOWN: Final = re.compile(
@@ -63,12 +63,13 @@ _MISSING_MANY: Final = re.compile(
     r"Type '(.*?)' is missing the following properties from type '(.*?)': (.*?)(?:, and \d+ more\.)?"
 )
 _NOT_ITERABLE: Final = re.compile(r"Type '(.*?)' (?:must have|is not an array)")
-_NO_OVERLAP: Final = re.compile(r".*because the types '(.*?)' and '(.*?)' have no overlap\.")
+_NO_OVERLAP: Final = re.compile(
+    r".*because the types '(.*?)' and '(.*?)' have no overlap\.|Type '(.*?)' is not comparable to type '(.*?)'\."
+)
+_UNCERTAIN: Final = re.compile(r"Property '.+?' is optional in type |.* is 'readonly' and cannot be assigned ")
+"""Reasons of mismatches that may run: the value is usually there, and what is sent is not changed."""
 _NO_SIGNATURE: Final = re.compile(r"Type '(.*?)' has no call signatures\.")
 _COUNT: Final = re.compile(r"Expected (.+) arguments?, but got (\d+)\.")
-_PRIMITIVES: Final = frozenset(("string", "number", "boolean"))
-_JSON_TEXTS: Final = frozenset(("Date", "URL"))
-"""Objects that become strings when they are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,17 @@ class Judge:
     literals: Collection[str]
     types: NamedTypes
     function_of: Callable[[Node], str | None]
+    retyped: set[str] = field(default_factory=set)
+    """The variables that get a value of another type later. Their types are those of their first values only."""
 
     def problems(self, diagnostics: Sequence[Diagnostic]) -> list[TypeProblem]:
         """Return the type errors about the catalog."""
         tested = set[str]()
+        self.retyped.update(
+            name
+            for each in diagnostics
+            if each.code in _ARGUMENTS and (name := self.tree.assigned_variable(self.tree.path(each.pos))) is not None
+        )
         for each in diagnostics:
             match = _NO_MEMBER.fullmatch(each.text) if each.code in _ACCESS else None
             if match is not None and not is_promise(match[2]) and self.tree.is_tested(self.tree.path(each.pos)):
@@ -138,6 +146,10 @@ class Judge:
         if not waits and key in self.untyped:
             return None
         path = self.tree.path(found.pos)
+        if self.retyped and (
+            found.code not in _ARGUMENTS or not self.retyped.isdisjoint(self.tree.names(found.pos, found.end))
+        ):
+            return None
         if found.code in _ACCESS:
             return self._access(found, path, tested)
         if found.code in _ITERATION:
@@ -154,7 +166,7 @@ class Judge:
                 return None
             text = f"`{self._source(path)}` is no function: it is {self._described(match[1])}"
             return TypeProblem(found.pos, "member", text, certain=not self.tree.is_tested(path))
-        if found.code == _COMPARED:
+        if found.code in _COMPARED:
             return self._comparison(found, path)
         return self._argument(found, path)
 
@@ -174,7 +186,7 @@ class Judge:
         if type_.startswith("typeof "):
             return self._namespace(found, path, name, type_.removeprefix("typeof "))
         own = (found.pos, found.code) not in self.opened
-        if not own and not (type_ in _PRIMITIVES or is_literal(type_) or type_.endswith("[]")):
+        if not own and not (type_ in PRIMITIVES or is_literal(type_) or type_.endswith("[]")):
             return None
         if own and not self.types.lacks(type_, name):
             return None
@@ -194,13 +206,13 @@ class Judge:
             element = type_[:-2]
             inside = not self.types.lacks(element, name)
             return f"{text}: it is an array" + (f", and its elements have `{name}`" if inside else "")
-        if type_ in _PRIMITIVES or is_literal(type_):
-            return f"{text}: it is a {type_ if type_ in _PRIMITIVES else _base(type_)}"
+        if type_ in PRIMITIVES or is_literal(type_):
+            return f"{text}: it is a {type_ if type_ in PRIMITIVES else base_of(type_)}"
         members = self.types.members_of(union_of(type_)[0]) or []
         deeper = self._deeper(name, type_, source)
         if deeper:
             return f"{text}; write {deeper}"
-        return text + _suggested(name, members, near)
+        return text + suggested(name, members, near)
 
     def _deeper(self, name: str, type_: str, source: str) -> str:
         """Return the expression for a member of the only member that has it; empty if there is none."""
@@ -219,10 +231,17 @@ class Judge:
         if names is None or name in names:
             return None
         source = self._object(path) or f"MCP.{server}"
-        if source.startswith("MCP"):
+        destructured = path[-1].type == "shorthand_property_identifier_pattern"
+        if destructured and (self.tree.is_tested(path) or not self.tree.is_only_called(name)):
+            return None
+        probed = (
+            self.tree.is_tested(path) or re.search(rf"""["'`]{re.escape(name)}["'`]""", self.tree.units) is not None
+        )
+        only_reported = not probed and self.tree.only_reports_failure(path)
+        if source.startswith("MCP") and not destructured and not only_reported:
             return None  # `program.members` has decided about it, and knows what the program tests for
         known = [each for each in names if "." not in each]
-        text = f"`{source}.{name}` does not exist{_suggested(name, known, None)}"
+        text = f"`{source}.{name}` does not exist{suggested(name, known, None)}"
         return TypeProblem(found.pos, "member", text, certain=True)
 
     # arguments
@@ -230,13 +249,13 @@ class Judge:
     def _argument(self, found: Diagnostic, path: list[Node]) -> TypeProblem | None:
         call, given = next(self.tree.calls_around(path), (None, False))
         if call is None or (not given and found.code not in (2554, 2555)):
-            return TypeProblem(found.pos, "other", _clipped(found.text), certain=False)
+            return TypeProblem(found.pos, "other", clipped(found.text), certain=False)
         function = self.function_of(call)
         mismatch = [match for text in found.texts() if (match := _MISMATCH.fullmatch(text))]
         if mismatch and is_promise(mismatch[0][1]) and function is not None:
             return self._unawaited(found.pos, self._source(path), function)
         if function is None or function in ("unwrap", "text", "json"):
-            return TypeProblem(found.pos, "other", _clipped(found.text), certain=False)
+            return TypeProblem(found.pos, "other", clipped(found.text), certain=False)
         text, certain = self._wrong_argument(found, path, mismatch)
         certain = certain and not self.tree.expects_failure(path)
         return TypeProblem(found.pos, "argument", f"{function}: {text}", certain, function)
@@ -246,7 +265,7 @@ class Judge:
         unknown = _UNKNOWN.fullmatch(found.text)
         if unknown is not None:
             name, type_, near = unknown.groups()
-            return f"there is no argument `{name}`" + _suggested(name, self.types.members_of(type_) or [], near), True
+            return f"there is no argument `{name}`" + suggested(name, self.types.members_of(type_) or [], near), True
         count = _COUNT.fullmatch(found.text)
         if count is not None:
             if count[2] == "0":
@@ -255,28 +274,36 @@ class Judge:
         node = next(
             (node for node in path if span_of(node).start == found.pos and span_of(node).end == found.end), None
         )
+        if (
+            node is not None
+            and node.type == "property_identifier"
+            and (pair := path[path.index(node) - 1]).type == "pair"
+        ):
+            node = pair.child_by_field_name("value")
         fixed = node is not None and (
             self.tree.is_plain_object(node) or (node.type == "identifier" and self.tree.fixed_object(node))
         )
         missing = next((match for text in texts if (match := _MISSING.fullmatch(text))), None)
         if missing is not None:
-            certain = fixed or _is_no_object(missing[2])
-            if _is_no_object(missing[2]):
+            certain = fixed or is_no_object(missing[2])
+            if is_no_object(missing[2]):
                 return f"takes an object with `{missing[1]}`, got {self._described(missing[2])}", True
             return f"`{missing[1]}` is missing", certain
         several = next((match for text in texts if (match := _MISSING_MANY.fullmatch(text))), None)
         if several is not None:
-            if _is_no_object(several[1]):
+            if is_no_object(several[1]):
                 return f"takes an object with {several[3]}, got {self._described(several[1])}", True
-            return f"{_quoted_names(several[3])} are missing", fixed
+            return f"{quoted_names(several[3])} are missing", fixed
         if mismatch:
-            certain = all(_is_sound(match[1], match[2]) for match in mismatch)
+            certain = all(never_fits(match[1], match[2]) for match in mismatch) and not any(
+                _UNCERTAIN.match(text) for text in texts
+            )
             at = next((m[1] for text in texts if (m := _PROPERTY.fullmatch(text))), None)
             source, target = mismatch[-1][1], mismatch[-1][2]
             what = f"`{at or self._named(path)}`" if at or self._named(path) else "the argument"
             near = f"; did you mean {mismatch[-1][3]}?" if mismatch[-1][3] else ""
             return f"{what} takes {self.types.shortened(target)}, not {self._described(source)}{near}", certain
-        return _clipped(found.text), False
+        return clipped(found.text), False
 
     def _named(self, path: list[Node]) -> str:
         """Return the name of the property that a place is the name or the value of."""
@@ -294,8 +321,12 @@ class Judge:
         match = _NO_OVERLAP.fullmatch(found.text)
         if match is None:
             return None
-        known, other = (match[1], match[2]) if is_literal(match[2]) else (match[2], match[1])
-        if not is_literal(other) or not other.startswith('"') or not are_literals(known) or other in self.literals:
+        one, another = (match[1], match[2]) if match[1] is not None else (match[3], match[4])
+        known, other = (one, another) if is_literal(another) else (another, one)
+        if not is_literal(other) or not other.startswith('"') or not are_literals(known):
+            return None
+        # A type that is declared as it is has not been narrowed, so that the literal cannot come back.
+        if other in self.literals and frozenset(union_of(known)) not in self.types.unions:
             return None
         at = next((node for node in path if span_of(node) == (found.pos, found.end)), None)
         user = path[path.index(at) - 1] if at is not None and at in path[1:] else None
@@ -322,7 +353,7 @@ class Judge:
         """Return the text of the object of the member access at a place; empty if it is long or is none."""
         access = next((node for node in reversed(path[-3:]) if node.type == "member_expression"), None)
         object_ = None if access is None else access.child_by_field_name("object")
-        return "" if object_ is None else _short_source(self.tree.text(object_))
+        return "" if object_ is None else short_source(self.tree.text(object_))
 
     def _source(self, path: list[Node]) -> str:
         """Return the text of the largest expression that begins at a place."""
@@ -331,7 +362,7 @@ class Judge:
             if span_of(node).start != start or node.type not in _EXPRESSIONS:
                 break
             best = node
-        return _short_source(self.tree.text(best))
+        return short_source(self.tree.text(best))
 
 
 _EXPRESSIONS: Final = frozenset(("identifier", "member_expression", "call_expression", "subscript_expression"))
@@ -346,76 +377,5 @@ def ignored_call(function: str, call: Node) -> TypeProblem:
 
 def printed_promise(source: str, value: Node) -> TypeProblem:
     """Return the type error of a promise that is printed, or read, as if it were its value."""
-    shown = _short_source(source) or "this value"
+    shown = short_source(source) or "this value"
     return TypeProblem(span_of(value).start, "await", f"`{shown}` is a promise; write await {shown}", certain=True)
-
-
-def called_function(declared: tuple[str, str] | None, call: Node, tree: ProgramTree) -> str | None:
-    """Return the function of the catalog that a call calls, as programs write it; None for other functions.
-
-    Args:
-        declared: the name and the file of the declaration of the called symbol.
-    """
-    if declared is None:
-        return None
-    name, file = declared
-    if file == "guest.d.ts":
-        return name if name in ("unwrap", "text", "json") else None
-    if file.endswith(("cell.js", "cell.ts")) or file.startswith("/"):
-        return None
-    function = call.child_by_field_name("function")
-    source = "" if function is None else tree.text(function)
-    if re.fullmatch(r"(?:MCP|tools|programs)(?:\.[\w$]+)+", source):
-        return source
-    if file.startswith("mcp/"):
-        return f"MCP.{file.removeprefix('mcp/').removesuffix('.d.ts')}.{name}"
-    return f"tools.{name}" if file == "tools.d.ts" else name
-
-
-def callee_offsets(calls: Sequence[Node]) -> list[int]:
-    """Return the offset of the called name of each call; that of the call itself if it has no name."""
-    return [span_of(call).start if (at := callee_offset(call)) is None else at for call in calls]
-
-
-def _is_sound(source: str, target: str) -> bool:
-    """Return False if a value of the source type may fit the target all the same."""
-    parts = union_of(source)
-    if source in _JSON_TEXTS or source in ("{}", "object", "void", "never", "unknown", "Object"):
-        return False
-    if len(parts) > 1 and not are_literals(source) and source != "boolean":
-        return False
-    if source in _PRIMITIVES:
-        # A string may be one of some literals. It is no number and no object.
-        return all(_base(each) != source for each in union_of(target) if is_literal(each))
-    return True
-
-
-def _base(literal: str) -> str:
-    return "string" if literal.startswith('"') else "boolean" if literal in ("true", "false") else "number"
-
-
-def _is_no_object(type_: str) -> bool:
-    return type_ in _PRIMITIVES or is_literal(type_) or (type_.endswith("[]") and len(union_of(type_)) == 1)
-
-
-def _suggested(name: str, members: Sequence[str], near: str | None) -> str:
-    """Return the nearest names as the end of a sentence, or else all names."""
-    close = [near] if near else nearest(name, members, count=1)
-    if close:
-        return f"; did you mean `{close[0]}`?"
-    if not members:
-        return ""
-    more = ", …" if len(members) > MAX_MEMBERS else ""
-    return f"; there are {', '.join(sorted(members)[:MAX_MEMBERS])}{more}"
-
-
-def _quoted_names(names: str) -> str:
-    return ", ".join(f"`{name.strip()}`" for name in names.split(","))
-
-
-def _short_source(source: str) -> str:
-    return source if len(source) <= 60 and "\n" not in source else ""
-
-
-def _clipped(text: str) -> str:
-    return text.rstrip(".") if len(text) <= 300 else text[:300] + "…"

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.node_names import MEMBER_ACCESS, member_of, operator_of
-from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, from_utf16_units, span_of, text_of, words
+from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, from_utf16_units, text_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,10 @@ MAX_CALLS: Final = 300
 """Maximum number of statements that are looked at for a missing `await`."""
 
 _DEPTH: Final = 400
+_REPORTS: Final = re.compile(r"\.message\b|\bthrow\b")
+_USES_SERVERS: Final = re.compile(r"\b(?:MCP|tools|programs)\b")
+_TRIES: Final = re.compile(r"\btry\b")
+_NAME: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _ACCESS: Final = MEMBER_ACCESS
 _PATTERNS: Final = words("object_assignment_pattern assignment_pattern")
 _CONDITIONS: Final = words("if_statement while_statement do_statement for_statement ternary_expression")
@@ -74,6 +78,18 @@ class ProgramTree:
             if (function := call.child_by_field_name("function")) is not None
         )
 
+    def only_reports_failure(self, path: list[Node]) -> bool:
+        """Return True if the `catch` around a place shows or throws the error, and does nothing else with MCP servers.
+
+        Any other `catch` may be the program's way to find out what exists.
+        """
+        for node, inner in zip(path[-2::-1], path[:0:-1], strict=False):
+            if node.type == "try_statement" and inner == node.child_by_field_name("body"):
+                handler = node.child_by_field_name("handler")
+                text = "" if handler is None else self.text(handler)
+                return _REPORTS.search(text) is not None and _USES_SERVERS.search(text) is None
+        return False
+
     @cached_property
     def waits(self) -> bool:
         """True if the program waits for any promise."""
@@ -117,6 +133,49 @@ class ProgramTree:
                     name = member_of(self.units, left)
                     names.update([] if name is None else [name])
         return frozenset(names)
+
+    def assigned_variable(self, path: list[Node]) -> str | None:
+        """Return the variable that gets the value at a place by an assignment; None if there is no such assignment."""
+        for node in reversed(path):
+            if node.type in FUNCTIONS | {"call_expression"}:
+                return None
+            left = node.child_by_field_name("left") if node.type == "assignment_expression" else None
+            if left is not None:
+                return self.text(left) if left.type == "identifier" else None
+        return None
+
+    def names(self, start: int, end: int) -> set[str]:
+        """Return the names between two offsets."""
+        return set(_NAME.findall(self.units[start:end]))
+
+    def is_only_called(self, name: str) -> bool:
+        """Return True if all uses of a variable but its declaration are calls, outside of `try`."""
+        calls = len(re.findall(rf"(?<![\w$.]){re.escape(name)}\s*\(", self.units))
+        return calls > 0 and calls == self._count(name) - 1 and _TRIES.search(self.units) is None
+
+    @cached_property
+    def async_conditions(self) -> list[Node]:
+        """The calls of async functions of the program that stand as conditions. A promise is always true."""
+        found = []
+        for node in self._nodes:
+            condition = node.child_by_field_name("condition") if node.type in _CONDITIONS else None
+            while condition is not None and condition.type in (*TRANSPARENT, "unary_expression"):
+                if condition.type == "unary_expression" and operator_of(condition) != "!":
+                    break
+                condition = condition.named_children[0] if condition.named_children else None
+            if condition is not None and self.calls_async_function(condition):
+                found.append(condition)
+        return found
+
+    def calls_async_function(self, node: Node) -> bool:
+        """Return True for a call of an async function of the program, by a name that is declared once."""
+        function = node.child_by_field_name("function") if node.type == "call_expression" else None
+        if function is None or function.type != "identifier":
+            return False
+        name = re.escape(self.text(function))
+        declared = rf"\basync\s+function\s+{name}\b|\bconst\s+{name}\s*=\s*async\b"
+        every = rf"\b(?:function\s*\*?|const|let|var|class)\s+{name}\b"
+        return len(re.findall(declared, self.units)) == 1 == len(re.findall(every, self.units))
 
     def ignored_calls(self) -> list[Node]:
         """Return the calls whose values the program ignores: statements, and variables that are never used."""
@@ -169,7 +228,8 @@ class ProgramTree:
         if len(declared) != 1:
             return False
         value = declared[0].child_by_field_name("value")
-        return value is not None and self.is_plain_object(value)
+        typed = declared[0].child_by_field_name("type") is not None
+        return not typed and value is not None and self.is_plain_object(value)
 
     def _count(self, name: str) -> int:
         return len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", self.units))
@@ -193,24 +253,10 @@ class ProgramTree:
 
 _OF_INTEREST: Final = words(
     "assignment_expression augmented_assignment_expression call_expression expression_statement spread_element "
-    "template_substitution variable_declarator"
+    "template_substitution variable_declarator if_statement while_statement do_statement for_statement "
+    "ternary_expression"
 )
 _OBJECT_ASSIGN_KEYS: Final = re.compile(r"([\w$]+)\s*[:,}]")
-
-
-def callee_offset(call: Node) -> int | None:
-    """Return the offset of the name by which a call names its function; None if it has no name."""
-    function = call.child_by_field_name("function")
-    while function is not None and function.type in TRANSPARENT and function.named_children:
-        function = function.named_children[0]
-    if function is None:
-        return None
-    if function.type == "member_expression":
-        function = function.child_by_field_name("property")
-    elif function.type == "subscript_expression":
-        index = function.child_by_field_name("index")
-        return None if index is None or index.type != "string" else span_of(index).start + 1
-    return None if function is None else span_of(function).start
 
 
 def _is_condition(node: Node, user: Node) -> bool:

@@ -19,6 +19,7 @@ _PATH: Final = re.compile(r"[A-Za-z_$][\w$.]*")
 _NAMED: Final = re.compile(
     r"^\s*(?:export |declare )*(?:type (?P<type>[\w$]+) = |interface (?P<interface>[\w$]+) (?=\{))", re.MULTILINE
 )
+_LITERALS: Final = re.compile(r'"(?:[^"\\]|\\.)*"(?: \| "(?:[^"\\]|\\.)*")+')
 _RESULT_MEMBERS: Final = ("content", "structuredContent", "isError", "_meta")
 
 
@@ -48,9 +49,11 @@ class NamedTypes:
 
     Attributes:
         texts: the texts of the types with a name. Several servers may have types with the same name.
+        unions: the members of all unions of literals.
     """
 
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unions: frozenset[frozenset[str]] = frozenset()
 
     def members_of(self, text: str) -> list[str] | None:
         """Return the names of the members of an object type; None for other types."""
@@ -84,11 +87,13 @@ class NamedTypes:
 def named_types(texts: Iterator[str]) -> NamedTypes:
     """Return the named types in declarations without comments. Types that extend others are left out."""
     found: dict[str, list[str]] = {}
+    unions: set[frozenset[str]] = set()
     for text in texts:
+        unions.update(frozenset(union_of(match[0])) for match in _LITERALS.finditer(text))
         for match in _NAMED.finditer(text):
             body = next(_split(text[match.end() :], ";" if match["type"] else None)).strip()
             found.setdefault(match["type"] or match["interface"], []).append(body)
-    return NamedTypes(found)
+    return NamedTypes(found, frozenset(unions))
 
 
 def content_of_result(text: str) -> str | None:

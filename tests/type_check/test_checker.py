@@ -81,6 +81,10 @@ async def errors(checker: TypeChecker, source: str, language: Language = "javasc
         ("unwrap(await MCP.tracker.createIssue({ title: 'é𝒳' })).titel", "did you mean `title`? (cell.js:1:57)"),
         ("(await MCP.tracker.createIssue({ title: 'x' })).structuredContent.state === 'opened'", 'never "opened"'),
         ("async () => { return MCP.tracker.listIssues({}).items }", "is a promise"),
+        ("const { raw, close } = MCP.tracker;\nawait raw(); await close()", "`MCP.tracker.close` does not exist"),
+        ("try { await MCP.tracker.close() } catch (e) { text(e.message) }", "`MCP.tracker.close` does not exist"),
+        ("const ok = async () => !(await MCP.tracker.raw()).isError;\nif (!ok()) text('no')", "`ok()` is a promise"),
+        ("switch (unwrap(await MCP.tracker.createIssue({ title: '' })).state) { case 'x': 1 }", 'this is never "x"'),
     ],
 )
 async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, source: str, expected: str) -> None:
@@ -110,6 +114,11 @@ async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, sourc
         "let r = await MCP.tracker.listIssues(); r = await MCP.tracker.createIssue({ title: 'x' }); r.isError",
         "const all = await Promise.all([MCP.tracker.listIssues(), MCP.tracker.createIssue({ title: 'x' })]);\n"
         "const [a, b] = all.map(unwrap); [a.items, b.title]",
+        "let r = await MCP.tracker.listIssues(); r = unwrap(r); r.items",
+        "let a = { title: 1 }; a = { title: 'x' }; await MCP.tracker.createIssue(a)",
+        "try { await MCP.tracker.close() } catch (e) { text(e.message); await MCP.tracker.raw() }",
+        "try { if ('close' in MCP.tracker) await MCP.tracker.close() } catch (e) { throw e }",
+        "const { raw, close } = MCP.tracker; if (close) await close(); await raw()",
         "Object.groupBy(unwrap(await MCP.tracker.listIssues()).items, i => i.state)",
         "MCP.tracker.listIssues()",
         "var undefinedName = nothing.at.all; with_sloppy = 1",
