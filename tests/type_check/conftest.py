@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
-
-from harness import serve, write_config
-
-from tests.type_check.tool_lists import SERVERS
+from tests.integration.harness import serve, write_config
+from tests.type_check.score import fake_servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from harness import Session
-
-FAKE_SERVER = Path(__file__).with_name("fake_server.py")
+    from tests.integration.harness import Session
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +23,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    """Programs of the eight servers, whose tools answer by their schemas."""
-    servers = {name: {"command": sys.executable, "args": [str(FAKE_SERVER), name]} for name in SERVERS}
-    async with serve(write_config(tmp_path_factory.mktemp("type_check"), servers)) as session:
+    """Programs of the eight servers, whose tools answer by their schemas. Programs with type errors are refused."""
+    config = write_config(tmp_path_factory.mktemp("type_check"), fake_servers(), codeMode={"check": "refuse"})
+    async with serve(config) as session:
         yield session

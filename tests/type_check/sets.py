@@ -9,7 +9,8 @@ programs begin with the kind of their mistake:
 `/*!*/` marks a line where the program is wrong. It is removed before the program is used. A program may have several
 marks, if a finding at any of these lines is right.
 
-`blind.json`, if it is there, is a JSON array of wrong programs in the form of `WrongProgram`:
+Another person has written `blind.json`, without a look at the checker. It is a JSON array of wrong programs in the form
+of `WrongProgram`. `blind_right.json` has right ones, with the kind `right` and no lines:
 
     {"name": "...", "kind": "wrong member", "language": "javascript", "lines": [1], "code": "..."}
 """
@@ -24,6 +25,7 @@ from typing import Final, Literal
 
 FOLDER: Final = Path(__file__).parent
 BLIND: Final = FOLDER / "blind.json"
+BLIND_RIGHT: Final = FOLDER / "blind_right.json"
 KINDS: Final = (
     "wrong member",
     "wrong argument type",
@@ -35,6 +37,8 @@ KINDS: Final = (
     "wrong nesting",
     "array or object",
 )
+
+_PROGRAMS: Final = FOLDER.parent / "programs"
 
 Language = Literal["javascript", "typescript"]
 
@@ -65,13 +69,18 @@ class WrongProgram:
 
 def right_programs() -> list[RightProgram]:
     """Return the right programs."""
-    return _read("right")
+    return _read(FOLDER / "right")
+
+
+def older_programs() -> list[RightProgram]:
+    """Return the programs of `tests/programs`, which are right too. Their titles end with their values."""
+    return [program for language in _LANGUAGES.values() for program in _read(_PROGRAMS / language)]
 
 
 def wrong_programs() -> list[WrongProgram]:
     """Return our own wrong programs."""
     found = []
-    for program in _read("wrong"):
+    for program in _read(FOLDER / "wrong"):
         kind, _, title = program.name.partition(": ")
         lines = tuple(number for number, line in enumerate(program.code.split("\n"), 1) if _MARK in line)
         code = program.code.replace(_MARK, "")
@@ -81,17 +90,24 @@ def wrong_programs() -> list[WrongProgram]:
 
 def blind_programs() -> list[WrongProgram]:
     """Return the wrong programs of the blind set; none if there is no such file."""
-    if not BLIND.exists():
-        return []
+    return _read_json(BLIND)
+
+
+def blind_right_programs() -> list[WrongProgram]:
+    """Return the right programs of the blind set, without lines; none if there is no such file."""
+    return _read_json(BLIND_RIGHT)
+
+
+def _read_json(path: Path) -> list[WrongProgram]:
     return [
         WrongProgram(each["name"], each["kind"], each["language"], tuple(each["lines"]), each["code"])
-        for each in json.loads(BLIND.read_text("utf-8"))
+        for each in (json.loads(path.read_text("utf-8")) if path.exists() else [])
     ]
 
 
-def _read(folder: str) -> list[RightProgram]:
+def _read(folder: Path) -> list[RightProgram]:
     found = []
-    for path in sorted((FOLDER / folder).iterdir()):
+    for path in sorted(folder.iterdir()):
         text = path.read_text("utf-8")
         headings = list(_HEADING.finditer(text))
         ends = [*(heading.start() for heading in headings[1:]), len(text)]

@@ -1,0 +1,126 @@
+"""Figures of the type check over all wrong and right programs: `python -m tests.type_check.score`.
+
+Programs go through `exec` of a real server with `codeMode.check: "refuse"`. A mistake is found if the program is
+refused before a call is sent, with a position on a line that is wrong. The right programs are those of `right` and of
+`tests/programs`. The latter use the servers of the quick start.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from tests.integration.harness import quickstart, serve, write_config
+from tests.type_check.sets import (
+    KINDS,
+    blind_programs,
+    blind_right_programs,
+    older_programs,
+    right_programs,
+    wrong_programs,
+)
+from tests.type_check.tool_lists import SERVERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.integration.harness import Answer, Session
+    from tests.type_check.sets import RightProgram, WrongProgram
+
+FAKE_SERVER: Final = Path(__file__).with_name("fake_server.py")
+
+_POSITION: Final = re.compile(r"cell\.[jt]s:(\d+):\d+")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to one program.
+
+    Attributes:
+        refused: whether it was refused before a call was sent.
+        lines: the lines that the refusal names.
+        message: the words of a failure; empty if there was none.
+    """
+
+    program: RightProgram | WrongProgram
+    refused: bool
+    lines: frozenset[int]
+    message: str
+
+    @property
+    def found(self) -> bool:
+        """True if the refusal names a line on which the program is wrong."""
+        return self.refused and not self.lines.isdisjoint(getattr(self.program, "lines", ()))
+
+
+def fake_servers() -> dict[str, Any]:
+    """Return the entries of the servers for a configuration."""
+    return {name: {"command": sys.executable, "args": [str(FAKE_SERVER), name]} for name in SERVERS}
+
+
+async def verdicts(session: Session, programs: Iterable[RightProgram | WrongProgram]) -> list[Verdict]:
+    """Run programs one after the other."""
+    return [
+        _verdict(program, await session.finish(await session.exec(program.code, language=program.language)))
+        for program in programs
+    ]
+
+
+def _verdict(program: RightProgram | WrongProgram, answer: Answer) -> Verdict:
+    if answer.status != "failed":
+        return Verdict(program, refused=False, lines=frozenset(), message="")
+    unsent = answer.telemetry["counts"]["call"] == 0
+    lines = frozenset(int(line) for line in _POSITION.findall(answer.error))
+    return Verdict(program, unsent and answer.code == "invalid_input", lines, answer.error)
+
+
+def table(own: Sequence[Verdict], blind: Sequence[Verdict]) -> str:
+    """Return the number of mistakes that are found, by kind, as lines."""
+    rows = [("kind", "own", "blind")]
+    rows += [(kind, _share(own, kind), _share(blind, kind)) for kind in KINDS]
+    rows.append(("all", _share(own), _share(blind)))
+    return "\n".join(f"{kind:20} {of_own:>8} {of_blind:>8}" for kind, of_own, of_blind in rows)
+
+
+def _kind(verdict: Verdict) -> str:
+    return getattr(verdict.program, "kind", "")
+
+
+def _share(some: Sequence[Verdict], kind: str | None = None) -> str:
+    some = [each for each in some if kind in (None, _kind(each))]
+    return f"{sum(each.found for each in some)}/{len(some)}" if some else "-"
+
+
+async def _run(servers: dict[str, Any], *sets: Sequence[RightProgram | WrongProgram]) -> list[list[Verdict]]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with serve(write_config(Path(folder), servers, codeMode={"check": "refuse"})) as session:
+            return [await verdicts(session, programs) for programs in sets]
+
+
+async def _print_score() -> None:
+    right = [*right_programs(), *blind_right_programs()]
+    own, blind, of_fakes = await _run(fake_servers(), wrong_programs(), blind_programs(), right)
+    [of_quickstart] = await _run({**quickstart(), "scratch": quickstart()["tracker"]}, older_programs())
+    right_verdicts = of_fakes + of_quickstart
+    print(table(own, blind))
+    for each in (*own, *blind):
+        if not each.found:
+            print(f"\nnot found: {_kind(each)}: {each.program.name} ({each.program.language})\n  {each.message}")
+    refused = [each for each in right_verdicts if each.refused]
+    print(f"\nright programs that are refused: {len(refused)} of {len(right_verdicts)}")
+    for each in refused:
+        print(f"  {each.program.name} ({each.program.language}): {each.message}")
+    others = [each for each in right_verdicts if each.message and not each.refused]
+    print(f"right programs that fail otherwise: {len(others)}")
+    for each in others:
+        print(f"  {each.program.name} ({each.program.language}): {each.message}")
+
+
+if __name__ == "__main__":
+    anyio.run(_print_score)

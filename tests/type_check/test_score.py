@@ -1,0 +1,44 @@
+"""The share of mistakes that are found before anything runs, and right programs, none of which is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.type_check.checks import installed_compiler
+from tests.type_check.score import table, verdicts
+from tests.type_check.sets import KINDS, blind_programs, right_programs, wrong_programs
+
+if TYPE_CHECKING:
+    from tests.integration.harness import Session
+
+pytestmark = pytest.mark.anyio
+
+
+def test_every_wrong_program_has_a_kind_and_a_line() -> None:
+    programs = [*wrong_programs(), *blind_programs()]
+    assert {each.kind for each in programs} == set(KINDS)
+    for each in programs:
+        assert each.lines, each.name
+        assert max(each.lines) <= each.code.count("\n") + 1, each.name
+
+
+async def test_nine_of_ten_mistakes_are_refused_before_a_call_is_sent(session: Session) -> None:
+    installed_compiler()
+    own = await verdicts(session, wrong_programs())
+    blind = await verdicts(session, blind_programs())
+    every = [*own, *blind]
+    assert sum(each.found for each in every) >= 0.9 * len(every), table(own, blind)
+
+
+@pytest.mark.usefixtures("esbuild")
+async def test_every_right_program_runs_to_its_end_and_shows_something(session: Session) -> None:
+    failed = {}
+    for each in right_programs():
+        answer = await session.finish(await session.exec(each.code, language=each.language))
+        if answer.status == "failed":
+            failed[each.name] = answer.error
+        elif answer.value is None and not answer.structured.get("output"):
+            failed[each.name] = "it shows nothing"
+    assert failed == {}
