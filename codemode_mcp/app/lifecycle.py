@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.saved_programs.folder import FolderState, Library
     from codemode_mcp.saved_programs.proposing import Proposer
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.used_tools import DefinitionChange
+    from codemode_mcp.saved_programs.version_keeper import VersionKeeper
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
     from codemode_mcp.type_check.checker import TypeChecker
@@ -174,6 +177,7 @@ class Lifecycle:
         self._manager: RunManager | None = None
         self.checker: TypeChecker | None = None
         """The check of programs' types; None until everything is open."""
+        self._versions: VersionKeeper | None = None
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -252,15 +256,16 @@ class Lifecycle:
 
     def _proposer(self) -> Proposer:
         from codemode_mcp.saved_programs.folder import folder_of
-        from codemode_mcp.saved_programs.program_state import ProgramState
+        from codemode_mcp.saved_programs.program_state import state_of
         from codemode_mcp.saved_programs.proposing import KeptProposals
 
         path = self._config.path
         return KeptProposals(
-            None if path is None else ProgramState(state_dir() / "programs", path),
+            None if path is None else state_of(path),
             folder_of(path),
             enabled=lambda: self._config.tools.code_mode.save_programs,
             option=command_option(path, config_dir()),
+            auditor=self.auditor,
         )
 
     def remembers(self) -> RememberFn | None:
@@ -338,6 +343,45 @@ class Lifecycle:
     def library(self) -> Library:
         """Return the saved programs as they are now. Runs keep those with which they began."""
         return self._library
+
+    def program_changes(self, name: str) -> Sequence[DefinitionChange]:
+        """Return the definitions of tools that have changed since a saved program was pinned, as far as is known."""
+        return () if self._versions is None else self._versions.changes(name)
+
+    async def proposed_programs(self) -> Sequence[str]:
+        """Return the names of programs that wait for a person's decision. Empty if they cannot be read."""
+        from codemode_mcp.saved_programs.program_state import StateUnavailable, state_of
+
+        if self._config.path is None:
+            return ()
+        try:
+            found = await anyio.to_thread.run_sync(state_of(self._config.path).proposals)
+        except StateUnavailable:
+            return ()
+        return [each.name for each in found.waiting]
+
+    async def look_at_program(self, program: SavedProgram) -> Sequence[DefinitionChange]:
+        """Return the definitions that have changed, by the present lists of servers; see `VersionKeeper.look`."""
+        await self.manager()
+        return () if self._versions is None else await self._versions.look(program)
+
+    async def pin_program(self, program: SavedProgram, by: str) -> None:
+        """Pin a saved program to the present definitions of its tools. Raises `StateUnavailable`."""
+        await self.manager()
+        if self._versions is not None:
+            await self._versions.pin_again(program, by)
+
+    def _version_keeper(self) -> VersionKeeper | None:
+        from codemode_mcp.app.live_definitions import LiveDefinitions
+        from codemode_mcp.saved_programs.program_state import state_of
+        from codemode_mcp.saved_programs.version_keeper import VersionKeeper
+
+        if self._config.path is None:
+            return None
+        definitions = LiveDefinitions(
+            lambda: self.catalog_of(self.operator), lambda: self._visible.of(self.operator), self.trusted_views
+        )
+        return VersionKeeper(state_of(self._config.path), self.library, definitions, self._on_change)
 
     def _use_library(self, library: Library) -> None:
         self._library = library
@@ -484,6 +528,7 @@ class Lifecycle:
                 ) as manager,
             ):
                 self._manager = manager
+                self._versions = self._version_keeper() if self.code_mode else None
                 self._opened.set()
                 with Warmup(None if meaning is None else meaning.fill) as warmup:
                     async with anyio.create_task_group() as group:
@@ -499,6 +544,8 @@ class Lifecycle:
                             group.start_soon(
                                 LibraryWatcher(folder, self._library, self._library_state, self._use_library).run
                             )
+                        if self._versions is not None and self._transport is not None:
+                            group.start_soon(self._versions.run, self.change)
                         if self.code_mode:
                             group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
 

@@ -29,6 +29,10 @@ _SUBJECTS: Final = {
     "item_rejected": "what a server lists",
     "item_held": "what a server lists",
     "server_restarted": "a server",
+    "program_proposed": "a saved program",
+    "program_accepted": "a saved program",
+    "program_rejected": "a saved program",
+    "program_removed": "a saved program",
 }
 """Subjects of decisions, by the kind of their event."""
 
@@ -102,6 +106,8 @@ def _decision(event: Mapping[str, Any], kind: str, about: str, reason: str) -> D
             done = "switched on" if event.get("on") is True else "switched off"
         case "item_held":
             done, by = "held", "the pins"
+        case "program_proposed":
+            done, by = "proposed", "a program"
         case _:
             done = kind.partition("_")[2]
     run, _, call = about.partition("/")

@@ -35,6 +35,10 @@ EventKind = Literal[
     "item_held",
     "item_accepted",
     "item_rejected",
+    "program_proposed",
+    "program_accepted",
+    "program_rejected",
+    "program_removed",
 ]
 """`exec`, `wait`: a request has arrived. `answered`: a request was answered. `result_read`: a client has asked for a
 stored result of its owner as a resource; the id is that of the request. `call_asked`: a person is asked for an
@@ -43,7 +47,9 @@ approval. `call_decided`: the approval was decided. `taken_over`: this process h
 off in the configuration; the id is that of the tool. `server_restarted`: a person has restarted a server; the id is its
 name. `item_held`: a tool, or another item that a server lists, is held until a person accepts it. `item_accepted`,
 `item_rejected`: a person has decided about an item. The id of these three events is the item, such as
-`github.create_issue`."""
+`github.create_issue`. `program_proposed`: a program has proposed to be saved; the parent is its run.
+`program_accepted`, `program_rejected`, `program_removed`: a person has decided about a proposal, about changed
+definitions of the tools of a saved program, or about its file. The id of these four events is `programs.<name>`."""
 
 ITEM_EVENTS: Final[frozenset[EventKind]] = frozenset({"item_held", "item_accepted", "item_rejected"})
 """Events whose id has a name that a server has chosen."""

@@ -109,13 +109,12 @@ def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _saved_programs(ctx: typer.Context) -> list[str]:
-    from codemode_mcp.paths import state_dir
     from codemode_mcp.saved_programs.folder import folder_of, program_names
-    from codemode_mcp.saved_programs.program_state import ProgramState
+    from codemode_mcp.saved_programs.program_state import state_of
 
     path, _ = _configuration(ctx)
     folder = folder_of(path)
-    proposed = [each.name for each in ProgramState(state_dir() / "programs", path).proposals().waiting]
+    proposed = [each.name for each in state_of(path).proposals().waiting]
     return [*([] if folder is None else program_names(folder)), *proposed]
 
 

@@ -8,6 +8,7 @@ two seconds, because it watches the files.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -21,9 +22,10 @@ from codemode_mcp.trust.references import parse_reference, reference
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from codemode_mcp.audit import Auditor
     from codemode_mcp.trust.comparison import ItemReport
     from codemode_mcp.trust.findings import Finding
 
@@ -176,24 +178,35 @@ def decide(server: PinnedServer, verb: Verb, reports: Collection[ItemReport], co
 
 def _record(config: Path, before: ServerPins, after: ServerPins) -> None:
     """Write decisions to the trajectory, as a serving process does that sees the changed file."""
+    from codemode_mcp.cli.serving_processes import ask_processes
+    from codemode_mcp.control.protocol import Request
+    from codemode_mcp.trust.service import record_decisions
+
+    with recorded(config) as auditor:
+        if auditor is not None and not ask_processes(Request("list"), str(config)).answers:
+            record_decisions(auditor, before, after)
+
+
+@contextmanager
+def recorded(config: Path) -> Iterator[Auditor | None]:
+    """Yield the reporter of events to the trajectory of a configuration; None if it has none."""
     from codemode_mcp.audit import Auditor, Redactor
     from codemode_mcp.audit.recording import recording
-    from codemode_mcp.cli.serving_processes import ask_processes
     from codemode_mcp.config.load import load_audit
-    from codemode_mcp.control.protocol import Request
     from codemode_mcp.errors import ConfigError
-    from codemode_mcp.trust.service import record_decisions
 
     try:
         settings = load_audit(config)
     except ConfigError as error:
         say_line(f"this decision is not in the trajectory: {error}")
+        yield None
         return
-    if settings.trajectory is None or ask_processes(Request("list"), str(config)).answers:
+    if settings.trajectory is None:
+        yield None
         return
     auditor = Auditor()
     with recording(settings, auditor, Redactor()):
-        record_decisions(auditor, before, after)
+        yield auditor
 
 
 def not_listed(server: PinnedServer) -> str:

@@ -14,7 +14,7 @@ from codemode_mcp.cli.messages import stop, stop_line, suggestion
 from codemode_mcp.cli.pinned_items import read_modes
 from codemode_mcp.saved_programs.deciding import present_file
 from codemode_mcp.saved_programs.folder import folder_of, read_folder
-from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable
+from codemode_mcp.saved_programs.program_state import StateUnavailable, state_of
 from codemode_mcp.saved_programs.used_tools import UsedTool
 from codemode_mcp.saved_programs.versions import BY_FILE, History, Version, changes_since
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.saved_programs.deciding import PresentFile
     from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.program_state import ProgramState
     from codemode_mcp.saved_programs.proposals import Proposal, Proposals
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.saved_programs.used_tools import DefinitionChange
@@ -140,14 +141,13 @@ def find_programs(config: str | None) -> SavedPrograms:
     Args:
         config: the value of `--config`.
     """
-    from codemode_mcp.paths import state_dir
     from codemode_mcp.saved_programs.proposals import Proposals
 
     path, modes = read_modes(config)
     folder = folder_of(path)
     if path is None or folder is None:
         stop(2, "saved programs stand beside a configuration file, and there is none; name one with --config FILE")
-    state = ProgramState(state_dir() / "programs", path)
+    state = state_of(path)
     try:
         proposals, problems = state.proposals(), ()
     except StateUnavailable as error:

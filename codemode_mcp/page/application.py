@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.budgets import AccountView
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policies
+    from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.used_tools import DefinitionChange
     from codemode_mcp.settings import ToolSettings
     from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
@@ -59,6 +62,18 @@ class Application(Protocol):
         ...
 
     def server_views(self) -> Sequence[UpstreamView]: ...
+
+    def library(self) -> Library:
+        """Return the saved programs."""
+        ...
+
+    def program_changes(self, name: str) -> Sequence[DefinitionChange]:
+        """Return the definitions of tools that have changed since a saved program was pinned."""
+        ...
+
+    async def pin_program(self, program: SavedProgram, by: str) -> None:
+        """Pin a saved program to the present definitions of its tools. Raises `StateUnavailable`."""
+        ...
 
     def change(self) -> Any:
         """Return an object that is replaced whenever the catalog or the configuration changes."""

@@ -136,7 +136,7 @@ class Changes:
                 application.auditor.watch(self._on_event)
             if before is None or before[1:] != (change, servers):
                 self._heard[key] = application, change, servers
-                self.tell("servers", "tools", "trust", "policy")
+                self.tell("servers", "tools", "trust", "policy", "programs")
 
     def _on_event(self, kind: EventKind, about: str, parent: str | None) -> None:
         waiting = [stream for stream in self._streams if not stream.has_changed]
@@ -148,6 +148,8 @@ class Changes:
             topics = ("clients",)
         elif kind == "server_restarted":
             topics = ("servers",)
+        elif kind.startswith("program_"):
+            topics = ("programs",)
         elif kind.startswith("item_"):
             topics = ("trust", "servers", "tools")
         for stream in waiting:

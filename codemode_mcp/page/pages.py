@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from codemode_mcp.page.views import approvals, clients, doctor, overview, policy, runs, savings, servers, tools, trust
+from codemode_mcp.page.views import (
+    approvals,
+    clients,
+    doctor,
+    overview,
+    policy,
+    programs,
+    runs,
+    savings,
+    servers,
+    tools,
+    trust,
+)
 
 if TYPE_CHECKING:
     from starlette.routing import Route
 
     from codemode_mcp.page.site import Site
 
-_VIEWS = (overview, runs, approvals, servers, clients, trust, tools, policy, savings, doctor)
+_VIEWS = (overview, runs, approvals, servers, clients, programs, trust, tools, policy, savings, doctor)
 
 
 def routes(site: Site) -> list[Route]:

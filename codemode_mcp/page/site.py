@@ -53,6 +53,7 @@ NAVIGATION: Final = (
     ("/approvals", "Approvals"),
     ("/servers", "Servers"),
     ("/clients", "Clients"),
+    ("/programs", "Programs"),
     ("/trust", "Trust"),
     ("/tools", "Tools"),
     ("/policy", "Policy"),

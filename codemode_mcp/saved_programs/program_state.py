@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from codemode_mcp.paths import state_dir
 from codemode_mcp.saved_programs.proposals import Proposals
 from codemode_mcp.saved_programs.saved_program import digest_of
 from codemode_mcp.saved_programs.versions import History
@@ -114,6 +115,11 @@ class ProgramState:
                 return after
         except OSError as error:
             raise StateUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def state_of(config: Path) -> ProgramState:
+    """Return the files of a configuration, in the user's folder for state."""
+    return ProgramState(state_dir() / "programs", config)
 
 
 def _history_file(name: str) -> str:

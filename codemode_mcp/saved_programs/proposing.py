@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.to_thread
 
+from codemode_mcp.audit.events import Auditor
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.saved_programs.folder import read_text
 from codemode_mcp.saved_programs.program_file import read_program
@@ -71,7 +72,7 @@ class KeptProposals:
         folder: the folder of the saved programs.
         command: the command with which a person accepts, up to the name.
         option: the end of the command, such as ` --config PATH`; may be empty.
-        on_change: called after a new proposal.
+        auditor: reports new proposals.
         clock: Unix seconds.
     """
 
@@ -83,7 +84,7 @@ class KeptProposals:
         enabled: Callable[[], bool],
         command: str = "codemode-mcp programs accept",
         option: str = "",
-        on_change: Callable[[], None] = lambda: None,
+        auditor: Auditor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
@@ -91,7 +92,7 @@ class KeptProposals:
         self._folder = folder
         self._command = command
         self._option = option
-        self._on_change = on_change
+        self._auditor = auditor or Auditor()
         self._clock = clock
 
     async def propose(
@@ -129,7 +130,7 @@ class KeptProposals:
         )
         status = await anyio.to_thread.run_sync(_keep, self._state, self._folder, proposal)
         if status == "proposed":
-            self._on_change()
+            self._auditor.emit("program_proposed", f"programs.{name}", author.run, digest=proposal.digest)
         answer = {"status": status, "name": name, "digest": proposal.digest, "message": self._message(name, status)}
         return {**answer, "notes": list(notes)} if notes else answer
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,7 +14,7 @@ from codemode_mcp.saved_programs.program_state import ProgramState
 from codemode_mcp.saved_programs.proposals import Author, Proposal, propose
 from codemode_mcp.saved_programs.saved_program import digest_of
 from codemode_mcp.saved_programs.used_tools import UsedTool
-from tests.integration.harness import COMMAND, SECONDS, serve, write_config
+from tests.integration.harness import COMMAND, SECONDS, SERVERS, serve, write_config
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -122,3 +124,30 @@ async def test_no_one_decides_without_a_terminal(tmp_path: Path) -> None:
             ended = await anyio.run_process(command, input=b"yes\n", check=False)
         assert ended.returncode == 1
         assert b"needs a terminal" in ended.stderr
+
+
+async def test_doctor_names_broken_files_and_changed_definitions(tmp_path: Path, own_cache: dict[str, str]) -> None:
+    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)], "trust": "follow"}
+    config = write_config(tmp_path, {"s": entry})
+    env = {**os.environ, **own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
+    (tmp_path / "programs").mkdir()
+    text = "export default async function used() {\n  return MCP.s.look({});\n}\n"
+    (tmp_path / "programs" / "used.js").write_text(text, "utf-8")
+    (tmp_path / "programs" / "broken.js").write_text("export const one = 1\n", "utf-8")
+
+    async def findings() -> list[str]:
+        command = [*COMMAND, "doctor", "--json", "--config", str(config)]
+        with anyio.fail_after(SECONDS):
+            ended = await anyio.run_process(command, env=env, check=False)
+        checks = json.loads(ended.stdout)
+        return [each["detail"] for each in checks if each["name"] == "saved programs"]
+
+    def lists(description: str) -> None:
+        look = {"name": "look", "description": description, "inputSchema": {"type": "object"}}
+        (tmp_path / "tools.json").write_text(json.dumps([look]), "utf-8")
+
+    lists("Looks.")
+    (broken,) = await findings()
+    assert broken.startswith("programs/broken.js:1: ")
+    lists("Looks, and tells.")
+    assert await findings() == [broken, "programs.used: MCP.s.look has another description"]

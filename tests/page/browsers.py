@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 BROWSER_ARGUMENTS = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 """Chromium does not start as root with its sandbox."""
 
-PAGES = ("/", "/runs", "/approvals", "/servers", "/clients", "/trust", "/tools", "/policy", "/savings", "/doctor")
+PAGES = (
+    *("/", "/runs", "/approvals", "/servers", "/clients", "/programs", "/trust", "/tools", "/policy", "/savings"),
+    "/doctor",
+)
 """The pages that need no name of a run or server."""
 
 NARROW, WIDE = 400, 1100

@@ -19,6 +19,9 @@ from codemode_mcp.cli.options import ConfigOption, JsonOption
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from codemode_mcp.audit.events import EventKind
+    from codemode_mcp.cli.saved_lookup import SavedPrograms
+
 app = typer.Typer(
     name="programs",
     no_args_is_help=True,
@@ -131,6 +134,7 @@ def accept(name: NameArgument, config: ConfigOption = None) -> None:
     _print(saved_views.proposal_lines(found, proposal), sys.stderr)
     confirm("accept", f"{proposal.name} as shown above")
     _decide(lambda: deciding.accept(found.state, found.folder, proposal, before, by=PERSON, at=time.time()))
+    _record(found, "program_accepted", proposal.name, proposal.digest)
     say_line(f"accepted: {found.folder / proposal.file}; programs call it as programs.{proposal.name}(...)")
 
 
@@ -149,6 +153,7 @@ def reject(name: NameArgument, config: ConfigOption = None) -> None:
     _print(saved_views.proposal_lines(found, proposal), sys.stderr)
     confirm("reject", f"{proposal.name} as shown above")
     _decide(lambda: deciding.reject(found.state, proposal.name, proposal.digest))
+    _record(found, "program_rejected", proposal.name, proposal.digest)
     say_line(f"rejected: {proposal.name}@{proposal.digest[:8]}")
 
 
@@ -166,6 +171,7 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
     say_line(str(file.path))
     confirm("remove", f"{name}, the file above")
     _decide(lambda: deciding.remove(found.state, file, name))
+    _record(found, "program_removed", name, file.digest)
     say_line(f"removed: {file.path}")
 
 
@@ -205,6 +211,7 @@ def _accept_definitions(name: str, config: str | None) -> None:
     tools = tuple(found.present(each) or each for each in version.tools)
     complete = version.complete
     _decide(lambda: deciding.pin(found.state, name, program.text, tools, complete=complete, by=PERSON, at=time.time()))
+    _record(found, "program_accepted", name, program.digest)
     say_line(f"accepted: the present definitions for {name}")
 
 
@@ -217,6 +224,15 @@ def _decide(decide: Callable[[], object]) -> None:
         decide()
     except (Stale, NotWritten, StateUnavailable) as error:
         stop_line(1, f"nothing was decided: {error}")
+
+
+def _record(found: SavedPrograms, kind: EventKind, name: str, digest: str) -> None:
+    """Write a decision to the trajectory, if the configuration has one."""
+    from codemode_mcp.cli.pinned_items import PERSON, recorded
+
+    with recorded(found.config) as auditor:
+        if auditor is not None:
+            auditor.emit(kind, f"programs.{name}", by=PERSON, digest=digest)
 
 
 def _print(lines: Iterable[str], stream: object = None) -> None:

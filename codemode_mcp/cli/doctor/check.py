@@ -33,6 +33,7 @@ CHECKS: Final = {
     "client code mode": "clients that start this server and have a code mode of their own",
     "client": "one connected client each, with its profile: `client NAME`",
     "plugin": "one plugin each: `plugin NAME`",
+    "saved programs": "the folder `programs`, and changed definitions of tools that its programs use",
     "policy": "rules and contexts",
     "byte budget": "the texts that a client gets before any program has run",
 }

@@ -22,6 +22,7 @@ from codemode_mcp.cli.doctor import (
     machine,
     plugins,
     policy,
+    saved_programs,
     search,
     servers,
     store,
@@ -135,6 +136,7 @@ class Checkup:
             await self._run_all(
                 {
                     "plugins": partial(plugins.check, app, wanted, known),
+                    "saved programs": partial(saved_programs.check, app, wanted),
                     "policy": partial(policy.check, app, wanted, known),
                     "byte budget": partial(budget.check, app, wanted),
                 }
