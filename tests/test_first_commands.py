@@ -268,6 +268,7 @@ WITH_A_SERVER: Final = {
     # A demo of another test may serve meanwhile: all processes of a user are listed.
     "docs/runs.md": ("codemode-mcp runs list", "no runs"),
     "docs/run.md": ("codemode-mcp run -e 'return (await MCP.$api()).servers'", '"identifier": "tracker"'),
+    "docs/saved-programs.md": ("codemode-mcp programs list", "there are no saved programs in"),
     "docs/savings.md": ("codemode-mcp savings", "tracker"),
     "docs/testing-programs.md": ("codemode-mcp new loads --from", "loads.ts is written Its parameters"),
 }

@@ -97,6 +97,9 @@ class ProgramRequest(NamedTuple):
         language: `javascript`, `typescript` or a wrong name; None to find it out by trying.
         args: the values of `args` in the program.
         as_json: print answers as JSON.
+        saved: the name of the saved program to run instead of `code`.
+        input: the input of a saved program, as unchecked JSON text.
+        accept_changes: run a saved program even if definitions of its tools have changed.
     """
 
     code: str | None
@@ -104,6 +107,9 @@ class ProgramRequest(NamedTuple):
     args: Sequence[str]
     as_json: bool
     quiet: bool
+    saved: str | None = None
+    input: str | None = None
+    accept_changes: bool = False
 
 
 def read_program(file: Path, language: str | None) -> tuple[str, str | None]:
@@ -113,6 +119,17 @@ def read_program(file: Path, language: str | None) -> tuple[str, str | None]:
     elif language is None and file.suffix in (".js", ".mjs", ".cjs"):
         language = "javascript"
     return _read(file), language
+
+
+def read_input(text: str | None) -> str | None:
+    """Return the value of `--input`: JSON text, `@FILE`, or `-` for stdin. End the command if it cannot be read."""
+    from pathlib import Path
+
+    if text is None or (text != "-" and not text.startswith("@")):
+        return text
+    if text == "-" and sys.stdin is None:
+        stop(2, "--input -: standard input is closed; give the input itself, or @FILE")
+    return _read(Path(text.removeprefix("@")))
 
 
 def _read(file: Path) -> str:

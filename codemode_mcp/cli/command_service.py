@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from codemode_mcp.app.app import App
+    from codemode_mcp.cli.command_requests import ProgramRequest
     from codemode_mcp.cli.terminal_client import UnattendedClient
     from codemode_mcp.instance.command_terminal import CommandTerminal
     from codemode_mcp.policy.callers import Caller
@@ -58,6 +59,8 @@ async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: 
     from codemode_mcp.cli.selection import for_program
 
     asked = ProgramRequest(**request)
+    if asked.saved is not None:
+        return await _run_saved(app, caller, terminal, asked)
     try:
         program = check(asked)
     except BadProgram as error:
@@ -79,6 +82,26 @@ async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: 
         return program.source
 
     return {"code": 0 if await followed.follow(app, caller, source, program.language) else 1}
+
+
+async def _run_saved(app: App, caller: Caller, terminal: CommandTerminal, asked: ProgramRequest) -> Mapping[str, Any]:
+    """Run a saved program. The result has the exit code of the command."""
+    from codemode_mcp.cli.following import FollowedRun
+    from codemode_mcp.cli.saved_runs import SavedRun
+    from codemode_mcp.config_path import command_option
+    from codemode_mcp.paths import config_dir
+
+    run = SavedRun(asked, command_option(app.config.path, config_dir()))
+    followed = FollowedRun(
+        terminal,
+        _client_of(terminal),
+        run.args,
+        as_json=asked.as_json,
+        shows_progress=terminal.draws and not asked.quiet,
+        servers=(),
+        on_denied=run.note_denied,
+    )
+    return {"code": run.exit_code(await followed.follow(app, caller, run.source, "javascript"))}
 
 
 async def _repl(app: App, caller: Caller, terminal: CommandTerminal) -> Mapping[str, Any]:

@@ -53,12 +53,14 @@ def execute(
     as_json: bool = False,
     quiet: bool = False,
     log_start_failures: bool = False,
+    on_denied: Callable[[], None] = lambda: None,
 ) -> bool | None:
     """Run a program and print its output. Return whether it completed; None if a person interrupted it.
 
     Args:
         program: returns the text of the program once everything is open.
         log_start_failures: log why servers do not start, instead of one line that names them.
+        on_denied: called when calls were denied because no person can be asked.
     """
 
     def is_logged(entry: logging.LogRecord) -> bool:
@@ -75,7 +77,12 @@ def execute(
             log_filter("upstream_clients.connection", is_logged),
         ):
             followed = FollowedRun(
-                screen, client_at(screen), args, as_json=as_json, shows_progress=screen.draws and not quiet
+                screen,
+                client_at(screen),
+                args,
+                as_json=as_json,
+                shows_progress=screen.draws and not quiet,
+                on_denied=on_denied,
             )
             ok = anyio.run(partial(_follow, config, followed, screen, program, language, record))
     except KeyboardInterrupt:
@@ -124,6 +131,7 @@ class FollowedRun:
 
     Args:
         servers: the servers that the program can reach; None for all.
+        on_denied: called when calls were denied because no person can be asked.
     """
 
     def __init__(
@@ -135,6 +143,7 @@ class FollowedRun:
         as_json: bool = False,
         shows_progress: bool = False,
         servers: Collection[str] | None = None,
+        on_denied: Callable[[], None] = lambda: None,
     ) -> None:
         self._terminal = terminal
         self._client = client
@@ -142,6 +151,7 @@ class FollowedRun:
         self._as_json = as_json
         self._shows_progress = shows_progress
         self._servers = servers
+        self._on_denied = on_denied
         self._request = request_id()
         self._run_id: str | None = None
         self._progress: Progress | None = None
@@ -219,7 +229,9 @@ class FollowedRun:
                 else:
                     outcome = await opened.observe(run_id, caller.owner, cancel=cancel, client=client)
                 if outcome.status == "waiting" and not client.decides:
-                    manager.operator.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
+                    denied = manager.operator.decide(outcome.run_id, None, approved=False, by=_UNATTENDED)
+                    if denied:
+                        self._on_denied()
                 # No person can answer here, and without an answer it would never resume.
                 cancel = bool(outcome.pending) and all(call.status == "needs_input" for call in outcome.pending)
                 rendered = await render(outcome, opened.settings(), opened.offload, time.monotonic())

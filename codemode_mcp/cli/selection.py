@@ -42,7 +42,7 @@ def with_servers(config: Config, wanted: Collection[str], *, called: bool) -> Co
     for name in wanted:
         if name not in known:
             stop(2, f"--server: there is no server {name!r}; {server_suggestion(name, config)}")
-    return _narrowed(config, {known[name] for name in wanted}, called=called)
+    return narrowed(config, {known[name] for name in wanted}, called=called)
 
 
 def unknown_server(name: str, config: Config) -> str:
@@ -71,7 +71,7 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
     known = configured(config)
     if not all(name in known for name in found.servers):
         return config
-    return _narrowed(config, {known[name] for name in found.servers}, called=True)
+    return narrowed(config, {known[name] for name in found.servers}, called=True)
 
 
 def _calls_unknown_names(source: str, config: Config) -> bool:
@@ -90,7 +90,8 @@ def _calls_unknown_names(source: str, config: Config) -> bool:
     return any(name in configured(config) or name.startswith(_MCP_NAME) for name in called)
 
 
-def _narrowed(config: Config, names: Collection[str], *, called: bool) -> Config:
+def narrowed(config: Config, names: Collection[str], *, called: bool) -> Config:
+    """Return the configuration with these servers only. See `with_servers`."""
     others = tuple(spec.name for spec in config.upstreams if spec.name not in names)
     upstreams = tuple(spec for spec in config.upstreams if spec.name in names)
     if called:

@@ -67,7 +67,16 @@ COMMANDS = [
     ["run", "-e", "  "],
     ["run", "no-such-file.js"],
     ["run"],
+    ["run", "--program", "counts", "--input", '{"name": "saved"}'],
+    ["run", "--program", "counts", "--input", "{}"],
+    ["run", "--program", "needsDead"],
+    ["run", "--program", "count"],
 ]
+
+PROGRAMS = {
+    "counts.ts": "export default async (input: { name: string }) => unwrap(await MCP.up.count(input));",
+    "needsDead.js": "export default async () => MCP.dead.count({});",
+}
 
 
 def invoke(*arguments: str) -> Result:
@@ -78,6 +87,9 @@ def invoke(*arguments: str) -> Result:
 @pytest.fixture(scope="module")
 def servers(folder: Path) -> Path:
     servers = {"up": counting(folder / "up"), "other": counting(folder / "other"), "dead": {"command": "no-such-one"}}
+    (folder / "programs").mkdir()
+    for name, text in PROGRAMS.items():
+        (folder / "programs" / name).write_text(text, "utf-8")
     return write_config(folder, servers)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path  # noqa: TC003 - typer reads it
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from codemode_mcp.cli.command_requests import ProgramRequest, read_program
-from codemode_mcp.cli.completion import server_names
+from codemode_mcp.cli.command_requests import ProgramRequest, read_input, read_program
+from codemode_mcp.cli.completion import saved_programs, server_names
 from codemode_mcp.cli.messages import COLUMNS, is_utf8, say, stop
 from codemode_mcp.cli.options import (
     ConfigOption,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from codemode_mcp.app.app import App
     from codemode_mcp.cli.trace.progress import Record
     from codemode_mcp.config import Config
+    from codemode_mcp.log_level import LogLevel
     from codemode_mcp.policy.callers import Caller
 
 app = typer.Typer()
@@ -36,6 +37,7 @@ app = typer.Typer()
     epilog="Example: codemode-mcp run report.ts\n\n"
     "Example: codemode-mcp run -e 'return (await MCP.$api()).servers' --json\n\n"
     "Example: codemode-mcp run --trace report.ts\n\n"
+    'Example: codemode-mcp run --program weeklyReport --input \'{"repo": "hello"}\'\n\n'
     "Example: codemode-mcp run --replay report.recording.jsonl"
 )
 def run(
@@ -61,9 +63,23 @@ def run(
         Path | None,
         typer.Option("--replay", metavar="RECORDING", help="Run a recorded program again, without servers."),
     ] = None,
-    other_program: Annotated[
-        Path | None, typer.Option("--program", metavar="FILE", help="With --replay: run this program instead.")
+    saved: Annotated[
+        str | None,
+        typer.Option(
+            "--program",
+            metavar="NAME",
+            help="Run a saved program; with --replay, a file to run instead of the recorded program.",
+            autocompletion=saved_programs,
+        ),
     ] = None,
+    given: Annotated[
+        str | None,
+        typer.Option("--input", metavar="JSON", help="Input of the saved program: JSON, @FILE, or - for stdin."),
+    ] = None,
+    accept_changes: Annotated[
+        bool,
+        typer.Option("--accept-changes", help="Run the saved program even if definitions of its tools have changed."),
+    ] = False,
     loose: Annotated[
         bool, typer.Option("--loose", help="With --replay: answer calls by their tool, whatever the arguments are.")
     ] = False,
@@ -74,10 +90,27 @@ def run(
     private: PrivateOption = False,
 ) -> None:
     """Run one program against the configured servers, and follow it until it ends."""
-    if replay is None and (loose or other_program is not None):
-        stop(2, f"{'--loose' if loose else '--program'} needs a recording: add --replay RECORDING")
-    if other_program is not None:
-        file = other_program
+    if replay is None and loose:
+        stop(2, "--loose needs a recording: add --replay RECORDING")
+    if saved is None and (given is not None or accept_changes):
+        stop(2, f"{'--input' if given is not None else '--accept-changes'} needs a saved program: add --program NAME")
+    if replay is None and saved is not None:
+        if file is not None or code is not None or args or language is not None:
+            stop(2, "--program NAME runs a saved program, so leave out FILE, -e, --language and arguments; use --input")
+        request = ProgramRequest(None, None, (), as_json, quiet, saved, read_input(given), accept_changes)
+        _run_saved(
+            request,
+            config,
+            read_only=read_only,
+            private=private or bool(log_level or log_file or server or trace or trace_html),
+            level=log_level,
+            log_file=log_file,
+            servers=server,
+            draw=trace,
+            html=trace_html,
+        )
+    if saved is not None:
+        file = Path(saved)
     if file is None and code is None and replay is None:
         stop(2, "give a FILE, or the program itself: codemode-mcp run -e 'return 1'")
     if file is not None and code is not None:
@@ -132,6 +165,56 @@ def run(
     if record is not None:
         _show_trace(record, loaded, trace_html, draw=trace)
     exit_after(ok)
+
+
+def _run_saved(
+    request: ProgramRequest,
+    config: str | None,
+    *,
+    read_only: bool,
+    private: bool,
+    level: LogLevel | None,
+    log_file: str | None,
+    servers: list[str] | None,
+    draw: bool,
+    html: Path | None,
+) -> NoReturn:
+    """Run a saved program, in the shared instance if one runs, and end the command."""
+    if not private:
+        done = run_there(request, config=config, read_only=read_only)
+        if done is not None:
+            raise typer.Exit(done)
+    from codemode_mcp.cli.following import execute
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.saved_runs import SavedRun, for_saved
+    from codemode_mcp.cli.selection import with_servers
+    from codemode_mcp.config_path import command_option
+    from codemode_mcp.paths import config_dir
+
+    loaded = load(config, level or "warning", log_file, read_only=read_only)
+    if loaded.path is None:
+        stop(2, "saved programs stand beside a configuration file, and there is none; name one with --config FILE")
+    run = SavedRun(request, command_option(loaded.path, config_dir()))
+    loaded = with_servers(loaded, servers, called=True) if servers else for_saved(loaded, request.saved or "")
+    record = None
+    if draw or html is not None:
+        from codemode_mcp.cli.trace.progress import Record
+
+        record = Record()
+    ok = execute(
+        loaded,
+        run.source,
+        "javascript",
+        run.args,
+        record=record,
+        as_json=request.as_json,
+        quiet=request.quiet,
+        log_start_failures=level is not None,
+        on_denied=run.note_denied,
+    )
+    if record is not None:
+        _show_trace(record, loaded, html, draw=draw)
+    raise typer.Exit(130 if ok is None else run.exit_code(ok))
 
 
 def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:

@@ -1,0 +1,201 @@
+"""The run of a saved program by `codemode-mcp run --program`, with an exit code for each reason why it did not run.
+
+Everything that can be known before the program runs is checked before: its name, its input, its servers, and the
+definitions of the tools that it uses. No check asks a person, so that nothing blocks where no person is.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.cli.messages import suggestion
+from codemode_mcp.control.display import cut, plain
+from codemode_mcp.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from codemode_mcp.app.app import App
+    from codemode_mcp.cli.command_requests import ProgramRequest
+    from codemode_mcp.config import Config
+    from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.saved_programs.folder import Library
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+
+USAGE: Final = 2
+APPROVAL: Final = 3
+"""Exit code: a call, or the program itself, needs a person's approval, and no person can be asked."""
+CHANGED: Final = 4
+"""Exit code: definitions of tools have changed since the program was accepted. Nothing has run."""
+DOWN: Final = 5
+"""Exit code: a server of the program is down, or needs a login. Nothing has run."""
+
+CONNECT_SECONDS: Final = 30.0
+"""Timeout for connecting the servers of the program."""
+
+MAX_CHANGES: Final = 20
+"""Maximum number of changed definitions that a message lists."""
+
+
+class Refused(ProgramError):
+    """Error for a saved program that does not run.
+
+    Attributes:
+        exit_code: the exit code of the command.
+    """
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__("invalid_input", message)
+        self.exit_code = exit_code
+
+
+class SavedRun:
+    """One run of a saved program.
+
+    Args:
+        asked: the request, whose `saved` is the name of the program.
+        option: the end of commands in messages, such as ` --config PATH`; may be empty.
+    """
+
+    def __init__(self, asked: ProgramRequest, option: str) -> None:
+        assert asked.saved is not None
+        self._name = asked.saved
+        self._input = asked.input
+        self._accepts_changes = asked.accept_changes
+        self._option = option
+        self._refused: int | None = None
+        self._denied = False
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The value of `args` in the program that calls the saved one: its input."""
+        return () if self._input is None else (self._input,)
+
+    def note_denied(self) -> None:
+        """Note that calls were denied because no person can be asked."""
+        self._denied = True
+
+    def exit_code(self, ok: bool) -> int:
+        """Return the exit code of the command. `ok`: whether the program has completed."""
+        if ok:
+            return 0
+        if self._refused is not None:
+            return self._refused
+        return APPROVAL if self._denied else 1
+
+    async def source(self, app: App, caller: Caller) -> str:
+        """Return the program that calls the saved one. Raise `Refused`."""
+        try:
+            await app.manager()
+            program = await self._program(app)
+            self._check_input(program)
+            await self._check_servers(app, caller, program)
+            await self._check_definitions(app, program)
+        except Refused as error:
+            self._refused = error.exit_code
+            raise
+        return f"return await programs.{program.name}({'' if self._input is None else 'JSON.parse(args[0])'})"
+
+    async def _program(self, app: App) -> SavedProgram:
+        library = app.library()
+        found = library.get(self._name)
+        if found is not None:
+            return found
+        shown = plain(self._name)
+        for problem in library.problems:
+            if problem.file.rpartition(".")[0] == self._name:
+                raise Refused(1, f"{problem}; codemode-mcp programs check{self._option}")
+        if self._name in await app.proposed_programs():
+            raise Refused(
+                APPROVAL,
+                f"{shown} is proposed and not accepted yet: codemode-mcp programs accept {shown}{self._option}",
+            )
+        names = [each.name for each in library.programs]
+        raise Refused(USAGE, f"there is no saved program {cut(shown, 80)!r}; {suggestion(self._name, names)}")
+
+    def _check_input(self, program: SavedProgram) -> None:
+        from codemode_mcp.calls.schema_check import SchemaCheck
+
+        if not program.takes_input:
+            if self._input is not None:
+                raise Refused(USAGE, f"programs.{program.name} takes no input; leave out --input")
+            return
+        given: Any = {}
+        if self._input is not None:
+            try:
+                given = json.loads(self._input)
+            except (ValueError, RecursionError) as error:
+                raise Refused(
+                    USAGE,
+                    f"--input: this is not JSON ({error}); write it in single quotes, as in --input '{{\"a\": 1}}'",
+                ) from None
+        if not isinstance(given, dict):
+            raise Refused(USAGE, "--input: the input is one JSON object, as in --input '{\"a\": 1}'")
+        _, problems = SchemaCheck(program.input_schema)(given)
+        if problems:
+            raise Refused(USAGE, f"programs.{program.name} cannot take this input: {'; '.join(problems)}")
+        self._input = self._input or "{}"
+
+    async def _check_servers(self, app: App, caller: Caller, program: SavedProgram) -> None:
+        named = app.library().servers_in(program.text, program.servers)
+        if named is None:
+            return  # any server may be used, and not all of them need be up
+        visible = app.servers(caller)
+        names = {visible[each] for each in named if each in visible}
+        if not names:
+            return
+        pool = await app.pool()
+        await pool.connect(names, CONNECT_SECONDS)
+        for view in app.server_views():
+            if view.name not in names or view.state in ("ready", "idle"):
+                continue
+            if view.login_required:
+                raise Refused(DOWN, f"{view.name} needs a login: codemode-mcp login {view.name}{self._option}")
+            why = view.error or "it has not answered in time"
+            raise Refused(DOWN, f"{view.name} is down: {why}; codemode-mcp doctor{self._option} says more")
+
+    async def _check_definitions(self, app: App, program: SavedProgram) -> None:
+        changed: list[str] = []
+        first = ""
+        for each in closure(app.library(), program):
+            found = await app.look_at_program(each)
+            changed += [f"  programs.{each.name}: {change}" for change in found]
+            first = first or (each.name if found else "")
+        if not changed or self._accepts_changes:
+            return
+        more = len(changed) - MAX_CHANGES
+        lines = [*changed[:MAX_CHANGES], *([f"  and {more} more"] if more > 0 else [])]
+        raise Refused(
+            CHANGED,
+            "\n".join(
+                [
+                    "definitions of tools have changed since the program was accepted, so nothing was run:",
+                    *lines,
+                    f"read it, then: codemode-mcp programs accept {first}{self._option}; or add --accept-changes to "
+                    "run it once all the same",
+                ]
+            ),
+        )
+
+
+def closure(library: Library, program: SavedProgram) -> Sequence[SavedProgram]:
+    """Return a saved program and those that it may call."""
+    return [program, *(each for each in library.named_in(program.text) if each.name != program.name)]
+
+
+def for_saved(config: Config, name: str) -> Config:
+    """Return the configuration with only the servers that a saved program names, if its text names all of them."""
+    from codemode_mcp.cli.selection import configured, narrowed
+    from codemode_mcp.saved_programs.folder import folder_of, read_folder
+
+    folder = folder_of(config.path)
+    library = None if folder is None else read_folder(folder)
+    program = None if library is None else library.get(name)
+    if library is None or program is None:
+        return narrowed(config, (), called=True)
+    named = library.servers_in(program.text, program.servers)
+    known = configured(config)
+    if named is None or not all(each in known for each in named):
+        return config
+    return narrowed(config, {known[each] for each in named}, called=True)

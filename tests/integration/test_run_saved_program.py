@@ -1,0 +1,97 @@
+"""`codemode-mcp run --program` as a scheduler runs it: no terminal, and an exit code for each reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.harness import COMMAND, SECONDS, SERVERS, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., subprocess.CompletedProcess[str]]
+
+PROGRAMS = {
+    "sends.ts": "/** Sends. */\nexport default async function sends(input: { to: string; copies?: number }) {\n"
+    "  const sent = await MCP.s.send({ to: input.to });\n  return { to: input.to, failed: !!sent.isError };\n}\n",
+    "nested.js": "export default async () => (await programs.sends({ to: 'nested' })).to;\n",
+    "plain.js": "export default () => 'plain';\n",
+}
+
+
+def tools(description: str = "Send.", **annotations: Any) -> str:
+    schema = {"type": "object", "properties": {"to": {"type": "string"}}}
+    send = {"name": "send", "description": description, "inputSchema": schema, "annotations": annotations}
+    return json.dumps([send])
+
+
+@pytest.fixture
+def run(tmp_path: Path, own_cache: dict[str, str], esbuild: None) -> Run:
+    """Return a function that runs a saved program with standard input closed, in a session without a terminal."""
+    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)], "trust": "follow"}
+    write_config(tmp_path, {"s": entry})
+    (tmp_path / "programs").mkdir()
+    for name, text in PROGRAMS.items():
+        (tmp_path / "programs" / name).write_text(text, "utf-8")
+    (tmp_path / "tools.json").write_text(tools(), "utf-8")
+    cache = {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
+
+    def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [*COMMAND, "run", "--private", "--config", str(tmp_path / "config.json"), *arguments]
+        closed = "exec <&-; " if stdin is None else ""
+        return subprocess.run(
+            ["sh", "-c", f'{closed}exec "$@"', "sh", *command],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            env={**os.environ, **cache},
+            timeout=SECONDS,
+            start_new_session=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sh")
+def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "input.json").write_text('{"to": "ann"}', "utf-8")
+    for arguments, stdin in (
+        (("--input", '{"to": "ann"}'), None),
+        (("--input", f"@{tmp_path}/input.json"), None),
+        (("--input", "-"), '{"to": "ann"}'),
+    ):
+        done = run("--program", "sends", *arguments, stdin=stdin)
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"to": "ann", "failed": False}), done.stderr
+    wrong = run("--program", "sends", "--input", '{"to": 1}')
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "programs.sends cannot take this input: input.to" in wrong.stderr
+
+    (tmp_path / "tools.json").write_text(tools("Send it to everyone."), "utf-8")
+    for name in ("sends", "nested"):
+        changed = run("--program", name, *(["--input", '{"to": "ann"}'] if name == "sends" else []))
+        assert (changed.returncode, changed.stdout) == (4, ""), changed.stderr
+        assert "programs.sends: MCP.s.send has another description" in changed.stderr
+        assert "codemode-mcp programs accept sends --config" in changed.stderr.replace("\n  ", " ")
+    assert run("--program", "nested", "--accept-changes").stdout == "nested\n"
+    assert run("--program", "plain").stdout == "plain\n"
+
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config["tools"] = {"ask": ["mcp:s:*"]}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    asked = run("--program", "nested", "--accept-changes")
+    assert (asked.returncode, asked.stdout) == (3, "")
+    assert "tools.approved" in asked.stderr
+
+    config["mcpServers"]["s"] = {"command": "no-such-command"}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    down = run("--program", "nested", "--accept-changes")
+    assert (down.returncode, down.stdout) == (5, "")
+    assert "s is down" in down.stderr
