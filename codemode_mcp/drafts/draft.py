@@ -101,7 +101,7 @@ def make_draft(
         return _whole(preflight, language, origin)
     root = tree.root_node
     form = form_of(units, root, is_function=preflight.called is not None)
-    literals = find_literals(units, form.statements, root)
+    literals = [each for each in find_literals(units, form.statements, root) if not _is_fixed(each, schema_of)]
     of_literals, found = name_parameters(literals, identifiers(units, root), schema_of)
     if form.uses_args:
         text = json.dumps(list(args), ensure_ascii=False)
@@ -130,6 +130,12 @@ def _whole(preflight: Preflight, language: Language, origin: str) -> Draft:
     if preflight.called is not None:
         body = preflight.called.text
     return Draft(_module(language, f"{DESCRIBE} Drafted from {origin}.", (), body, ""), language, ())
+
+
+def _is_fixed(literal: Literal, schema_of: ValueSchema | None) -> bool:
+    """Return True if the tool takes one value only there, such as the `kind` of one of several forms."""
+    schema = None if schema_of is None or literal.is_constant else schema_of(literal.call, literal.path)
+    return schema is not None and "const" in schema
 
 
 def _parameter_edit(units: str, literal: Literal, parameter: Parameter) -> Edit:

@@ -24,9 +24,27 @@ def value_schema(schema: JsonObject, path: Sequence[str]) -> JsonObject | None:
     for step in path:
         if here is None:
             return None
-        inner: Any = here.get("items") if step == "[]" else _members(here).get(step)
-        here = _resolved(schema, inner)
+        here = _inside(schema, here, step)
     return here
+
+
+def _inside(root: JsonObject, schema: JsonObject, step: str) -> JsonObject | None:
+    """Return the schema of a member or of the elements, also in the alternatives of a schema.
+
+    A member that chooses between alternatives has a constant in each; the first of them is returned.
+    """
+    parts = [schema]
+    for key in ("allOf", "anyOf", "oneOf"):
+        alternatives = schema.get(key)
+        for each in alternatives if isinstance(alternatives, list) else []:
+            resolved = _resolved(root, each)
+            parts += [] if resolved is None else [resolved]
+    found: list[JsonObject] = []
+    for part in parts:
+        resolved = _resolved(root, part.get("items") if step == "[]" else _members(part).get(step))
+        found += [] if resolved is None else [resolved]
+    constant = next((each for each in found if "const" in each), None)
+    return constant or next(iter(found), None)
 
 
 def _members(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -128,6 +128,19 @@ def test_a_value_that_must_be_one_of_few_has_their_type() -> None:
     assert properties["tags"]["items"] == {"enum": ["a", "b"]}
 
 
+def test_a_value_that_chooses_a_form_stays() -> None:
+    forms = [
+        {"properties": {"kind": {"const": "day"}, "date": {}}},
+        {"properties": {"kind": {"const": "time"}, "at": {}}},
+    ]
+    made = draft(
+        'MCP.t.add({ when: { kind: "time", at: "9:00" } })',
+        schema_of=lambda _, path: value_schema({"properties": {"when": {"oneOf": forms}}}, path),
+    )
+    assert made.old_input == {"at": "9:00"}
+    assert '{ kind: "time", at }' in made.text
+
+
 @pytest.mark.parametrize(
     "source",
     [
