@@ -25,6 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _ACCESS: Final = MEMBER_ACCESS
 _PATTERNS: Final = words("object_assignment_pattern assignment_pattern")
 _CONDITIONS: Final = words("if_statement while_statement do_statement for_statement ternary_expression")
+_LOOPS: Final = words("for_statement for_in_statement while_statement do_statement")
 _TESTING: Final = frozenset(("||", "??", "==", "!=", "===", "!==", "in", "instanceof"))
 _PRINTERS: Final = re.compile(
     r"text|json|unwrap|String|Array\.from|JSON\.stringify|Object\.(?:keys|values|entries)|console\.\w+"
@@ -89,6 +90,10 @@ class ProgramTree:
                 text = "" if handler is None else self.text(handler)
                 return _REPORTS.search(text) is not None and _USES_SERVERS.search(text) is None
         return False
+
+    def is_repeated(self, at: int) -> bool:
+        """Return True for a place in a loop or function."""
+        return any(node.type in FUNCTIONS | _LOOPS for node in self.path(at))
 
     @cached_property
     def waits(self) -> bool:

@@ -81,6 +81,10 @@ async def errors(checker: TypeChecker, source: str, language: Language = "javasc
         ("unwrap(await MCP.tracker.createIssue({ title: 'é𝒳' })).titel", "did you mean `title`? (cell.js:1:57)"),
         ("(await MCP.tracker.createIssue({ title: 'x' })).structuredContent.state === 'opened'", 'never "opened"'),
         ("async () => { return MCP.tracker.listIssues({}).items }", "is a promise"),
+        (
+            "for (const query of ['a', 'b']) MCP.tracker.raw({ query });\nreturn 1",
+            "MCP.tracker.raw(...) is not awaited",
+        ),
         ("const { raw, close } = MCP.tracker;\nawait raw(); await close()", "`MCP.tracker.close` does not exist"),
         ("try { await MCP.tracker.close() } catch (e) { text(e.message) }", "`MCP.tracker.close` does not exist"),
         ("const ok = async () => !(await MCP.tracker.raw()).isError;\nif (!ok()) text('no')", "`ok()` is a promise"),
@@ -121,6 +125,7 @@ async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, sourc
         "const { raw, close } = MCP.tracker; if (close) await close(); await raw()",
         "Object.groupBy(unwrap(await MCP.tracker.listIssues()).items, i => i.state)",
         "MCP.tracker.listIssues()",
+        "MCP.tracker.raw({ query: 'x' });\nreturn 1",
         "var undefinedName = nothing.at.all; with_sloppy = 1",
     ],
 )
