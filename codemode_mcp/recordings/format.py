@@ -246,7 +246,7 @@ class End(Record, frozen=True, tag_field="kind", tag="end"):
 
     Attributes:
         status: `completed` or `failed`.
-        value: the return value as JSON text; null if there is none.
+        value: the return value as JSON data; null if there is none.
         outputs: all outputs, as `TurnReport.outputs`.
         dropped: characters of output that the guest has discarded.
         error: the message of a failed run; otherwise empty.
@@ -256,7 +256,7 @@ class End(Record, frozen=True, tag_field="kind", tag="end"):
     """
 
     status: Literal["completed", "failed"]
-    value: str | None = None
+    value: Any = None
     outputs: tuple[dict[str, Any], ...] = ()
     dropped: Integer = 0
     error: str = ""

@@ -59,10 +59,13 @@ class Mask:
     Args:
         named: the secret values, each with its name; see `Redactor.named_secrets`.
         key: the key of digests; None for a random one.
+
+    Attributes:
+        key: the key of digests.
     """
 
     def __init__(self, named: Mapping[str, str], key: bytes | None = None) -> None:
-        self._key = secrets.token_bytes(32) if key is None else key
+        self.key = secrets.token_bytes(32) if key is None else key
         forms: dict[str, str] = {}
         placeholders: dict[str, str] = {}
         self._nested = False
@@ -83,7 +86,7 @@ class Mask:
     def digest(self, text: str) -> str:
         """Return the digest of an original text."""
         data = text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(data, digest_size=16, key=self._key).hexdigest()
+        return hashlib.blake2b(data, digest_size=16, key=self.key).hexdigest()
 
     def text(self, text: str) -> str:
         """Return a text with placeholders."""
@@ -205,7 +208,7 @@ class Mask:
     def _end(self, line: recorded.End) -> recorded.End:
         return msgspec.structs.replace(
             line,
-            value=None if line.value is None else self.json(line.value),
+            value=self.value(line.value),
             outputs=tuple(self.value(each) for each in line.outputs),
             error=self.text(line.error),
             notes=tuple(map(self.text, line.notes)),

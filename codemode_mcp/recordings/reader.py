@@ -79,8 +79,8 @@ def encode(line: Line) -> bytes:
     """
     try:
         return msgspec.json.encode(line) + b"\n"
-    except UnicodeEncodeError:
-        # Programs and errors may have lone surrogates, which UTF-8 cannot encode.
+    except (UnicodeEncodeError, OverflowError):
+        # Programs and errors may have lone surrogates, which UTF-8 cannot encode. Values may have long integers.
         return ascii_json(msgspec.to_builtins(line)).encode() + b"\n"
 
 

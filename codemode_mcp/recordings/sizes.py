@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.recordings.format import CatalogText, Clock, End, Opening, Requests, Start, Turn
 
@@ -14,6 +14,8 @@ _EACH: Final = 200
 
 _READING: Final = 30
 """Approximate characters of one reading of the clock."""
+
+_MEMBERS: Final = 20_000
 
 _FIELDS: Final = ("input", "options", "value", "key", "query")
 """Fields of requests that may be long texts."""
@@ -44,5 +46,24 @@ def size_of(line: Line) -> int:
         case CatalogText():
             size += len(line.text)
         case End():
-            size += len(line.value or "") + len(line.error) + len(str(line.outputs))
+            size += len(line.error) + _data_size([line.value, *line.outputs])
     return size
+
+
+def _data_size(value: Any) -> int:
+    """Return the approximate size of JSON data. Of data with very many members, only the first are counted."""
+    size = 0
+    pending = [value]
+    for _ in range(_MEMBERS):
+        if not pending:
+            break
+        each = pending.pop()
+        size += 16
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            size += sum(map(len, each))
+            pending.extend(each.values())
+        elif isinstance(each, list | tuple):
+            pending.extend(each)
+    return size + 16 * len(pending)

@@ -1,0 +1,75 @@
+"""The folder of `serve --record`: a file for each run, bounded by number and by bytes. The oldest files are removed."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from codemode_mcp.recordings.writer import RecordingFile
+from upstream_clients.private_files import make_private_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.recordings.writer import RecordingWriter
+
+SUFFIX: Final = ".jsonl"
+
+_RUN: Final = re.compile(r"run_[A-Za-z0-9_-]{8,100}")
+
+
+class RecordingFolder:
+    """The files of runs in one folder.
+
+    Args:
+        max_files, max_bytes: limits of all files. The file of a new run does not count.
+    """
+
+    def __init__(self, writer: RecordingWriter, folder: Path, *, max_files: int, max_bytes: int) -> None:
+        self._writer = writer
+        self._folder = folder
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+
+    def __repr__(self) -> str:
+        return f"<RecordingFolder {self._folder}>"
+
+    def create(self) -> None:
+        """Create the folder, if it is not there. Raises `OSError`."""
+        make_private_folder(self._folder)
+
+    def begin(self, run_id: str) -> RecordingFile | None:
+        """Return the file of a new run; None if its id cannot be the name of a file."""
+        path = path_of(self._folder, run_id)
+        return None if path is None else RecordingFile(self._writer, path, on_open=self._remove_oldest)
+
+    def reopen(self, run_id: str) -> RecordingFile | None:
+        """Return the file of a run that another process has begun; None if there is none."""
+        path = path_of(self._folder, run_id)
+        return None if path is None or not path.is_file() else RecordingFile(self._writer, path, reopen=True)
+
+    def _remove_oldest(self) -> None:
+        found = []
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if _is_recording(entry.name) and entry.is_file(follow_symlinks=False):
+                    about = entry.stat(follow_symlinks=False)
+                    found.append((about.st_mtime_ns, about.st_size, entry.path))
+        found.sort(reverse=True)
+        size = 0
+        for count, (_, each, path) in enumerate(found):
+            size += each
+            if count and (count >= self._max_files or size > self._max_bytes):
+                with suppress(OSError):
+                    os.unlink(path)
+
+
+def path_of(folder: Path, run_id: str) -> Path | None:
+    """Return the path of the recording of a run; None if the id cannot be the name of a file."""
+    return folder / f"{run_id}{SUFFIX}" if _RUN.fullmatch(run_id) else None
+
+
+def _is_recording(name: str) -> bool:
+    return name.endswith(SUFFIX) and _RUN.fullmatch(name.removesuffix(SUFFIX)) is not None
