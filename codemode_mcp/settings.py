@@ -256,6 +256,15 @@ class AuditSettings:
     """Size at which the file is renamed to `<file>.1`, `<file>.1` to `<file>.2`, and so on."""
     files: int = 4
     """Renamed files to keep; the oldest is deleted."""
+    recordings: str | None = None
+    """A folder for recordings, one file for each program; also `serve --record`. None: no files are written."""
+    recording_files: int = 1000
+    """Files to keep in that folder; the oldest is deleted."""
+    recording_bytes: int = GIB
+    """Size of all files in that folder; the oldest is deleted."""
+    keep_recording_bytes: int = 16 * MIB
+    """Memory for the recordings of the latest programs, which `codemode-mcp runs export` writes to a file. 0: none are
+    kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +379,9 @@ class HttpSettings:
 AUDIT_CLAMPS: dict[str, Clamp] = {
     "maxBytes": Clamp(64 * KIB, 16 * GIB),
     "files": Clamp(1, 1000),
+    "recordingFiles": Clamp(1, 100_000),
+    "recordingBytes": Clamp(1 * MIB, 1024 * GIB),
+    "keepRecordingBytes": Clamp(0, 4 * GIB),
 }
 """Ranges of the numbers in `audit`, by key."""
 

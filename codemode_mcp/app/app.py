@@ -18,6 +18,7 @@ from codemode_mcp.policy.callers import Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+    from pathlib import Path
 
     from codemode_mcp.app.lifecycle import Listen, PageAddress
     from codemode_mcp.calls.outcome import Outcome
@@ -300,6 +301,7 @@ async def open_app(
     environ: Mapping[str, str] | None = None,
     servers: SharedServers | None = None,
     page: PageAddress | None = None,
+    record_file: Path | None = None,
 ) -> AsyncIterator[App]:
     """Open the application for the duration of the context. Leaving aborts what runs and closes all connections.
 
@@ -309,13 +311,23 @@ async def open_app(
             None for a command.
         engine: the engine of several applications, which their owner closes; None for an own one.
         listen: answers the requests of terminals.
-        environ, servers, page: see `Lifecycle`.
+        environ, servers, page, record_file: see `Lifecycle`.
     """
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     operator = Caller(f"stdio:{user}:{config.path or 'defaults'}", "stdio", _login_name())
     owned = EngineLoader(config.tools.code_mode.max_running_runs) if engine is None else nullcontext(engine)
     with owned as loader:
-        app = App(config, operator, loader, transport, listen, environ=environ, servers=servers, page=page)
+        app = App(
+            config,
+            operator,
+            loader,
+            transport,
+            listen,
+            environ=environ,
+            servers=servers,
+            page=page,
+            record_file=record_file,
+        )
         with recording(config.audit, app.auditor, app.redact):
             async with anyio.create_task_group() as group:
                 group.start_soon(app.run)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.policy.policy import Policies
     from codemode_mcp.program.typescript import Transformed
+    from codemode_mcp.recordings.recordings import Recordings
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.saved_programs.folder import FolderState, Library
@@ -115,6 +116,7 @@ class Lifecycle:
         environ: the environment from which servers and other programs inherit; None for that of this process.
         servers: the servers that this application shares with others; None if it has servers of its own.
         page: the page that the process opens for all its applications; None if this application opens one itself.
+        record_file: the file for the recording of the first program.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Lifecycle:
         environ: Mapping[str, str] | None = None,
         servers: SharedServers | None = None,
         page: PageAddress | None = None,
+        record_file: Path | None = None,
     ) -> None:
         self.operator = operator
         self.code_mode = config.tools.code_mode.enabled
@@ -141,6 +144,7 @@ class Lifecycle:
         self._servers = servers
         self._page = page
         self._opens_page = page is None
+        self._record_file = record_file
         self.control: Control | None = None
         """The answers to requests of terminals and of the page; None until everything is open."""
         self._serves_http = transport == "http"
@@ -458,9 +462,13 @@ class Lifecycle:
                 async with pool.importing():
                     for name in _IMPORTED_WHEN_OPENED:
                         importlib.import_module(name)
-            await self._run_with(pool)
+            from codemode_mcp.app.run_recordings import open_recordings
 
-    async def _run_with(self, pool: UpstreamPool) -> None:
+            keeps = self._transport is not None
+            with open_recordings(self._config.audit, self.redact, keeps=keeps, file=self._record_file) as recordings:
+                await self._run_with(pool, recordings)
+
+    async def _run_with(self, pool: UpstreamPool, recordings: Recordings | None) -> None:
         """Open everything that depends on the upstream servers, and keep it open until cancelled."""
         from codemode_mcp.app.heap import keep_small
         from codemode_mcp.app.notify import open_notifier
@@ -522,6 +530,7 @@ class Lifecycle:
                         page_address=self._page_address,
                         library=self.library,
                         checker=self.checker,
+                        recordings=recordings,
                         proposer=self._proposer(),
                     ),
                     settings,
@@ -538,7 +547,7 @@ class Lifecycle:
                         group.start_soon(keep_small, self._engine.forget_unused)
                         group.start_soon(warn_of_idle_denials, lambda: self._config, pool.views, self.change)
                         if self._transport is not None:
-                            group.start_soon(self._answer_terminals, self._transport, pool, manager, store)
+                            group.start_soon(self._answer_terminals, pool, manager, store, recordings)
                         folder = folder_of(self._config.path)
                         if self.code_mode and self._transport is not None and folder is not None:
                             group.start_soon(
@@ -550,14 +559,16 @@ class Lifecycle:
                             group.start_soon(warmup.run, lambda: self.catalog_of(self.operator), self.change)
 
     async def _answer_terminals(
-        self, transport: Literal["stdio", "http"], pool: UpstreamPool, manager: RunManager, store: OpenedStore
+        self, pool: UpstreamPool, manager: RunManager, store: OpenedStore, recordings: Recordings | None
     ) -> None:
         from codemode_mcp.app.server_control import ServerControl
+
+        assert self._transport is not None
 
         async with anyio.create_task_group() as group:
             self.control = control = await terminal_control(
                 self._config,
-                transport,
+                self._transport,
                 "code" if self.code_mode else "pass-through",
                 manager.operator,
                 store,
@@ -566,6 +577,7 @@ class Lifecycle:
                 clients=lambda: clients_json(self._clients, self._config.tools.clients),
                 servers=ServerControl(pool, lambda: self._config, self.trusted_views, self.auditor, self.redact),
                 open_page=partial(self._open_page, group) if self._opens_page else None,
+                export=None if recordings is None else recordings.export,
             )
             async with self._listen(control):
                 await anyio.sleep_forever()

@@ -41,12 +41,13 @@ async def terminal_control(
     clients: Callable[[], list[dict[str, Any]]],
     servers: Servers,
     open_page: Callable[[], Awaitable[dict[str, Any]]] | None,
+    export: Callable[[str], bytes] | None,
 ) -> Control:
     """Return the answers to requests of terminals.
 
     Args:
         serves: returns True if this process may resume the runs of an owner without a request of the owner.
-        servers, open_page: see `Control`.
+        servers, open_page, export: see `Control`.
     """
     from codemode_mcp.audit.redaction import Inputs
     from codemode_mcp.control.answers import Control, ServerFacts
@@ -59,7 +60,16 @@ async def terminal_control(
     def arguments(text: str) -> dict[str, Any]:
         return inputs.of_arguments(text, redact)
 
-    return Control(runs, about, arguments, may_take_over=serves, clients=clients, servers=servers, open_page=open_page)
+    return Control(
+        runs,
+        about,
+        arguments,
+        may_take_over=serves,
+        clients=clients,
+        servers=servers,
+        open_page=open_page,
+        export=export,
+    )
 
 
 def listen(control: Control) -> AbstractAsyncContextManager[object]:

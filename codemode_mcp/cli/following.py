@@ -24,6 +24,7 @@ from codemode_mcp.errors import CodeModeError, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from codemode_mcp.app.app import App
     from codemode_mcp.audit.events import Event
@@ -50,6 +51,7 @@ def execute(
     args: tuple[str, ...] = (),
     *,
     record: Record | None = None,
+    record_file: Path | None = None,
     as_json: bool = False,
     quiet: bool = False,
     log_start_failures: bool = False,
@@ -59,6 +61,7 @@ def execute(
 
     Args:
         program: returns the text of the program once everything is open.
+        record_file: the file for the recording of the run.
         log_start_failures: log why servers do not start, instead of one line that names them.
         on_denied: called when calls were denied because no person can be asked.
     """
@@ -84,7 +87,7 @@ def execute(
                 shows_progress=screen.draws and not quiet,
                 on_denied=on_denied,
             )
-            ok = anyio.run(partial(_follow, config, followed, screen, program, language, record))
+            ok = anyio.run(partial(_follow, config, followed, screen, program, language, record, record_file))
     except KeyboardInterrupt:
         if screen.is_stuck:
             os._exit(130)  # the reader of our output does not read; everything else is closed
@@ -112,12 +115,13 @@ async def _follow(
     program: Callable[[App, Caller], Awaitable[str]],
     language: Language | None,
     record: Record | None,
+    record_file: Path | None,
 ) -> bool:
     """Run a program in an application of its own. Return whether it completed."""
     from codemode_mcp.app.app import open_app
 
     loop = asyncio.get_running_loop()
-    async with open_app(config) as opened:
+    async with open_app(config, record_file=record_file) as opened:
         if record is not None:
             opened.auditor.add(record.listen)
         with anyio.CancelScope() as scope:

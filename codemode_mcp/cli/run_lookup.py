@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from codemode_mcp.cli import store_contents
@@ -10,6 +11,7 @@ from codemode_mcp.cli.messages import say_line, stop_line
 from codemode_mcp.cli.serving_processes import ask_process, ask_processes
 from codemode_mcp.control.merging import merge_reports
 from codemode_mcp.control.protocol import Request
+from codemode_mcp.errors import ConfigError
 
 if TYPE_CHECKING:
     from codemode_mcp.cli.store_contents import StoreContents
@@ -63,6 +65,21 @@ def list_all(config: str | None) -> Listing:
         problems.append(stored.problem)
     sources: list[tuple[Endpoint | None, Any]] = [(endpoint, answer["runs"]) for endpoint, answer in answers]
     return Listing(answers, stored, merge_reports([*sources, (None, stored.runs)]), tuple(problems))
+
+
+def recording_folder(config: str | None) -> Path | None:
+    """Return the folder for recordings of the configuration; None if there is none."""
+    from codemode_mcp.cli.confirming import find, refuse_unknown
+    from codemode_mcp.config.confirmation import Gate
+    from codemode_mcp.config.load import load_audit
+
+    gate = Gate(refuse_unknown)
+    try:
+        path = find(config, gate.remember)
+        settings = None if path is None else load_audit(path, admit=gate.admit)
+    except ConfigError:
+        return None
+    return None if settings is None or settings.recordings is None else Path(settings.recordings)
 
 
 def find_run(run: str, config: str | None) -> tuple[Endpoint | None, dict[str, Any]]:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,6 +23,7 @@ from codemode_mcp.search.warmup import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from codemode_mcp.app.app import App
     from codemode_mcp.config import Config, Reading
@@ -47,6 +49,7 @@ def run(
     context: str | None = None,
     log_level: LogLevel | None = None,
     log_file: str | None = None,
+    record: Path | None = None,
 ) -> None:
     """Serve until the client closes the connection or a signal arrives. The arguments are the command's options."""
     from codemode_mcp.nesting import DEPTH_VARIABLE, MAX_DEPTH, depth
@@ -76,6 +79,8 @@ def run(
         )
     use_one_arena()  # before other threads start
     loaded = load(config, log_level, log_file, read_only=read_only, locked=locked)
+    if record is not None:
+        loaded = _recording_to(record, loaded)
     check_context(loaded, context)
     if transport == "stdio" and at_terminal:
         say_hint()
@@ -106,6 +111,17 @@ def run(
         else:
             restriction = Caller(None, read_only=read_only, context=context)
             anyio.run(_serve_stdio, loaded, reload, streams, restriction)
+
+
+def _recording_to(folder: Path, config: Config) -> Config:
+    """Return the configuration with a folder for recordings. End the command if the folder cannot be used."""
+    from codemode_mcp.recordings.folder import use_folder
+
+    try:
+        use_folder(folder)
+    except OSError as error:
+        stop(2, f"--record {folder}: the folder cannot be used: {error.strerror or error}; name another one")
+    return replace(config, audit=replace(config.audit, recordings=str(folder.absolute())))
 
 
 def check_path(path: str | None) -> None:

@@ -278,6 +278,7 @@ def _audit(node: Node, expander: Expander) -> AuditSettings:
             {
                 "trajectory": lambda node: None if node.value is None else expander.unexpanded_path(node),
                 "includeInputs": Node.flag,
+                "recordings": lambda node: None if node.value is None else expander.unexpanded_path(node),
                 **clamps(AUDIT_CLAMPS),
             }
         )

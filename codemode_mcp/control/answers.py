@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from codemode_mcp.control import protocol
+from codemode_mcp.control.exports import Exports
 from codemode_mcp.errors import CodeModeError, StoreUnavailable
 from codemode_mcp.policy.approval import AT_TERMINAL
 
@@ -124,6 +125,7 @@ class Control:
         clients: returns the clients that have sent requests to this process, as JSON.
         servers: the servers of this application.
         open_page: opens the page, and returns its address and a token for one browser, as JSON.
+        export: returns the recording of a run, masked; see `Recordings.export`. None if none is kept.
         clock: returns monotonic seconds.
     """
 
@@ -138,11 +140,13 @@ class Control:
         clients: Callable[[], list[dict[str, Any]]] = list,
         servers: Servers | None = None,
         open_page: Callable[[], Awaitable[dict[str, Any]]] | None = None,
+        export: Callable[[str], bytes] | None = None,
     ) -> None:
         self._servers = servers
         self._may_take_over = may_take_over
         self.clients = clients
         self._open_page = open_page
+        self._exports = Exports(export)
         self._runs = runs
         self._about = about
         self._arguments = arguments
@@ -218,6 +222,8 @@ class Control:
                 if self._open_page is None:
                     raise protocol.BadMessage("this process has no page; use the shared instance, or serve over HTTP")
                 return await self._open_page()
+            case "export":
+                return await self._exports.answer(request)
             case "instance" | "stop":
                 raise protocol.BadMessage("this process is not a shared instance; it serves the client that started it")
 

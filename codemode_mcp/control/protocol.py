@@ -30,9 +30,10 @@ MAX_SERVER_NAME = 1000
 """Maximum characters of the name of a server in a request."""
 
 Operation = Literal[
-    "list", "show", "decide", "cancel", "clients", "servers", "logs", "restart", "ui", "instance", "stop"
+    "list", "show", "decide", "cancel", "export", "clients", "servers", "logs", "restart", "ui", "instance", "stop"
 ]
-"""`logs` and `restart` are about one server. `ui` opens the page. `instance` and `stop` are for the shared instance."""
+"""`export` is about one run, `logs` and `restart` are about one server. `ui` opens the page. `instance` and `stop` are
+for the shared instance."""
 
 
 class BadMessage(Exception):
@@ -46,7 +47,7 @@ class Request(Struct, frozen=True):
         run: the full id of a run; "" for a listing of runs, clients or servers.
         calls: the decided calls: the number of each, and the digest of the arguments that were shown to the person.
         server: the name of a server.
-        after: number of the latest line of the server's log that is known already.
+        after: number of the latest line of the server's log that is known already; with `export`, the number of bytes.
     """
 
     operation: Operation

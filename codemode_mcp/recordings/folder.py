@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from codemode_mcp.recordings.reader import MAX_BYTES
 from codemode_mcp.recordings.writer import RecordingFile
 from upstream_clients.private_files import make_private_folder
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".jsonl"
 
+_LOOK: Final = 20
+"""Number of new files after which the folder is looked at, to remove the oldest ones."""
+
 _RUN: Final = re.compile(r"run_[A-Za-z0-9_-]{8,100}")
 
 
@@ -24,7 +29,8 @@ class RecordingFolder:
     """The files of runs in one folder.
 
     Args:
-        max_files, max_bytes: limits of all files. The file of a new run does not count.
+        max_files, max_bytes: limits of all files. The folder is looked at when some new files were created, so it may
+            have a few files more.
     """
 
     def __init__(self, writer: RecordingWriter, folder: Path, *, max_files: int, max_bytes: int) -> None:
@@ -32,23 +38,28 @@ class RecordingFolder:
         self._folder = folder
         self._max_files = max_files
         self._max_bytes = max_bytes
+        self._new_files = 0
 
     def __repr__(self) -> str:
         return f"<RecordingFolder {self._folder}>"
 
-    def create(self) -> None:
-        """Create the folder, if it is not there. Raises `OSError`."""
-        make_private_folder(self._folder)
-
     def begin(self, run_id: str) -> RecordingFile | None:
         """Return the file of a new run; None if its id cannot be the name of a file."""
         path = path_of(self._folder, run_id)
-        return None if path is None else RecordingFile(self._writer, path, on_open=self._remove_oldest)
+        if path is None:
+            return None
+        return RecordingFile(self._writer, path, on_open=self._created, max_bytes=min(MAX_BYTES, self._max_bytes))
 
     def reopen(self, run_id: str) -> RecordingFile | None:
         """Return the file of a run that another process has begun; None if there is none."""
         path = path_of(self._folder, run_id)
         return None if path is None or not path.is_file() else RecordingFile(self._writer, path, reopen=True)
+
+    def _created(self) -> None:
+        # Looking at a thousand files takes milliseconds.
+        if self._new_files % max(1, min(_LOOK, self._max_files // 10)) == 0:
+            self._remove_oldest()
+        self._new_files += 1
 
     def _remove_oldest(self) -> None:
         found = []
@@ -64,6 +75,15 @@ class RecordingFolder:
             if count and (count >= self._max_files or size > self._max_bytes):
                 with suppress(OSError):
                     os.unlink(path)
+
+
+def use_folder(folder: Path) -> None:
+    """Create a folder for recordings, with mode 0700, if it is not there. Raises `OSError` if it cannot be used."""
+    make_private_folder(folder)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(folder))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "this user cannot write in it", str(folder))
 
 
 def path_of(folder: Path, run_id: str) -> Path | None:

@@ -86,6 +86,7 @@ class Start(Record, frozen=True, tag_field="kind", tag="start"):
         memory_limit: bytes that the program may use.
         elapsed: milliseconds since the beginning of the run.
         namespaces: JSON text.
+        saving: the language and the text of a program that may propose to save itself.
         positions: JSON text of `program.stored_positions`, without the program.
     """
 
@@ -101,6 +102,7 @@ class Start(Record, frozen=True, tag_field="kind", tag="start"):
     zones: dict[str, tuple[Integer, ...]] = {}
     args: tuple[str, ...] = ()
     namespaces: str = "[]"
+    saving: tuple[str, str] | None = None
     positions: str = ""
 
 

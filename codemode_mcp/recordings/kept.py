@@ -33,10 +33,13 @@ class KeptRecordings:
 
     Args:
         max_bytes: approximate limit of all recordings. 0: none are kept.
+
+    Attributes:
+        max_bytes: as above.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max = max_bytes
+        self.max_bytes = max_bytes
         self._runs: OrderedDict[str, KeptRecording] = OrderedDict()
         self._size = 0
         self._reasons: OrderedDict[str, str] = OrderedDict()
@@ -44,18 +47,13 @@ class KeptRecordings:
     def __repr__(self) -> str:
         return f"<KeptRecordings: {len(self._runs)} runs, about {self._size} characters>"
 
-    def apply(self, max_bytes: int) -> None:
-        """Use this limit from now on."""
-        self._max = max_bytes
-        self._fit()
-
     def begin(self, run_id: str, catalog: object) -> KeptRecording | None:
         """Return the place for the lines of a run; None if no recordings are kept.
 
         Args:
             catalog: a value that runs with the same catalog share.
         """
-        if not self._max:
+        if not self.max_bytes:
             return None
         found = self._runs[run_id] = KeptRecording(self, run_id, catalog)
         catalogs = dict.fromkeys(id(each.catalog) for each in reversed(self._runs.values()))
@@ -72,20 +70,20 @@ class KeptRecordings:
 
     def why_not(self, run_id: str) -> str:
         """Return the reason why a run is not kept, as a part of a sentence; empty if it is not known."""
-        return self._reasons.get(run_id, "" if self._max else "tools.codeMode.keepRecordingsBytes is 0")
+        return self._reasons.get(run_id, "" if self.max_bytes else "audit.keepRecordingBytes is 0")
 
     def add(self, kept: KeptRecording, size: int) -> None:
         """Count the size of a new line."""
         self._size += size
         kept.size += size
-        if kept.size > self._max:
-            self._drop(kept.run_id, f"it took more than tools.codeMode.keepRecordingsBytes ({self._max})")
-        elif self._size > self._max:
+        if kept.size > self.max_bytes:
+            self._drop(kept.run_id, f"it took more than audit.keepRecordingBytes ({self.max_bytes})")
+        elif self._size > self.max_bytes:
             self._fit()
 
     def _fit(self) -> None:
-        while self._size > self._max and self._runs:
-            self._drop(next(iter(self._runs)), "later runs took the room; see tools.codeMode.keepRecordingsBytes")
+        while self._size > self.max_bytes and self._runs:
+            self._drop(next(iter(self._runs)), "later runs took the room; see audit.keepRecordingBytes")
 
     def _drop(self, run_id: str, why: str) -> None:
         kept = self._runs.pop(run_id)
@@ -126,4 +124,3 @@ class KeptRecording:
         """Yield the lines, masked."""
         for line in list(self._lines):
             yield encode(mask.line(line() if callable(line) else line))
-

@@ -172,6 +172,7 @@ class Mask:
             fallback=None if line.fallback is None else self.code(line.fallback),
             args=tuple(map(self.text, line.args)),
             namespaces=self.json(line.namespaces),
+            saving=None if line.saving is None else (line.saving[0], self.code(line.saving[1])),
             positions=self.json(line.positions),
         )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.recordings.format import Line
     from codemode_mcp.recordings.writer import RecordingFile
+    from codemode_mcp.sandbox.clock import Readings
     from codemode_mcp.sandbox.messages import Completion, RequestMessage
 
     LazyLine = Callable[[], Line]
@@ -61,6 +62,10 @@ class Recorder:
             self.add(first)
         for place in self._places:
             place.append(line)
+
+    def clock(self, readings: Readings) -> None:
+        """Record the times that the program has read in a turn."""
+        self.add(recorded.Clock(readings.wall, readings.monotonic, readings.lost))
 
     def requests(self, requests: Sequence[RequestMessage]) -> None:
         """Record the requests of a turn."""
@@ -155,6 +160,4 @@ def _completed(end: Completion) -> recorded.Completed:
     error = end.error
     if error is None:
         return recorded.Completed(end.id, end.value)
-    return recorded.Completed(
-        end.id, None, recorded.RecordedError(error.name, error.message, error.code, error.data)
-    )
+    return recorded.Completed(end.id, None, recorded.RecordedError(error.name, error.message, error.code, error.data))

@@ -12,8 +12,8 @@ from codemode_mcp.recordings.recorder import Recorder, snapshot_digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from codemode_mcp.recordings.format import CatalogText
     from codemode_mcp.recordings.folder import RecordingFolder
+    from codemode_mcp.recordings.format import CatalogText
     from codemode_mcp.recordings.kept import KeptRecordings
     from codemode_mcp.recordings.writer import RecordingFile
 
@@ -23,6 +23,7 @@ class Recordings:
 
     Args:
         version: the version of codemode-mcp.
+        mask: the source of the current mask.
         folder: the folder for the files of all runs, if there is one.
         file: returns the file for the next run, if there is one. It is used for one run only.
     """
@@ -31,10 +32,12 @@ class Recordings:
         self,
         version: str,
         kept: KeptRecordings,
+        mask: MaskSource,
         folder: RecordingFolder | None = None,
         file: RecordingFile | None = None,
     ) -> None:
-        self.kept = kept
+        self._kept = kept
+        self._mask = mask
         self._version = version
         self._folder = folder
         self._file = file
@@ -57,7 +60,7 @@ class Recordings:
             catalog: the catalog of the run. Runs with the same catalog share it.
             catalog_text: makes the line about the catalog. It may be called in another thread.
         """
-        kept = self.kept.begin(run_id, catalog)
+        kept = self._kept.begin(run_id, catalog)
         file = self._file
         self._file = None
         if file is None and self._folder is not None:
@@ -76,6 +79,21 @@ class Recordings:
         if file is None:
             return None
         return Recorder(file, None, taken_over=TakenOver(snapshot_digest(snapshot), self._version))
+
+    def export(self, run_id: str) -> bytes:
+        """Return the recording of a run that is kept in memory, masked. It is made in the calling thread.
+
+        Raises:
+            NotKept: the recording is not in memory.
+        """
+        lines = self._kept.lines(run_id, self._mask())
+        if lines is None:
+            raise NotKept(self._kept.why_not(run_id))
+        return b"".join(lines)
+
+
+class NotKept(Exception):
+    """Error for a run whose recording is not in memory. Its text is the reason, if it is known."""
 
 
 class MaskSource:

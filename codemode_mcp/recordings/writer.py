@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.recordings.format import CatalogText, Incomplete, Line
-from codemode_mcp.recordings.reader import encode
+from codemode_mcp.recordings.reader import MAX_BYTES, encode
 from codemode_mcp.recordings.sizes import size_of
 from upstream_clients.file_lock import NO_LINK, try_lock
 from upstream_clients.private_files import make_private
@@ -45,6 +45,11 @@ CLOSE_SECONDS: Final = 10.0
 
 _CATALOGS: Final = 4
 """Maximum number of encoded catalogs that are kept for further runs."""
+
+_WRITE: Final = 1024 * 1024
+"""Bytes of lines after which they are written."""
+
+_BLOCK: Final = 64 * 1024
 
 _TOO_MANY: Final = "the recording is not complete: the lines could not be written as fast as the program made them"
 
@@ -128,25 +133,33 @@ class RecordingWriter:
             over = self._closed
             if not over:
                 self._hurry.clear()
-            mask = self._mask() if self._queue else None
-            while self._queue:
-                file, line, size = self._queue.popleft()
-                if isinstance(line, threading.Event):
-                    line.set()
-                elif line is None:
-                    file.release()
-                elif mask is not None:
-                    self._write(file, line, mask)
-                self._left += size
+            if self._queue:
+                self._write_queue(self._mask())
             if over:
                 return
 
-    def _write(self, file: RecordingFile, line: Line | LazyLine, mask: Mask) -> None:
+    def _write_queue(self, mask: Mask) -> None:
+        # Lines of a file are written together. Each write is a change of threads, which costs more than a line.
+        files: dict[RecordingFile, None] = {}
+        while self._queue:
+            file, line, size = self._queue.popleft()
+            if isinstance(line, threading.Event):
+                file.write_lines()
+                line.set()
+            elif line is None:
+                file.release()
+            else:
+                files[file] = None
+                self._add(file, line, mask)
+            self._left += size
+        for file in files:
+            file.write_lines()
+
+    def _add(self, file: RecordingFile, line: Line | LazyLine, mask: Mask) -> None:
         try:
-            file.write(self._encoded(line() if callable(line) else line, mask))
+            file.add(self._encoded(line() if callable(line) else line, mask))
         except Exception as error:  # no program may fail because of its recording
-            why = error.message if isinstance(error, CodeModeError) else getattr(error, "strerror", None) or str(error)
-            file.fail(f"the recording is not complete: {mask.text(why)}")
+            file.fail(mask.text(error.message if isinstance(error, CodeModeError) else str(error)))
 
     def _encoded(self, line: Line, mask: Mask) -> bytes:
         if not isinstance(line, CatalogText):
@@ -166,15 +179,26 @@ class RecordingFile:
     Args:
         reopen: True to append to an existing file.
         on_open: called in the thread of the writer, after a new file was created.
+        max_bytes: maximum bytes that are written to the file.
     """
 
     def __init__(
-        self, writer: RecordingWriter, path: Path, *, reopen: bool = False, on_open: Callable[[], None] | None = None
+        self,
+        writer: RecordingWriter,
+        path: Path,
+        *,
+        reopen: bool = False,
+        on_open: Callable[[], None] | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.path = path
         self._writer = writer
         self._exists = reopen
         self._on_open = on_open
+        self._max_bytes = max_bytes
+        self._lines: list[bytes] = []
+        self._waiting = self._size = 0
+        """Bytes of these lines, and of all lines."""
         self._descriptor: int | None = None
         self._failed = self._full = False
 
@@ -200,28 +224,48 @@ class RecordingFile:
 
     # in the thread of the writer
 
-    def write(self, data: bytes) -> None:
-        """Write a line. Raises `OSError`."""
+    def add(self, line: bytes) -> None:
+        """Add a line, which is written soon."""
         if self._failed:
             return
-        if self._descriptor is None:
-            self._descriptor = self._open()
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        self._lines.append(line)
+        self._waiting += len(line)
+        self._size += len(line)
+        if self._size > self._max_bytes:
+            self.fail(f"it is larger than {self._max_bytes} bytes")
+        elif self._waiting > _WRITE:
+            self.write_lines()
+
+    def write_lines(self) -> None:
+        """Write the lines that were added."""
+        if self._failed or not self._lines:
+            return
+        data = memoryview(b"".join(self._lines))
+        self._lines.clear()
+        self._waiting = 0
+        try:
+            if self._descriptor is None:
+                self._descriptor = self._open()
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            self.fail(error.strerror or str(error))
 
     def fail(self, why: str) -> None:
         """Write no more lines, except for a reason why lines are missing, if possible."""
         if self._failed:
             return
-        log.error("the recording %s: %s", self.path, why)
+        self.write_lines()
+        log.error("the recording %s is not complete: %s", self.path, why)
         if self._descriptor is not None:
             with suppress(OSError):
-                os.write(self._descriptor, encode(Incomplete(why)))
+                os.write(self._descriptor, encode(Incomplete(f"the recording is not complete: {why}")))
         self._failed = True
         self.release()
 
     def release(self) -> None:
-        """Close the file."""
+        """Write the lines that were added, and close the file."""
+        self.write_lines()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -259,6 +303,3 @@ def _end_at_line(descriptor: int) -> None:
         end = start
     if end < size:
         os.ftruncate(descriptor, end)
-
-
-_BLOCK: Final = 64 * 1024

@@ -55,6 +55,7 @@ from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, l
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
 from codemode_mcp.runs.open_programs import begins_program
+from codemode_mcp.runs.run_recording import record_approval, recorded_answer
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion
 from declarations.untrusted_text import escape_line
@@ -386,6 +387,8 @@ class Calls:
         if verdict.approved and run.has_expired(self._clock()):
             verdict = Verdict(approved=False, why="its program was suspended for too long by then", by="nobody")
         live.events.decided(request, verdict)
+        if run.recorder is not None:
+            record_approval(run, request, verdict)
         if verdict.approved:
             # The call may have been given up at the same moment. Then nothing may be sent.
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -408,7 +411,8 @@ class Calls:
                 run.resuming.remove(live)
 
     async def _ask(self, run: Run, live: LiveCall, question: Question) -> JsonObject:
-        return await run.questions.put(live.call.id, question, self._clock())
+        answer = partial(run.questions.put, live.call.id, question, self._clock())
+        return await (answer() if run.recorder is None else recorded_answer(run, live, question, answer))
 
     def _report_started(self, run: Run, live: LiveCall) -> None:
         if live.start_reported:

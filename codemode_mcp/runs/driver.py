@@ -57,6 +57,7 @@ from codemode_mcp.runs.deliveries import Deliveries
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.left_calls import leave_calls
 from codemode_mcp.runs.persisting import Persisting
+from codemode_mcp.runs.run_recording import record_end, record_start
 from codemode_mcp.runs.store import Fenced
 from codemode_mcp.runs.verdicts import (
     Circumstances,
@@ -69,7 +70,7 @@ from codemode_mcp.runs.verdicts import (
     verdict,
 )
 from codemode_mcp.sandbox import messages
-from codemode_mcp.sandbox.messages import Completion, decode_turn, deliver_message, start_message
+from codemode_mcp.sandbox.messages import Completion, StartParts, decode_turn, deliver_message, start_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -131,7 +132,7 @@ class Driver:
         engine = await self._services.engine()
         try:
             zones = await anyio.to_thread.run_sync(named_zones, program.code) if "timeZone" in program.code else {}
-            message = start_message(
+            parts = StartParts(
                 code=program.code,
                 fallback=program.fallback,
                 seed=secrets.token_bytes(32),
@@ -145,6 +146,9 @@ class Driver:
                 namespaces=run.namespaces.text,
                 saving=(program.positions.language, run.source) if "save_program" in run.source else None,
             )
+            message = start_message(**parts)
+            if run.recorder is not None:
+                record_start(run, parts)
             if not await self._guests.admit(run, observation):
                 return await self._turned_away(run, observation)
             try:
@@ -186,6 +190,8 @@ class Driver:
                 return await self._turned_away(run, observation, suspended)
             began = self._clock()
             await self._guests.restore(engine, run, suspended)
+            if run.recorder is not None:
+                run.recorder.resumed(self._elapsed_ms(run))
             run.restored += 1
             run.snapshot_size = len(suspended.snapshot)
             self._services.auditor.emit(
@@ -217,7 +223,10 @@ class Driver:
                 if ended is not None:
                     return ended
                 if run.custody == "needs_checkpoint":
-                    await self._persisting.checkpoint(run, await self._guests.snapshot(engine, run))
+                    data = await self._guests.snapshot(engine, run)
+                    if run.recorder is not None:
+                        await run.recorder.checkpoint(data)
+                    await self._persisting.checkpoint(run, data)
             if observation.aborted:
                 return await self._abort(run)
             if run.yields:
@@ -260,7 +269,10 @@ class Driver:
         self.calls.begin_queued(run)  # calls wait while too many results are undelivered, and some were just taken
         if not batch:
             return None
-        message = deliver_message(batch, elapsed_ms=self._elapsed_ms(run))
+        elapsed = self._elapsed_ms(run)
+        if run.recorder is not None:
+            run.recorder.turn(batch, elapsed)
+        message = deliver_message(batch, elapsed_ms=elapsed)
         return await self._guests.deliver(engine, run, message, self._budget(observation))
 
     async def _absorb(self, run: Run, observation: Observation, turn: Turn) -> Outcome | SyntaxFault | None:
@@ -273,6 +285,8 @@ class Driver:
                 if turn.stopped is None:
                     raise  # a stopped engine may be damaged, so its report need not be valid
         if report is not None:
+            if run.recorder is not None:
+                run.recorder.requests(report.calls)
             run.outputs.extend(report.outputs)
             run.history.extend(report.outputs)
             run.show_output(report.outputs)
@@ -387,6 +401,8 @@ class Driver:
         # The stores first: reasons why some were refused are notes in the outcome.
         outcome = run.with_outputs(outcome, await self._deliveries.execute_last_stores(run))
         await self._persisting.end(run, outcome)
+        if run.recorder is not None:
+            record_end(run, outcome, self._elapsed_ms(run))
         return outcome
 
     async def _fault(self, run: Run, error: CodeModeError) -> Outcome:
@@ -414,6 +430,8 @@ class Driver:
         # Before the write, because the counts are written, too.
         run.snapshots += 1
         run.snapshot_size = len(data)
+        if run.recorder is not None:
+            await run.recorder.suspended(reason, data, durable=self._services.store.durable)
         try:
             await self._persisting.suspend(run, data, run.manifest, reason)
         except CodeModeError:
@@ -433,7 +451,12 @@ class Driver:
         client = None if run.observation is None else run.observation.client
         keeps_output = answers.keeps_output(run, client)
         outcome = answers.waiting(run, reason, self._clock(), self._services.terminal_command, address)
-        return outcome if keeps_output else run.with_outputs(outcome)
+        if keeps_output:
+            return outcome
+        outcome = run.with_outputs(outcome)
+        if run.recorder is not None:
+            run.recorder.noted(outcome.notes)
+        return outcome
 
     # times
 

@@ -131,6 +131,9 @@ class Guests:
         So a short turn needs no change of threads. A program that had a long turn is computed in threads, until
         `THREADED_TURNS` consecutive turns were short.
         """
+        assert run.guest is not None
+        if run.recorder is not None:
+            run.guest.record_clock()
         if run.threaded_turns or len(message) > LONG_MESSAGE:
             steps = begin(message, budget, None)
         else:
@@ -139,13 +142,13 @@ class Guests:
                 next(steps)
             except StopIteration as ended:
                 short: Turn = ended.value
-                return short
+                return _with_clock(run, short)
             # The guest has paused with frames on its stack. The same steps continue on a thread.
             run.threaded_turns = THREADED_TURNS + 1
         turn: Turn
         turn, seconds = await self.on_thread(engine, _finish_timed, steps)
         run.threaded_turns = THREADED_TURNS if seconds >= SHORT_TURN else max(0, run.threaded_turns - 1)
-        return turn
+        return _with_clock(run, turn)
 
     async def snapshot(self, engine: Engine, run: Run) -> bytes:
         """Return the snapshot of a run's guest.
@@ -206,6 +209,15 @@ class Guests:
         # all work on a guest has a time limit.
         with anyio.CancelScope(shield=True):
             return await asyncio.wrap_future(engine.threads.submit(work, *args))
+
+
+def _with_clock(run: Run, turn: Turn) -> Turn:
+    """Record the times that a program has read in a turn. Return the turn."""
+    if run.recorder is not None and run.guest is not None:
+        readings = run.guest.seen_readings()
+        if readings is not None:
+            run.recorder.clock(readings)
+    return turn
 
 
 def _finish_timed(steps: Steps) -> tuple[Turn, float]:

@@ -84,6 +84,8 @@ class LiveRuns:
         if self.runs.get(run.id) is run:
             del self.runs[run.id]
             self._auditor.emit("left", run.id, pending=len(run.calls))
+        if run.recorder is not None:
+            run.recorder.leave()
         run.track.forget()
         run.give_up()
 
@@ -99,6 +101,8 @@ class LiveRuns:
             self._ended_in_fallback.append(run.id)
         run.programs.close(self._clock())
         self._report_end(run, code)
+        if run.recorder is not None:
+            run.recorder.end(completed=code is None, code=code)  # for runs that no driver has ended
         last = run.view(self._clock())
         if last.state == "running":  # no driver has ended it, for example because the program was refused
             last = replace(last, state="failed")

@@ -32,6 +32,7 @@ from codemode_mcp.runs.operator import Operator
 from codemode_mcp.runs.polling import Polling
 from codemode_mcp.runs.restoring import Restoring
 from codemode_mcp.runs.run import Run
+from codemode_mcp.runs.run_recording import begin_recording
 from codemode_mcp.runs.services import Services
 from codemode_mcp.runs.store import EndedRun, bearer_of
 from codemode_mcp.runs.takeover import Takeover
@@ -199,6 +200,8 @@ class RunManager:
             memory_limit=limit,
         )
         run.declare_scopes()
+        if self._services.recordings is not None:
+            begin_recording(self._services.recordings, run, cell, self._services.wall())
         return run
 
     async def observe(
@@ -406,6 +409,8 @@ class RunManager:
         else:
             if isinstance(outcome, CodeModeError):
                 run.cancel_calls()
+                if run.recorder is not None:
+                    run.recorder.end(completed=False, error=outcome.message, code=outcome.code)
             if run.state != "waiting":
                 failed = isinstance(outcome, CodeModeError) or outcome.status == "failed"
                 ended = None if isinstance(outcome, CodeModeError) else outcome

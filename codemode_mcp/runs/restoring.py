@@ -57,6 +57,7 @@ class Restoring:
         self._wall = services.wall
         self._registered = services.registered
         self._meaning = services.meaning
+        self._recordings = services.recordings
         self._calls = calls
         self._ledger = ledger
         self._remember = remember
@@ -125,6 +126,8 @@ class Restoring:
             memory_limit=run.memory_limit,
         )
         run.namespaces.forget_text()
+        if self._recordings is not None:
+            run.recorder = self._recordings.take_over(run.id, suspended.snapshot)
         run.declare_scopes()
         try:
             for stored in suspended.calls:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.outcome import CallRecord, Outcome
     from codemode_mcp.errors import Exceeded
     from codemode_mcp.program.positions import Positions
+    from codemode_mcp.recordings.recorder import Recorder
     from codemode_mcp.runs.live_call import LiveCall
     from codemode_mcp.runs.observation import Observation
     from codemode_mcp.runs.state import Custody, CustodyEvent, RunEvent
@@ -174,6 +175,8 @@ class Run:
         self.questions = Questions(self.change)
         self.namespaces = OpenNamespaces()
         self.args: tuple[str, ...] = ()
+        self.recorder: Recorder | None = None
+        """The recorder of everything that the program gets and asks for; None if the run is not recorded."""
         self.source = ""
         """The program, as far as this process knows it."""
         self.approvals = Approvals(

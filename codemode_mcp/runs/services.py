@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.approval import RememberFn
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.program.compile import Transform
+    from codemode_mcp.recordings.recordings import Recordings
     from codemode_mcp.runs.namespaces import Registered
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.store import RunStore
@@ -71,6 +72,7 @@ class Services:
         meaning: ranks tools by meaning; None without the extra `semantic`.
         terminal_command: the command that runs codemode-mcp in a terminal, quoted for a shell.
         page_address: returns the address of the page about the approvals of a run; None if no page is open.
+        recordings: the recordings of runs; None if no run is recorded.
         notify: called with the id of a run when its calls begin to wait for a person.
         library: returns the saved programs as they are now.
         checker: checks the types of programs; None without checks.
@@ -89,6 +91,7 @@ class Services:
     registered: Registered | None = None
     remember: RememberFn | None = None
     meaning: Meaning | None = None
+    recordings: Recordings | None = None
     terminal_command: str = "codemode-mcp"
     page_address: Callable[[str], str | None] = lambda _: None
     notify: Callable[[str], None] = lambda _: None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -408,6 +408,23 @@ class GuestError:
 
 
 # host to guest
+
+
+class StartParts(TypedDict, total=False):
+    """The arguments of `start_message`."""
+
+    code: Required[str]
+    fallback: Required[str | None]
+    seed: Required[bytes]
+    output_limit: Required[int]
+    call_limit: Required[int]
+    elapsed_ms: Required[float]
+    file: str | None
+    label: str | None
+    zones: Mapping[str, Sequence[int]]
+    args: Sequence[str]
+    namespaces: str
+    saving: tuple[str, str] | None
 
 
 def start_message(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from codemode_mcp.plugins.interception import Interceptors
     from codemode_mcp.policy.approval import ApprovalQuestion, RememberFn
     from codemode_mcp.program.typescript import Transformed
+    from codemode_mcp.recordings.recordings import Recordings
     from codemode_mcp.runs.manager import RunManager
     from codemode_mcp.runs.questions import Client, RunNotes, Way
     from codemode_mcp.runs.store import RunStore
@@ -199,6 +200,7 @@ async def bench(
     values: Values | None = None,
     store: RunStore | None = None,
     via: Via = "auto",
+    recordings: Recordings | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A manager over `sources` and `plugins`; `settings` are fields of `CodeModeSettings`."""
@@ -220,6 +222,7 @@ async def bench(
         registered=plugins,
         remember=remember,
         library=lambda: opened.library,
+        recordings=recordings,
     )
     async with open_manager(services, chosen) as manager:
         opened.manager = manager

@@ -88,6 +88,10 @@ def run(
     log_level: LogLevelOption = None,
     log_file: LogFileOption = None,
     private: PrivateOption = False,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Write a recording of the run. Implies --private."),
+    ] = None,
 ) -> None:
     """Run one program against the configured servers, and follow it until it ends."""
     if replay is None and loose:
@@ -124,7 +128,11 @@ def run(
 
         replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
     request = ProgramRequest(code, language, args or (), as_json, quiet)
-    if not (private or server or trace or trace_html or log_level or log_file):
+    if record is not None:
+        from codemode_mcp.cli.recording_files import make_way
+
+        make_way(record)
+    if not (private or server or trace or trace_html or log_level or log_file or record):
         done = run_there(request, config=config, read_only=read_only)
         if done is not None:
             raise typer.Exit(done)
@@ -143,11 +151,11 @@ def run(
     loaded = (
         with_servers(loaded, server, called=True) if server else for_program(loaded, program.source, program.language)
     )
-    record = None
+    timeline = None
     if trace or trace_html is not None:
         from codemode_mcp.cli.trace.progress import Record
 
-        record = Record()
+        timeline = Record()
 
     async def source(_: App, __: Caller) -> str:
         return program.source
@@ -157,13 +165,18 @@ def run(
         source,
         program.language,
         tuple(args or ()),
-        record=record,
+        record=timeline,
+        record_file=record,
         as_json=as_json,
         quiet=quiet,
         log_start_failures=log_level is not None,
     )
+    if timeline is not None:
+        _show_trace(timeline, loaded, trace_html, draw=trace)
     if record is not None:
-        _show_trace(record, loaded, trace_html, draw=trace)
+        from codemode_mcp.cli.recording_files import say_written
+
+        say_written(record, quiet=quiet)
     exit_after(ok)
 
 

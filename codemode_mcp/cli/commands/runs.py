@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -172,6 +173,47 @@ def cancel(run: RunArgument, config: ServedConfigOption = None) -> None:
     if not ask_process(endpoint, Request("cancel", view["id"]))["cancelled"]:
         stop_line(1, f"run {view['id']} ended before it could be cancelled")
     say_line(f"run {view['id']} is cancelled")
+
+
+@app.command(epilog="Example: codemode-mcp runs export run_4fK2mQ8xZ1 --output report.jsonl")
+def export(
+    run: RunArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write; default: RUN.jsonl.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="The folder of serve --record; default: as configured.")
+    ] = None,
+    config: ServedConfigOption = None,
+) -> None:
+    """Write the recording of a run to one file, for a replay or a bug report.
+
+    The file has the program, the definitions of its tools, its calls with arguments and results, and its output. Only
+    secrets of the configuration and of logins are masked.
+    """
+    from codemode_mcp.cli import recording_files
+    from codemode_mcp.cli.run_lookup import find_run, recording_folder
+
+    folder = recording_folder(config) if folder is None else folder
+    path = None if folder is None else recording_files.find_in_folder(folder, run)
+    if path is not None:
+        run_id, data = path.stem, path.read_bytes()
+    else:
+        endpoint, answer = find_run(run, config)
+        run_id = answer["run"]["id"]
+        if endpoint is None:
+            stop_line(
+                1,
+                f"run {run_id} is in a store, and no running process has its recording; to record programs in files, "
+                "set audit.recordings, or start the server with serve --record DIR",
+            )
+        data = recording_files.fetch(endpoint, run_id)
+    output = Path(f"{run_id}.jsonl") if output is None else output
+    if path is None or not output.exists() or not output.samefile(path):
+        recording_files.make_way(output)
+        recording_files.write_private(output, data)
+    say_line(f"the recording of run {run_id} is in {output}")
+    recording_files.describe(output)
 
 
 def _decide(run: str, calls: Sequence[int], config: str | None, *, approved: bool, remember: Remember) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import Annotated
 
 import typer
@@ -45,6 +46,10 @@ def serve(
     private: Annotated[
         bool, typer.Option("--private", help="With stdio: serve in this process, without the shared instance.")
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Record each program into a file of this folder. Implies --private."),
+    ] = None,
 ) -> None:
     """Serve MCP on standard input and output, or over HTTP."""
     if transport == "stdio" and (host, port, path) == (None, None, None):
@@ -57,7 +62,7 @@ def serve(
             context=context,
             log_level=log_level,
             log_file=log_file,
-            private=private,
+            private=private or record is not None,
         )
     from codemode_mcp.cli.serving import run
 
@@ -73,4 +78,5 @@ def serve(
         context=context,
         log_level=log_level,
         log_file=log_file,
+        record=record,
     )
