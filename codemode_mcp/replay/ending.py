@@ -120,7 +120,7 @@ def recorded_outcome(end: End) -> Outcome:
         outputs=end.outputs,
         notes=end.notes,
         dropped=end.dropped,
-        value=None if end.value is None else json.loads(end.value),
+        value=end.value,
         error=end.error,
         code=cast("ErrorCode", code),
     )

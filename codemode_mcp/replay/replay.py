@@ -132,6 +132,7 @@ async def replay(
         zones=form.zones,
         args=form.args,
         namespaces=start.namespaces,
+        saving=start.saving if other is None else None,
     )
     part = Part(
         catalog.manifest,

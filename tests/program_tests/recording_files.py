@@ -44,7 +44,7 @@ def lines(source: str, calls: list[Call], value: Any, outputs: tuple[dict[str, A
         request = ToolCall(number, call.tool, json.dumps(call.input))
         found.append(Requests((message_of(request),)))
         found.append(Turn(number, (Completed(number, json.dumps(call.result)),)))
-    found.append(End("completed", json.dumps(value), outputs))
+    found.append(End("completed", value, outputs))
     return found
 
 

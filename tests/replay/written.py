@@ -50,4 +50,4 @@ def delivered(elapsed: float, *ends: tuple[int, str]) -> lines.Turn:
 
 def completed(value: Any, *texts: str) -> lines.End:
     """Return the end of a program that printed texts and returned a value."""
-    return lines.End("completed", json_text(value), tuple({"type": "text", "text": text} for text in texts))
+    return lines.End("completed", value, tuple({"type": "text", "text": text} for text in texts))
