@@ -13,6 +13,7 @@ The file `report.first.expect.json` belongs to the recording `report.first.recor
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from codemode_mcp.strict_json import parse_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 160
 """Characters of a value that are shown."""
 
@@ -94,7 +96,9 @@ def read_expectation(text: str) -> Expectation:
 
 def written(expectation: Expectation) -> str:
     """Return the text of a file."""
-    return json.dumps(msgspec.to_builtins(expectation), ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(msgspec.to_builtins(expectation), ensure_ascii=False, indent=2) + "\n"
+    # A result may have lone surrogates, which UTF-8 cannot encode.
+    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def missing_parts(expected: Any, actual: Any, path: str = "result") -> list[str]:

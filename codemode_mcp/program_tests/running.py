@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -191,8 +192,12 @@ def _recording(case: Case) -> tuple[Recording, Recorded]:
 def _expectation(case: Case) -> Expectation:
     name = case.expectation.name
     try:
-        with open(case.expectation, "rb") as file:
-            data = file.read(MAX_EXPECTATION + 1)
+        # Opening a pipe would wait for a writer.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(case.expectation, flags), "rb") as file:
+            data = file.read(MAX_EXPECTATION + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+        if data is None:
+            raise BrokenTest(f"{name} is not a regular file; remove it")
         if len(data) > MAX_EXPECTATION:
             raise BrokenTest(f"{name} is larger than {MAX_EXPECTATION // 1024**2} MiB")
         return read_expectation(data.decode("utf-8-sig"))

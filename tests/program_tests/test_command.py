@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -170,6 +171,8 @@ def test_a_broken_file_is_an_error_and_the_other_tests_run(folder: Path) -> None
     record(folder, "broken.first", *RUN)
     (folder / "broken.ts").write_text("export default 1", "utf-8")
     expect(folder, "report.orphan")
+    os.mkfifo(folder / "report.pipe.expect.json")
+    record(folder, "report.pipe", *RUN)
     record(folder, "report.typo", *RUN)
     expect(folder, "report.typo", resutl=1)
     code, shown = run(folder)
@@ -179,7 +182,8 @@ def test_a_broken_file_is_an_error_and_the_other_tests_run(folder: Path) -> None
     assert "report.torn.recording.jsonl is no recording that can be read" in shown
     assert "report.orphan.expect.json is there without its recording" in shown
     assert "Object contains unknown field `resutl`" in shown
-    assert "1 passed, 5 errors" in shown
+    assert "report.pipe.expect.json is not a regular file" in shown
+    assert "1 passed, 6 errors" in shown
     code, shown = run(folder, "-x")
     assert "1 error in" in shown
 

@@ -50,8 +50,11 @@ def test_a_result_may_have_more_members_than_expected_but_no_other_values(
 
 
 def test_expectations_are_read_as_they_were_written() -> None:
-    made = Expectation(input={"a": 1}, result=None, loose=True, snapshot=Snapshot({"ü": 1}, calls={"MCP.a.b": 2}))
+    made = Expectation(
+        input={"a": 1}, result=None, loose=True, snapshot=Snapshot({"ü": "\ud800"}, calls={"MCP.a.b": 2})
+    )
     assert read_expectation(written(made)) == made
+    assert written(made).encode("utf-8")
     assert Expectation().is_empty
     assert not Expectation(result=None).is_empty
 
