@@ -86,6 +86,12 @@ declare const API: {
   search(query: { query: string; limit?: number; server?: string }): Promise<ApiHit[]>;
 };
 
+/**
+ * Saved programs by name; each is described in a file `programs/<name>.d.ts`. Absent if there are none. A call runs the
+ * program with a copy of its input, and resolves to a copy of its result.
+ */
+declare namespace programs {}
+
 /** MCP servers by identifier; each is described in a file of its own. */
 declare namespace MCP {
   /** Return the header of the whole API. */

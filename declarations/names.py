@@ -51,7 +51,8 @@ SPECIAL_MEMBERS: Final = frozenset({"$api", "prototype", "then", "toJSON"})
 TOOL_RESERVED: Final = RESERVED_WORDS | OBJECT_PROTOTYPE | SPECIAL_MEMBERS | {"prompts", "resources"}
 
 HOST_GLOBALS: Final = word_set("""
-    ALL_TOOLS API MCP args console image json load namespaces save_program show store text tools unwrap yield_control
+    ALL_TOOLS API MCP args console image json load namespaces programs save_program show store text tools unwrap
+    yield_control
     TextDecoder TextEncoder URL URLSearchParams atob btoa clearInterval clearTimeout crypto performance queueMicrotask
     setInterval setTimeout structuredClone
 """)

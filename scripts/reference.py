@@ -659,7 +659,7 @@ _GUEST: Mapping[str, tuple[str, ...]] = {
     "Calling MCP tools": ("MCP", "McpToolResult", "ToolCallError", "McpCall", "McpApiHeader", "unwrap"),
     "Finding MCP tools": ("API", "ApiHit", "ApiFile"),
     "What the model gets to see": ("text", "json", "image", "show", "Console", "console"),
-    "Across steps and programs": ("yield_control", "store", "load", "save_program", "args"),
+    "Across steps and programs": ("yield_control", "store", "load", "programs", "save_program", "args"),
     "Tools that are no MCP tools": ("ALL_TOOLS", "tools", "Tools", "ToolCatalogEntry", "ToolHit", "namespaces"),
     "Timers": ("setTimeout", "clearTimeout", "setInterval", "clearInterval", "queueMicrotask"),
     "Of the web": (

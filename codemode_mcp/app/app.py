@@ -108,8 +108,8 @@ class App(Lifecycle):
         return [spec.name for spec in self._config.upstreams]
 
     def has_nothing(self) -> bool:
-        """Return True if neither a server nor a plugin is configured."""
-        return not self._config.upstreams and not self._has_plugins()
+        """Return True if neither a server nor a plugin is configured, and no program is saved."""
+        return not self._config.upstreams and not self._has_plugins() and not self.library().programs
 
     def _has_plugins(self) -> bool:
         return any(each.enabled for each in self._config.plugins)
@@ -141,6 +141,15 @@ class App(Lifecycle):
     def namespaces(self) -> Sequence[OfferedNamespace]:
         """Return all registered namespaces."""
         return () if self._plugins is None else self._plugins.namespaces()
+
+    def saved_programs(self, caller: Caller | None) -> tuple[str, ...]:
+        """Return the names of the saved programs that a caller sees; for None, all names."""
+        programs = self.library().programs
+        if not programs or caller is None:
+            return tuple(each.name for each in programs)
+        from codemode_mcp.catalog.program_set import select_programs
+
+        return tuple(each.name for each in select_programs(programs, self._visible.policies.of(caller)).programs)
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
         """Return global name, description and prompt of each namespace that the caller sees.

@@ -26,7 +26,11 @@ MAX_DEPTH: Final = 4
 
 
 def check_chain(entry: Entry, call: ToolCall) -> None:
-    """Raise `ProgramError` if a call of a saved program is too deep in others, or in a call of the same program."""
+    """Raise `ProgramError` if a call of a saved program has options, is too deep in others, or in a circle."""
+    if call.count > 1:
+        raise ProgramError(
+            "nested_tool_failed", f"{entry.path} takes one object, got {call.count} arguments; nothing was run"
+        )
     names = [*(escape_line(name, 64) for name in call.chain), entry.identifier]
     chain = " → ".join(names)
     if entry.identifier in call.chain:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _GROUP_WORDS = {"resource": "resources", "template": "resources", "prompt": "prompts"}
 """Words of a query that ask for a group of operations."""
 
+MAX_PROGRAM_HITS = 3
+"""Maximum number of saved programs among the hits of a search for tools."""
+
 _NONE: Mapping[str, Any] = {}
 
 
@@ -60,7 +63,7 @@ class Catalog:
         self._base = base
 
     def __len__(self) -> int:
-        return len(self.index.by_id) + len(self.toolset)
+        return len(self.index.by_id) + len(self.toolset) + len(self.toolset.programs)
 
     def __repr__(self) -> str:
         return f"<Catalog {self.version}: {len(self)} tools, of {len(self.servers)} servers and others>"
@@ -88,6 +91,11 @@ class Catalog:
         return self.index.members
 
     @property
+    def programs(self) -> frozenset[str]:
+        """The names of saved programs, after `programs.`."""
+        return self.toolset.programs.names
+
+    @property
     def withheld(self) -> Mapping[str, Mapping[str, str]]:
         """The reasons why tools are held; see `ServerIndex.withheld`."""
         return self.index.withheld
@@ -95,7 +103,7 @@ class Catalog:
     @cached_property
     def sources(self) -> Mapping[str, int]:
         """The number of tools of each source."""
-        counts = Counter(entry.source for entry in self.toolset.entries)
+        counts = Counter(entry.source for entry in (*self.toolset.entries, *self.toolset.programs.entries))
         return {"mcp": len(self.index.by_id), **{source: counts[source] for source in sorted(counts)}}
 
     def with_observed(self, schemas: Mapping[str, JsonObject]) -> Catalog:
@@ -299,8 +307,14 @@ class Catalog:
         return self.index.signature(entry, self._observed.get(entry.id))
 
     def search(self, query: str, limit: int, server: str | None) -> list[dict[str, Any]]:
-        """Return the best hits, then servers that are down and may have better tools, for `API.search`."""
+        """Return the best hits, then servers that are down and may have better tools, for `API.search`.
+
+        Saved programs are among the hits, if there are any. `server` may be `programs`, for these alone.
+        """
         wanted = None
+        programs = self.toolset.programs
+        if server == "programs" and programs:
+            return programs.search(query, limit)
         if server is not None:
             wanted = next((each for each in self.servers if server in (each.identifier, each.name)), None)
             if wanted is None:
@@ -324,6 +338,8 @@ class Catalog:
                     **({"status": "down"} if found.status == "down" else {}),
                 }
             )
+        if wanted is None and programs:
+            hits = _merged(hits, programs.search(query, min(limit, MAX_PROGRAM_HITS)), limit)
         hits.extend(self._group_hits(query, wanted)[: max(0, limit - len(hits)) or 1])
         hits.extend(
             {
@@ -368,6 +384,16 @@ class Catalog:
     def prepare_search(self) -> None:
         """Make the search index of MCP tools. This may run in another thread."""
         self.index.finder.prepare()
+
+
+def _merged(hits: list[dict[str, Any]], programs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Return hits with those of saved programs, the best first. Good hits of programs come before those of tools.
+
+    Scores of both are not comparable. A near miss of a program, with a score below 1, comes after all tools.
+    """
+    good = [hit for hit in programs if hit["score"] >= 1]
+    near = [hit for hit in programs if hit["score"] < 1]
+    return [*good, *hits, *near][:limit]
 
 
 def _kind(entry: Entry) -> str:

@@ -9,11 +9,14 @@ from codemode_mcp.audit.sizes import size
 from codemode_mcp.catalog.entries import one_line
 from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, quoted
 from codemode_mcp.did_you_mean import nearest
+from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
+from declarations.program_files import render_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from codemode_mcp.catalog.entries import Entry
     from codemode_mcp.catalog.servers import Server, ServerIndex
     from codemode_mcp.catalog.toolset import Toolset
     from upstream_clients.tools import JsonObject
@@ -23,6 +26,11 @@ INDEX = "mcp/index.d.ts"
 
 NAMESPACES = "namespaces.d.ts"
 """The file of the namespaces of plugins, if there are any."""
+
+
+def program_path(name: str) -> str:
+    """Return the path of the declaration file of a saved program."""
+    return f"programs/{name}.d.ts"
 
 
 class DeclarationFiles:
@@ -63,6 +71,9 @@ class DeclarationFiles:
             server, _, member = path.removeprefix("MCP.").partition(".")
             near = f"mcp/{server}.d.ts" + (f"#{member}" if member else "")
             raise lookup_error(f"{quoted(path)} is not a path; write API.read({quoted(near)})")
+        name = path.removeprefix("programs.")
+        if name != path and name in self._toolset.programs.names:
+            raise lookup_error(f"{quoted(path)} is not a path; write API.read({quoted(program_path(name))})")
         path, mark, part = path.partition("#")
         parts = path.split("/")
         if mark and not part:
@@ -78,6 +89,9 @@ class DeclarationFiles:
             return self._index.index_file
         if path == NAMESPACES and self._toolset.namespaces:
             return self._namespaces_file
+        program = self._program_at(path)
+        if program is not None:
+            return render_program(program.identifier, program.tool)
         server = self._server_at(path)
         return self._index.file(server).whole(self._observed_of(server))
 
@@ -85,6 +99,8 @@ class DeclarationFiles:
         """Return some functions of a file. `part` is one name, which may have commas, or names separated by commas."""
         if path == INDEX or (path == NAMESPACES and self._toolset.namespaces):
             raise lookup_error(f"{path} has no tools; read the file of a server, such as mcp/<server>.d.ts#<tool>")
+        if self._program_at(path) is not None:
+            raise lookup_error(f"{path} has one function; read {quoted(path)}")
         server = self._server_at(path)
         names = [part] if server.member(part) is not None else [name.strip() for name in part.split(",")]
         members = []
@@ -99,7 +115,8 @@ class DeclarationFiles:
     def paths(self) -> list[str]:
         """The paths of all files."""
         namespaces = [NAMESPACES] if self._toolset.namespaces else []
-        return [INDEX, *(server.path for server in self._index.servers), *namespaces]
+        programs = [program_path(entry.identifier) for entry in self._toolset.programs.entries]
+        return [INDEX, *(server.path for server in self._index.servers), *namespaces, *programs]
 
     @cached_property
     def _namespaces_file(self) -> str:
@@ -116,6 +133,11 @@ class DeclarationFiles:
                 ]
             ]
         )
+
+    def _program_at(self, path: str) -> Entry | None:
+        """Return the saved program that a file declares, if it is such a file."""
+        name = path.removeprefix("programs/").removesuffix(".d.ts")
+        return self._toolset.programs.get(program_id(name)) if path == program_path(name) else None
 
     def _server_at(self, path: str) -> Server:
         for server in self._index.servers:
@@ -140,6 +162,9 @@ class DeclarationFiles:
                 return f"MCP.{server.identifier}: {count}{state}" + (
                     f". {server.description}" if server.description else ""
                 )
+        program = self._program_at(path)
+        if program is not None:
+            return one_line(f"{program.path}: {program.tool.description or 'a saved program'}")
         if path == NAMESPACES:
             return one_line("; ".join(f"{each.global_name}: {each.description}" for each in self._toolset.namespaces))
         return "All servers, and the types that their files share"

@@ -71,6 +71,12 @@ class ProgramSet:
             text = self._signatures[entry.id] = signature(entry.path, entry.tool, plain=True)
         return text
 
+    def declarations(self) -> str:
+        """Return the text of `programs.d.ts`, for an editor."""
+        from declarations.program_files import render_programs  # imported late: programs do not need it
+
+        return render_programs([(entry.identifier, entry.tool) for entry in self.entries])
+
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """Return the best hits, for `API.search`."""
         if not self.programs:

@@ -55,7 +55,9 @@ async def types_of(opened: App, caller: Caller) -> tuple[dict[str, str], list[st
 
     await opened.connect(CONNECT_SECONDS)
     catalog = await opened.catalog_for(caller, None)
-    files = {path: catalog.files.text(path) for path in catalog.files.paths}
+    files = {path: catalog.files.text(path) for path in catalog.files.paths if not path.startswith("programs/")}
+    if catalog.programs:
+        files["programs.d.ts"] = catalog.toolset.programs.declarations()
     if catalog.toolset:
         files["tools.d.ts"] = catalog.toolset.declarations()
     package = resources.files("declarations")

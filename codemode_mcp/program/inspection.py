@@ -34,6 +34,15 @@ class MemberCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """A call of `programs.<name>`, whose existence the program does not test. The position is as in `MemberCall`."""
+
+    name: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
     """A program that is a function, with a call of the function added.
 
@@ -61,6 +70,7 @@ class Preflight:
         member_calls: uses of servers and members that must exist.
         returned_at: the line and column in `source` at which the returned expression begins.
         broken: whether the parser found an error or gave up. The program may be valid all the same.
+        program_calls: calls of saved programs that must exist.
         called: the program to run instead, if this one is a function that its reader is expected to call.
     """
 
@@ -71,6 +81,7 @@ class Preflight:
     returned_at: tuple[int, int] | None = None
     broken: bool = False
     called: Called | None = None
+    program_calls: tuple[ProgramCall, ...] = ()
 
     def author_position(self, line: int, column: int) -> tuple[int, int]:
         """Map a position in `returning` to `source`."""

@@ -62,6 +62,7 @@ def inspect(source: str, language: Language) -> Preflight:
         returned_at=None if span is None else finder.position(span.start),
         broken=tree.root_node.has_error,
         called=called,
+        program_calls=finder.program_calls(),
     )
 
 

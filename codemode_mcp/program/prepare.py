@@ -17,6 +17,7 @@ from codemode_mcp.program.members import check_members
 from codemode_mcp.program.not_javascript import looks_like_shell
 from codemode_mcp.program.preflight import inspect
 from codemode_mcp.program.program_form import take_fence
+from codemode_mcp.program.program_uses import check_programs
 from codemode_mcp.program.syntax import LINE_END, Lines, utf16_units
 from codemode_mcp.program.type_annotations import has_types
 
@@ -41,13 +42,16 @@ if TYPE_CHECKING:
 
 
 class Members(Protocol):
-    """The members of `MCP` that a program sees, as `check_members` takes them. A catalog has them."""
+    """The members of `MCP` and of `programs` that a program sees. A catalog has them."""
 
     @property
     def members(self) -> Mapping[str, Collection[str] | None]: ...
 
     @property
     def withheld(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    @property
+    def programs(self) -> Collection[str]: ...
 
 
 Result = TypeVar("Result")
@@ -131,6 +135,7 @@ class Preparer:
             note(found.called.note)
         seen = await members(found)
         check_members(found, seen.members, cell.language or "javascript", seen.withheld)
+        check_programs(found.program_calls, seen.programs, cell.language or "javascript")
         if cell.language != "typescript":
             return Prepared(cell, found, programs.javascript(found))
         with anyio.move_on_after(deadline - self._clock()):

@@ -11,16 +11,17 @@ from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.mcp_uses import McpUses
 from codemode_mcp.program.module_access import LOADERS, ModuleAccess
 from codemode_mcp.program.node_names import MEMBER_ACCESS, is_target, literal_of, member_of, name_of, unescaped
+from codemode_mcp.program.program_uses import ProgramUses
 from codemode_mcp.program.scopes import Scope, leaves
 from codemode_mcp.program.syntax import Lines, Span, parameters, span_of, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
-    from codemode_mcp.program.inspection import MemberCall
+    from codemode_mcp.program.inspection import MemberCall, ProgramCall
 
 _WORDS = re.compile(
-    r"(?<![\w$])(?:MCP|API|eval|Function|globalThis|return|import|export"
+    r"(?<![\w$])(?:MCP|API|programs|eval|Function|globalThis|return|import|export"
     r"|require|createRequire|importScripts|define|System|module|exports|process)(?![\w$])"
 )
 
@@ -49,6 +50,7 @@ class UseFinder:
         self._units = units
         self._modules = ModuleAccess(units)
         self._mcp = McpUses(units, functools.partial(self._is_shadowed, "MCP"))
+        self._programs = ProgramUses(units, functools.partial(self._is_shadowed, "programs"))
         self._declared: dict[str, list[Span]] = {}
 
     def read(self, tree: Tree) -> None:
@@ -140,6 +142,10 @@ class UseFinder:
         """Return the uses that rely on the existence of a server, a member or an operation."""
         return self._mcp.calls(self.position)
 
+    def program_calls(self) -> tuple[ProgramCall, ...]:
+        """Return the calls that rely on the existence of a saved program."""
+        return () if self._passes_globals else self._programs.calls(self.position)
+
     def position(self, at: int) -> tuple[int, int]:
         """Return the 1-based line and column of an offset."""
         return self._lines.position(at)
@@ -177,6 +183,8 @@ class UseFinder:
         match name:
             case "MCP":
                 self._mcp.add_reference(path, scope)
+            case "programs":
+                self._programs.add_reference(path, at, scope)
             case "API":
                 self._mcp.add(at, self._server_of_read(path) if member == "read" else None)
             case "eval" | "Function":

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import Exceeded
 from codemode_mcp.json_text import json_text
 from codemode_mcp.program.hints import NO_TOOL, mistaken_names
@@ -209,6 +210,7 @@ def _thrown(error: Thrown, report: TurnReport, about: Circumstances, *, full: bo
     message = about.positions.describe(error, results=about.results)
     message = _with_expression(message, error, about.catalog)
     message = _with_nearest_function(message, error, about.namespaces)
+    message = _with_nearest_program(message, error, about.catalog)
     return Failed(code, message, report.rejections, report.unchecked, exceeded)
 
 
@@ -263,6 +265,20 @@ def _with_nearest_function(message: str, error: Thrown, namespaces: OpenNamespac
     match = _NO_FUNCTION.search(first) if error.name == "TypeError" else None
     found = None if match is None else namespaces.nearest_function(match[1])
     return message if found is None else f"{first} (nearest: {found}){newline}{frames}"
+
+
+_NO_PROGRAM = re.compile(r"(?<![\w$.])programs\.([\w$]{1,200}) is (?:not a function|undefined)")
+
+
+def _with_nearest_program(message: str, error: Thrown, catalog: Catalog) -> str:
+    """Add the nearest saved programs to the first line of a message, if a saved program does not exist."""
+    first, newline, frames = message.partition("\n")
+    match = _NO_PROGRAM.search(first) if error.name == "TypeError" and catalog.programs else None
+    if match is None or match[1] in catalog.programs:
+        return message
+    near = nearest(match[1], catalog.programs)
+    advice = f"nearest: {', '.join(f'programs.{name}' for name in near)}" if near else 'see API.list("programs/")'
+    return f"{first.removesuffix(NO_TOOL)} ({advice}){newline}{frames}"
 
 
 def _function(fault: Thrown | None) -> str:

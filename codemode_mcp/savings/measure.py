@@ -35,6 +35,8 @@ class Measured(Protocol):
 
     def topics(self, caller: Caller) -> Sequence[str]: ...
 
+    def saved_programs(self, caller: Caller | None) -> Sequence[str]: ...
+
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]: ...
 
 
@@ -60,7 +62,8 @@ async def _own(app: Measured) -> Weight:
     from codemode_mcp.server.tool_list import tool_list
 
     servers, settings = app.servers(app.operator), app.settings()
-    tools = tool_list(servers, settings, await app.namespace_texts(app.operator), app.topics(app.operator))
+    namespaces, topics = await app.namespace_texts(app.operator), app.topics(app.operator)
+    tools = tool_list(servers, settings, namespaces, topics, programs=app.saved_programs(app.operator))
     return weigh(tools, instructions(servers, settings.code_mode.languages))
 
 

@@ -180,6 +180,7 @@ class Surface:
                 self._runs.topics(caller),
                 self._profile(exchange),
                 caller,
+                self._runs.saved_programs(caller),
             )
         names = search_tools.NAMES if exposure.mode == "search" else VISIBLE_TOOLS
         if tuple(tool["name"] for tool in own) != names:
@@ -376,7 +377,8 @@ class Surface:
         """Return everything on which the two tools and the instructions depend, for the user or for all callers."""
         names, tools = tuple(self._runs.configured()), self._runs.settings()
         topics = self._runs.all_topics() if self._user is None else self._runs.topics(self._user)
-        offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics)
+        programs = self._runs.saved_programs(self._user)
+        offered = (names, self._runs.has_nothing(), self._runs.namespaces(), topics, programs)
         exposed = self._exposed.fingerprint() if "_exposed" in self.__dict__ else ()
         exposed = exposed, self._apps.fingerprint()
         return offered, exposed, tools.code_mode.languages, tools.policy, tools.contexts, tools.clients, tools.expose

@@ -26,6 +26,8 @@ TOOLS_BYTES_NAMESPACES = 2700
 DESCRIPTION_BYTES = 2000
 """Limit of one description. Clients cut at 2,000 characters or more, and a character takes at least one byte."""
 INSTRUCTIONS_BYTES = 1000
+PROGRAMS_BYTES = 200
+"""Limit of the line about saved programs in the description of `exec`."""
 
 _EXEC = """\
 Run a {languages} program in a sandbox with the tools of these MCP servers: {servers}.{topics}
@@ -110,6 +112,7 @@ def exec_description(
     languages: Sequence[Language],
     namespaces: Sequence[tuple[str, str, str]] = (),
     topics: Sequence[str] = (),
+    programs: Sequence[str] = (),
 ) -> str:
     """Return the description of `exec`.
 
@@ -117,11 +120,14 @@ def exec_description(
         servers: configured names by identifier. As many as fit are listed.
         namespaces: see `namespace_lines`.
         topics: single words, the most distinctive first. As many as fit are shown, in alphabetical order.
+        programs: names of saved programs. As many as fit into `PROGRAMS_BYTES` are listed.
     """
     language_names = _languages(languages)
     schemas = json.dumps(exec_schema(languages)), json.dumps(WAIT_SCHEMA)
     others = sum(map(size, ("exec", "wait", WAIT_DESCRIPTION, *schemas)))
     fixed = size(_EXEC.format(languages=language_names, servers="", topics=""))
+    saved = _program_line(programs)
+    fixed += size(saved)
     room = min(DESCRIPTION_BYTES, TOOLS_BYTES - others) - fixed
     listed = _server_words(servers, room)
     room -= size(listed)
@@ -131,7 +137,21 @@ def exec_description(
         reserved = size(_topics(topics, min(room, _MIN_TOPICS)))
         added = namespace_lines(namespaces, left - reserved)
         room = min(room, left - size(added))
-    return _EXEC.format(languages=language_names, servers=listed, topics=_topics(topics, room)) + added
+    return _EXEC.format(languages=language_names, servers=listed, topics=_topics(topics, room)) + saved + added
+
+
+def _program_line(programs: Sequence[str]) -> str:
+    """Return the line about saved programs, in at most `PROGRAMS_BYTES`; empty without programs."""
+    if not programs:
+        return ""
+    first, *others = programs
+    line = f"\n- Saved programs are functions: await programs.{first}({{...}})"
+    listing = ', see API.list("programs/").'
+    if not others:
+        return line + listing
+    also = "; also "
+    room = PROGRAMS_BYTES - size(line) - size(also) - 1
+    return line + also + names_that_fit(others, room, listing[:-1], "others") + "."
 
 
 def namespace_lines(namespaces: Sequence[tuple[str, str, str]], room: int) -> str:
@@ -247,8 +267,8 @@ def _camel(plain: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 
 
-def names_that_fit(names: Sequence[str], room: int, more: str) -> str:
-    """Return `a, b, c`, or as many names as fit with the number of the other names."""
+def names_that_fit(names: Sequence[str], room: int, more: str, kind: str = "servers") -> str:
+    """Return `a, b, c`, or as many names as fit with the number of the other names. `kind`: what they name."""
     whole = ", ".join(names)
     if size(whole) <= room:
         return whole
@@ -260,7 +280,7 @@ def names_that_fit(names: Sequence[str], room: int, more: str) -> str:
             break
         shown.append(name)
     if not shown:
-        return f"{len(names)} servers{more}"
+        return f"{len(names)} {kind}{more}"
     return f"{', '.join(shown)} and {len(names) - len(shown)} more{more}"
 
 

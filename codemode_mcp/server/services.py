@@ -86,7 +86,7 @@ class Runs(Protocol):
         """Return the servers of all callers. They are compared and never shown."""
 
     def has_nothing(self) -> bool:
-        """Return True if neither a server nor a plugin is configured."""
+        """Return True if neither a server nor a plugin is configured, and no program is saved."""
 
     def admits_nothing(self, caller: Caller) -> bool:
         """Return True if policy allows the caller no tools."""
@@ -96,6 +96,9 @@ class Runs(Protocol):
 
     async def namespace_texts(self, caller: Caller) -> Sequence[tuple[str, str, str]]:
         """Return the global name, description and prompt of each loaded namespace that the caller sees."""
+
+    def saved_programs(self, caller: Caller | None) -> tuple[str, ...]:
+        """Return the names of the saved programs that a caller sees; for None, all names, which are only compared."""
 
     def settings(self) -> ToolSettings:
         """Return the current settings. They change with the configuration file."""

@@ -27,6 +27,7 @@ def tool_list(
     topics: Sequence[str] = (),
     profile: Profile = _ANY_CLIENT,
     caller: Caller | None = None,
+    programs: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the two tools as JSON for a client of this profile.
 
@@ -34,7 +35,7 @@ def tool_list(
     does not count as a change, because its values stay in codemode-mcp and belong to the caller.
 
     Args:
-        servers, namespaces, topics: see `descriptions.exec_description`.
+        servers, namespaces, topics, programs: see `descriptions.exec_description`.
         caller: selects the rules; None for the default rules.
     """
     policies = Policies(settings)
@@ -60,7 +61,7 @@ def tool_list(
             (
                 "exec",
                 "Run a program",
-                descriptions.exec_description(servers, languages, namespaces, topics),
+                descriptions.exec_description(servers, languages, namespaces, topics, programs),
                 descriptions.exec_schema(languages),
             ),
             ("wait", "Resume a suspended program", descriptions.WAIT_DESCRIPTION, descriptions.WAIT_SCHEMA),

@@ -147,13 +147,35 @@ def test_topics_that_do_not_fit_are_left_out_from_the_last_on() -> None:
     assert {"", "yak, zebra."} < seen <= {"", *fitting}
 
 
+def test_saved_programs_are_one_short_line_and_none_are_no_byte() -> None:
+    servers = named("github")
+    without = descriptions.exec_description(servers, BOTH)
+    for names, line in (
+        (["report"], 'await programs.report({...}), see API.list("programs/").'),
+        (["report", "totals"], "await programs.report({...}); also totals."),
+        (["r" * 64, "s" * 64, "t" * 64], '({...}); also 2 others, see API.list("programs/").'),
+        ([f"name{n}" for n in range(500)], ' more, see API.list("programs/").'),
+    ):
+        text = descriptions.exec_description(servers, BOTH, programs=names)
+        assert text.startswith(without)
+        added = text.removeprefix(without)
+        assert added.startswith("\n- Saved programs are functions: ")
+        assert added.endswith(line)
+        assert len(added) <= 200
+
+
 # budgets
 
 
 def check(
-    servers: dict[str, str], languages: tuple[Language, ...], namespaces: list[tuple[str, str, str]], topics: list[str]
+    servers: dict[str, str],
+    languages: tuple[Language, ...],
+    namespaces: list[tuple[str, str, str]],
+    topics: list[str],
+    programs: list[str],
 ) -> str:
-    tools = tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)
+    settings = ToolSettings(code_mode=CodeModeSettings(languages=languages))
+    tools = tool_list(servers, settings, namespaces, topics, programs=programs)
     assert [tool["name"] for tool in tools] == ["exec", "wait"]
     size = sum(
         len(tool["name"].encode()) + len(tool["description"].encode()) + len(json.dumps(tool["inputSchema"]).encode())
@@ -165,14 +187,8 @@ def check(
     assert len(descriptions.instructions(servers, languages).encode()) <= 1000
     text: str = tools[0]["description"]
     assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
-    assert (
-        text
-        == (
-            tool_list(servers, ToolSettings(code_mode=CodeModeSettings(languages=languages)), namespaces, topics)[0][
-                "description"
-            ]
-        )
-    )
+    again = tool_list(servers, settings, namespaces, topics, programs=programs)
+    assert text == again[0]["description"]
     assert BODY in text
     return text
 
@@ -202,7 +218,7 @@ def test_the_budgets_hold_whatever_is_configured(languages: tuple[Language, ...]
     # The languages change a few words, which do not depend on the topics.
     all_topics = ([], [*TOPICS], ["t" * 16] * 240) if languages == BOTH else ([*TOPICS],)
     for servers, namespaces, topics in product(SERVERS, NAMESPACES, all_topics):
-        text = check(servers, languages, namespaces, topics)
+        text = check(servers, languages, namespaces, topics, [] if len(topics) % 2 else ["p" * 60, "q" * 60, "r"])
         if not namespaces:
             continue
         lines = text.split("Global objects of plugins, beside MCP:\n")[1].split("\n")
@@ -228,7 +244,7 @@ def test_the_budgets_hold_for_random_configurations() -> None:
         count = source.choice((0, 1, 3, 20))
         namespaces = [(f"n{n}" + "x" * source.randrange(60), text(300), text(1000)) for n in range(count)]
         topics = ["t" * source.randrange(3, 17) for _ in range(source.randrange(60))]
-        check(servers, source.choice((BOTH, ("javascript",), ("typescript",))), namespaces, topics)
+        check(servers, source.choice((BOTH, ("javascript",), ("typescript",))), namespaces, topics, [])
 
 
 def test_long_prompts_share_the_room_that_short_ones_leave() -> None:

@@ -28,7 +28,8 @@ async def check(app: App, config: Config) -> Iterable[Check]:
         return [Check("byte budget", "info", "pass-through: every tool of every server is listed", advice)]
     servers = app.servers(app.operator)
     namespaces = await app.namespace_texts(app.operator)
-    tools = tool_list(servers, config.tools, namespaces, app.topics(app.operator))
+    programs = app.saved_programs(app.operator)
+    tools = tool_list(servers, config.tools, namespaces, app.topics(app.operator), programs=programs)
     used = sum(
         len(text.encode())
         for tool in tools
