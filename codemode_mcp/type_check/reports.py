@@ -56,6 +56,19 @@ def lines(
     return [*shown, *(f"Signature: {each}" for each in known if len(each) <= _MAX_SIGNATURE)]
 
 
+def positions(
+    text: CheckedText, problems: Sequence[TypeProblem], file: str, signature: Callable[[str], str]
+) -> list[str]:
+    """Return a line for each error, in the order of their positions, as editors and terminals read them."""
+    shown = []
+    for each in sorted(problems, key=lambda each: each.at):
+        line, column = text.position(each.at)
+        known = "" if each.call is None else signature(each.call)
+        end = "" if not known else f" Signature: {known}" if each.text.endswith("?") else f". Signature: {known}"
+        shown.append(f"{file}:{line}:{column}: {escape_line(each.text)}{end}")
+    return shown
+
+
 def signatures(catalog: Catalog) -> Callable[[str], str]:
     """Return a function that returns the signature of a function of the catalog; empty if it is unknown."""
 

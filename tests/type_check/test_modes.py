@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.harness import quickstart, serve, write_config
+from tests.integration.harness import cli, quickstart, serve, write_config
 from tests.type_check.checks import installed_compiler
 
 if TYPE_CHECKING:
@@ -37,3 +37,24 @@ async def test_a_program_with_type_errors_runs_with_a_note(tmp_path: Path) -> No
         assert "The type check found a type error:\n- a result has no `people`" in answer.read
         right = await session.exec("unwrap(await MCP.tracker.listPeople()).people.length")
         assert "type" not in right.read
+
+
+def test_a_terminal_checks_programs_and_saved_programs_without_running_them(tmp_path: Path) -> None:
+    installed_compiler()
+    config = str(write_config(tmp_path, quickstart()))
+    (tmp_path / "programs").mkdir()
+    wrong = "unwrap(await MCP.tracker.listPeople()).peeple.length"
+    saved = "export default async function (input: { team: string }) {\n  text(input.team);\n  return VALUE;\n}\n"
+    for name, value in (("wrong", wrong), ("right", wrong.replace("peeple", "people"))):
+        (tmp_path / f"{name}.js").write_text(value, "utf-8")
+        (tmp_path / "programs" / f"{name}.ts").write_text(saved.replace("VALUE", value), "utf-8")
+    found = cli("run", "--check", str(tmp_path / "wrong.js"), "--config", config)
+    assert found.returncode == 1
+    assert f"{tmp_path}/wrong.js:1:40: there is no `peeple`" in found.stderr.replace("\n  ", " ")
+    assert "did you mean `people`?" in found.stderr
+    assert cli("run", "--check", str(tmp_path / "right.js"), "--config", config).returncode == 0
+    assert cli("run", "--check", "--program", "right", "--config", config).returncode == 2, "it does not run"
+    found = cli("programs", "check", "--config", config)
+    assert found.returncode == 1
+    assert "programs/wrong.ts:3:49: there is no `peeple`" in found.stderr.replace("\n  ", " ")
+    assert "right" not in found.stderr

@@ -177,7 +177,9 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
 
 @app.command(epilog="Example: codemode-mcp programs check")
 def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
-    """Read the files of saved programs, and show their problems. Exit with 1 if there are any."""
+    """Read the files of saved programs, check their types, and show the problems. Exit with 1 if there are any."""
+    from codemode_mcp.cli.checking import check_saved, report
+    from codemode_mcp.cli.loading import load
     from codemode_mcp.cli.saved_lookup import find_programs
 
     found = find_programs(config)
@@ -186,6 +188,9 @@ def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
         stop_line(2, found.unknown(name))
     for each in problems:
         say_line(str(each))
+    programs = [each for each in found.library.programs if name in (None, each.name)]
+    if programs:
+        report(check_saved(load(config, "error", None), programs))
     if problems:
         end(1)
     say(f"{len(found.library.programs) if name is None else name}: no problems")

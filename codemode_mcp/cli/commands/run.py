@@ -55,6 +55,9 @@ def run(
     ] = None,
     config: ConfigOption = None,
     read_only: ReadOnlyOption = False,
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Check the types of the program, and do not run it.")
+    ] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Draw a timeline of the calls at the end.")] = False,
     trace_html: Annotated[
         Path | None, typer.Option("--trace-html", metavar="FILE", help="Write the timeline as one page of HTML.")
@@ -98,6 +101,8 @@ def run(
         stop(2, "--loose needs a recording: add --replay RECORDING")
     if saved is None and (given is not None or accept_changes):
         stop(2, f"{'--input' if given is not None else '--accept-changes'} needs a saved program: add --program NAME")
+    if only_check and (saved is not None or replay is not None):
+        stop(2, "--check reads a FILE or -e CODE; to check saved programs: codemode-mcp programs check")
     if replay is None and saved is not None:
         if file is not None or code is not None or args or language is not None:
             stop(2, "--program NAME runs a saved program, so leave out FILE, -e, --language and arguments; use --input")
@@ -127,6 +132,8 @@ def run(
         from codemode_mcp.cli.replaying import replay_and_exit
 
         replay_and_exit(replay, code, language, None if args is None else tuple(args), loose=loose, as_json=as_json)
+    if only_check:
+        _check_and_end(code or "", language, file, config, servers=server)
     request = ProgramRequest(code, language, args or (), as_json, quiet)
     if record is not None:
         from codemode_mcp.cli.recording_files import make_way
@@ -228,6 +235,24 @@ def _run_saved(
     if record is not None:
         _show_trace(record, loaded, html, draw=draw)
     raise typer.Exit(130 if ok is None else run.exit_code(ok))
+
+
+def _check_and_end(
+    code: str, language: str | None, file: Path | None, config: str | None, servers: list[str] | None
+) -> NoReturn:
+    """Check the types of a program instead of running it."""
+    from codemode_mcp.cli.checking import check_cell_and_end
+    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.program import BadProgram, check
+    from codemode_mcp.cli.selection import with_servers
+
+    loaded = load(config, "error", None)
+    try:
+        program = check(ProgramRequest(code, language, (), as_json=False, quiet=True))
+    except BadProgram as error:
+        stop(error.exit_code, str(error))
+    loaded = with_servers(loaded, servers, called=False) if servers else loaded
+    check_cell_and_end(loaded, program.source, program.language, "-e" if file is None else str(file))
 
 
 def _show_trace(record: Record, config: Config, html: Path | None, *, draw: bool) -> None:

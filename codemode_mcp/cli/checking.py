@@ -1,0 +1,129 @@
+"""The type check of programs at a terminal, for `codemode-mcp run --check` and `codemode-mcp programs check`.
+
+Nothing of a program runs. Servers whose tool lists are kept are not started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import anyio
+
+from codemode_mcp.cli.loading import logging_of, plugins_on_stderr
+from codemode_mcp.cli.messages import end, say, say_line
+from codemode_mcp.errors import CodeModeError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from codemode_mcp.catalog.catalog import Catalog
+    from codemode_mcp.config import Config
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.settings import Language
+    from codemode_mcp.type_check.checked_text import CheckedText
+    from codemode_mcp.type_check.checker import Checked
+
+    Types = Callable[[CheckedText], Awaitable[Checked]]
+    """A function that checks a text against the catalog."""
+
+CONNECT_SECONDS: Final = 30.0
+"""Timeout for connecting servers whose tools are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """The result of a check of some files.
+
+    Attributes:
+        errors: a line for each error, with its position.
+        doubts: a line for each message of the compiler that may be an error.
+        unchecked: a line for each file that could not be checked.
+    """
+
+    errors: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
+
+
+def check_cell_and_end(config: Config, source: str, language: Language | None, file: str) -> NoReturn:
+    """Check a program for `exec`, show its type errors, and end the command: with 1 if there are any.
+
+    Args:
+        file: the name of its file, for positions.
+    """
+    report(anyio.run(partial(_in_app, config, partial(_cell, source, language, file))))
+    say(f"{file}: no type errors")
+    end(0)
+
+
+def report(found: CheckedFiles) -> None:
+    """Show the lines of a check. End the command with 1 if there are errors, or a file could not be checked."""
+    for line in (*found.errors, *(f"{each} (perhaps)" for each in found.doubts), *found.unchecked):
+        say_line(line)
+    if found.errors or found.unchecked:
+        end(1)
+
+
+def check_saved(config: Config, programs: Sequence[SavedProgram]) -> CheckedFiles:
+    """Check saved programs."""
+    return anyio.run(partial(_in_app, config, partial(_saved, programs)))
+
+
+async def _in_app(config: Config, check: Callable[[Catalog, Types], Awaitable[CheckedFiles]]) -> CheckedFiles:
+    from codemode_mcp.app.app import open_app
+
+    with logging_of(config, level="error"), plugins_on_stderr():
+        async with open_app(config) as app:
+            pool = await app.pool()
+            unknown = {view.name for view in pool.views() if view.state != "idle"}
+            await pool.connect(unknown, CONNECT_SECONDS)
+            catalog = await app.catalog_for(app.operator, None)
+            checker = app.checker
+            assert checker is not None
+            return await check(catalog, lambda text: checker.check(text, catalog))
+
+
+async def _cell(source: str, language: Language | None, file: str, catalog: Catalog, types: Types) -> CheckedFiles:
+    from codemode_mcp.program.members import check_members
+    from codemode_mcp.program.preflight import inspect
+    from codemode_mcp.program.type_annotations import has_types
+    from codemode_mcp.type_check.checked_text import of_cell
+
+    language = language or ("typescript" if has_types(source) else "javascript")
+    try:
+        found = inspect(source, language)
+        check_members(found, catalog.members, language, catalog.withheld)
+    except CodeModeError as error:
+        return CheckedFiles(errors=error.message.splitlines())
+    text = of_cell(found, language)
+    return _joined([_lines(text, await types(text), file, catalog)])
+
+
+async def _saved(programs: Sequence[SavedProgram], catalog: Catalog, types: Types) -> CheckedFiles:
+    from codemode_mcp.type_check.checked_text import of_module
+
+    found = []
+    for program in programs:
+        text = of_module(program.text, program.language)
+        found.append(_lines(text, await types(text), f"programs/{program.file}", catalog))
+    return _joined(found)
+
+
+def _lines(text: CheckedText, checked: Checked, file: str, catalog: Catalog) -> CheckedFiles:
+    from codemode_mcp.type_check.reports import positions, signatures
+
+    if checked.unchecked is not None:
+        return CheckedFiles(unchecked=[f"{file}: not checked: {checked.unchecked}"])
+    doubtful = [each for each in checked.problems if not each.certain]
+    signature = signatures(catalog)
+    return CheckedFiles(positions(text, checked.certain, file, signature), positions(text, doubtful, file, signature))
+
+
+def _joined(files: Sequence[CheckedFiles]) -> CheckedFiles:
+    return CheckedFiles(
+        [line for each in files for line in each.errors],
+        [line for each in files for line in each.doubts],
+        [line for each in files for line in each.unchecked],
+    )
