@@ -105,6 +105,8 @@ def _print(screen: Screen, done: Replayed, *, as_json: bool) -> None:
 
     if not as_json:
         print_outputs(screen, done.outcome.outputs)
+    if done.is_cut and not as_json:
+        return  # the divergence says all that the answer would say
     answer = anyio.run(partial(render, done.outcome, ToolSettings(), keep_nothing, time.monotonic()))
     print_answer(screen, answer.structured, done.outcome, as_json=as_json)
 

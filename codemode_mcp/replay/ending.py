@@ -55,12 +55,14 @@ class Replayed:
         divergence: the first difference from the recording; None if there is none.
         notes: sentences about the replay itself.
         unused: the recorded calls that the program has not made.
+        is_cut: True if the replay ended before the program, at a request that has no recorded answer.
     """
 
     outcome: Outcome
     divergence: Divergence | None = None
     notes: tuple[str, ...] = ()
     unused: tuple[Asked, ...] = ()
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
     if played.not_recorded is not None:
         divergence = _placed(played.not_recorded, about)
         outcome = _failed("nested_tool_failed", divergence.what, played)
-        return Replayed(outcome, divergence, notes, matching.unused)
+        return Replayed(outcome, divergence, notes, matching.unused, is_cut=True)
     if about.exact and end is not None and _ended_by_host(played, end):
         return Replayed(recorded_outcome(end), None, notes, matching.unused)
     outcome = _outcome(played, matching, results, about)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
+from msgspec.json import encode
 
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.program.positions import Positions
+from codemode_mcp.program.source_map import Author, SourceMap
+from codemode_mcp.program.stored_positions import positions_form
 from codemode_mcp.recordings import format as lines
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.sandbox.messages import Load, Timer
@@ -122,8 +128,9 @@ async def test_a_loose_replay_answers_by_the_tool_alone(engine: Engine) -> None:
 async def test_another_program_has_its_own_timers_values_and_look_ups(engine: Engine) -> None:
     recording = written(
         "return await load('kept')",
-        asked(Load(1, "kept")),
+        asked(Load(1, "kept"), Timer(2, 1)),
         lines.Turn(3, (lines.Completed(1, '["old"]'),)),
+        lines.Turn(4, (lines.Completed(2, "null"),)),
         end=completed("old"),
     )
     code = """
@@ -133,11 +140,13 @@ async def test_another_program_has_its_own_timers_values_and_look_ups(engine: En
     const before = await load("kept");
     await store("kept", "new");
     const found = await API.list("mcp/");
+    const cleared = setTimeout(() => text("never"), 1);
+    clearTimeout(cleared);
     const last = await late;
     return [first, before, await load("kept"), found.files.length, last, performance.now() - began >= 3600_000];
     """
     done = await run(engine, recording, code)
-    assert done.outcome.value == ["early", "old", "new", 2, "late", True]
+    assert (done.outcome.value, done.outcome.outputs) == (["early", "old", "new", 2, "late", True], ())
 
 
 async def test_times_and_random_numbers_are_the_recorded_ones(engine: Engine) -> None:
@@ -147,6 +156,14 @@ async def test_times_and_random_numbers_are_the_recorded_ones(engine: Engine) ->
     assert first.outcome.value[0] == 1_700_000_000_123
     assert first.outcome.value[2] == 1.5 + 2.5
     assert first.outcome.value == (await run(engine, written(code, clock))).outcome.value
+
+
+async def test_an_error_names_the_line_of_the_author_without_a_compiler(engine: Engine) -> None:
+    recording = written("throw new Error('typed')")
+    source = Positions("typescript", 3, transformed=SourceMap("AAEA", Author(3, 0, ())))
+    start = structs.replace(recording.start, positions=encode(positions_form(source)).decode())
+    done = await run(engine, replace(recording, start=start))
+    assert done.outcome.error == "Error: typed\n    at cell.ts:3:1"
 
 
 async def test_a_recording_that_was_cut_ends_where_it_ends(engine: Engine) -> None:
@@ -169,6 +186,6 @@ async def test_a_damaged_recording_is_refused(engine: Engine) -> None:
     with pytest.raises(ProgramError, match="request 7 ends, but it was never made"):
         await run(engine, written("return 1", delivered(1, (7, "x"))))
     broken = written("return 1")
-    broken = type(broken)(broken.opening, lines.CatalogText("", "{}"), broken.start, ())
+    broken = replace(broken, catalog=lines.CatalogText("", "{}"))
     with pytest.raises(ProgramError, match="the recording is damaged"):
         await run(engine, broken)

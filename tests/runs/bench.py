@@ -155,10 +155,13 @@ class Bench:
 
     def catalog(self) -> Catalog:
         views = [source.view() for source in self.sources.values()]
-        if self.plugins is None:
-            catalog, programs = build(views, Policy(self.rules)), self.library.programs
-            return catalog.with_tools(select_tools((), (), Policy(self.rules), None, programs)) if programs else catalog
-        return build(views, Policy(self.rules), offered=self.plugins.tools(), namespaces=self.plugins.namespaces())
+        offered = () if self.plugins is None else self.plugins.tools()
+        namespaces = () if self.plugins is None else self.plugins.namespaces()
+        catalog = build(views, Policy(self.rules), offered=offered, namespaces=namespaces)
+        programs = self.library.programs
+        if not programs:
+            return catalog
+        return catalog.with_tools(select_tools(offered, namespaces, Policy(self.rules), None, programs))
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
         catalog = self.catalog()
