@@ -145,6 +145,8 @@ class ExposeSettings:
     """List the prompts of servers."""
     resources: bool | None = None
     """List the resources and resource templates of servers."""
+    programs: bool | None = None
+    """List saved programs as prompts, which clients show as slash commands. Off by default."""
     direct: tuple[str, ...] | None = None
     """Tools that are listed with their own schemas, beside those of the mode: globs on ids, annotation tests, and `ui`
     for tools with an app. None: all tools in the mode `direct`, none in other modes."""

@@ -401,8 +401,9 @@ def sections() -> tuple[Section, ...]:
 def _expose() -> tuple[tuple[str, str, str, str], ...]:
     """Return the rows of `expose`, with the defaults of a file that sets nothing."""
     modes = ", ".join(f'`"{mode}"`' for mode in settings.EXPOSE_MODES)
-    kinds = {"mode": modes, "prompts": "`true`, `false`", "resources": "`true`, `false`", "direct": "list of strings"}
-    defaults = {"mode": f'`"{Exposure().mode}"`', "prompts": "`true`", "resources": "`true`"}
+    switches = dict.fromkeys(("prompts", "resources", "programs"), "`true`, `false`")
+    kinds = {"mode": modes, **switches, "direct": "list of strings"}
+    defaults = {"mode": f'`"{Exposure().mode}"`', "prompts": "`true`", "resources": "`true`", "programs": "`false`"}
     docs = _docs(settings.ExposeSettings)
     return tuple((key, kind, defaults.get(key, ""), docs[key]) for key, kind in kinds.items())
 
@@ -493,6 +494,7 @@ _EXPOSE_SCHEMA: Final[dict[str, Any]] = {
         "mode": {"enum": list(settings.EXPOSE_MODES)},
         "prompts": {"type": "boolean"},
         "resources": {"type": "boolean"},
+        "programs": {"type": "boolean"},
         "direct": {"type": "array", "items": _TEXT},
     },
     "additionalProperties": False,

@@ -18,7 +18,12 @@ def _pattern(node: Node) -> str:
 
 
 _ITEMS: Readers = {"prompts": Node.flag, "resources": Node.flag}
-_READERS: Readers = {"mode": one_of(*EXPOSE_MODES), **_ITEMS, "direct": array_of(_pattern)}
+_READERS: Readers = {
+    "mode": one_of(*EXPOSE_MODES),
+    **_ITEMS,
+    "programs": Node.flag,
+    "direct": array_of(_pattern),
+}
 
 
 def read_expose(node: Node) -> ExposeSettings:

@@ -25,12 +25,14 @@ class Exposure:
     Attributes:
         mode: `auto` is still to be decided, by the tools of the caller.
         direct: patterns of tools; see `ExposeSettings.direct`.
+        programs: list saved programs as prompts.
     """
 
     mode: ExposeMode = "code"
     prompts: bool = True
     resources: bool = True
     direct: tuple[str, ...] = ()
+    programs: bool = False
 
     def shows(self, kind: ItemKind, server: ExposeSettings | None = None) -> bool:
         """Return True if the client sees prompts or resources of a server. `server`: `expose` of the server."""
@@ -58,4 +60,6 @@ def exposure_of(
     direct = next((each.direct for each in parts if each.direct is not None), ALL_TOOLS if mode == "direct" else ())
     prompts = next((each.prompts for each in parts if each.prompts is not None), True)
     resources = next((each.resources for each in parts if each.resources is not None), True)
-    return Exposure(mode, prompts, resources, direct)
+    programs = next((each.programs for each in parts if each.programs is not None), False)
+    # In the mode `search` there is no `exec`, by which a prompt would run its program.
+    return Exposure(mode, prompts, resources, direct, programs and mode != "search")

@@ -45,11 +45,13 @@ class ClientExposure:
         return self._settings().expose_servers.get(server)
 
     def shows(self, exposure: Exposure, kind: ItemKind, servers: Collection[str]) -> bool:
-        """Return True if a client sees prompts or resources of any server, once the server has some.
+        """Return True if a client sees prompts or resources of any server, once the server has some, or programs.
 
         Args:
             servers: the configured servers. Without any, a later configuration may have some.
         """
+        if kind == "prompts" and exposure.programs:
+            return True
         return exposure.shows(kind) and (
             not servers or any(exposure.shows(kind, self.server_settings(server)) for server in servers)
         )

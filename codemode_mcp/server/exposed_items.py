@@ -1,4 +1,4 @@
-"""The prompts and resources of all servers, as clients get them without a program.
+"""The prompts and resources of all servers, and saved programs as prompts, as clients get them without a program.
 
 Lists are made from the views of the servers, under the policy of the caller. Each request about one item takes the
 dispatch path, as an operation of its server: policy, hooks, approval, pins, budgets and the audit are the same as for
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from codemode_mcp.exposure.items import Kind, Listing
     from codemode_mcp.exposure.selection import Exposure, ItemKind
     from codemode_mcp.policy.callers import Caller
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.server.client_exposure import ClientExposure
     from codemode_mcp.server.direct_calls import Answer, DirectCalls
     from codemode_mcp.server.exchange import Exchange
@@ -169,7 +170,19 @@ class ExposedItems:
         return self._listings.of(kind, [self._server_list(view, kind) for view in self._visible(viewer, kind)])
 
     def _describe_prompts(self, viewer: Any) -> Hashable:
-        return self._listing(viewer, "prompts").digest
+        programs = tuple(program.digest for program, _ in self._programs(viewer).values())
+        return self._listing(viewer, "prompts").digest, programs
+
+    def _programs(self, viewer: Viewer) -> Mapping[str, tuple[SavedProgram, dict[str, Any]]]:
+        """Return the saved programs that a client sees as prompts, with the prompts, by their names."""
+        if not self._exposure(viewer).programs:
+            return {}
+        from codemode_mcp.catalog.program_set import select_programs  # imported late: few clients see programs
+        from codemode_mcp.server.program_prompts import prompts_of
+
+        programs = select_programs(self._servers.library().programs, self._exposures.policy_of(viewer[0])).programs
+        servers = self._listing(viewer, "prompts").located
+        return {name: found for name, found in prompts_of(programs).items() if name not in servers}
 
     def _describe_resources(self, viewer: Any) -> Hashable:
         return self._listing(viewer, "resources").digest, self._listing(viewer, "templates").digest
@@ -185,10 +198,13 @@ class ExposedItems:
         else:
             await self._wait_for_first(viewer, kind)
         listing = self._listing(viewer, kind)
+        items = listing.items
+        if kind == "prompts":
+            items = [*items, *(prompt for _, prompt in self._programs(viewer).values())]
         # Nothing is awaited after this, so the recorded list is the one that is sent.
         self._announcer.listed_for("prompts" if kind == "prompts" else "resources", viewer)
         try:
-            page, cursor = page_of(kind, listing.items, exchange.params.get("cursor"))
+            page, cursor = page_of(kind, items, exchange.params.get("cursor"))
         except BadCursor as error:
             raise JsonRpcError(INVALID_PARAMS, str(error)) from None
         result: dict[str, Any] = {"resourceTemplates" if kind == "templates" else kind: page}
@@ -261,6 +277,12 @@ class ExposedItems:
 
     async def _get(self, exchange: Exchange, name: str) -> dict[str, Any]:
         viewer = _viewer(exchange)
+        program = self._programs(viewer).get(name)
+        if program is not None:
+            from codemode_mcp.server.program_prompts import prompt_result
+
+            given = exchange.params.get("arguments")
+            return prompt_result(program[0], given if isinstance(given, dict) else {})
         located = await self._located_prompt(viewer, name)
         arguments: dict[str, Any] = {"name": located.identifier}
         if exchange.params.get("arguments"):
@@ -344,6 +366,8 @@ class ExposedItems:
         viewer, argument = _viewer(exchange), exchange.params["argument"]
         arguments: dict[str, Any]
         if ref["type"] == "ref/prompt":
+            if ref["name"] in self._programs(viewer):
+                return {"completion": {"values": []}}
             located = await self._located_prompt(viewer, ref["name"])
             operation, arguments = "prompts/complete", {"name": located.identifier}
         else:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from codemode_mcp.runs.questions import Client
     from codemode_mcp.runs.state import RunState
     from codemode_mcp.runs.values import ListedResult
+    from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.settings import Language, ToolSettings
     from upstream_clients.tools import ItemSource, RootsFn, UpstreamView
 
@@ -134,6 +135,9 @@ class Runs(Protocol):
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog: ...
 
     # the prompts and resources that clients get, see `exposed_items`
+
+    def library(self) -> Library:
+        """Return the saved programs."""
 
     def trusted_views(self) -> Sequence[UpstreamView]:
         """Return views of all servers without held items. Before the servers are started, they come from a cache."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from codemode_mcp.saved_programs.program_state import ProgramState
 from codemode_mcp.saved_programs.proposals import Author, Proposal, propose
@@ -151,3 +152,26 @@ async def test_doctor_names_broken_files_and_changed_definitions(tmp_path: Path,
     assert broken.startswith("programs/broken.js:1: ")
     lists("Looks, and tells.")
     assert await findings() == [broken, "programs.used: MCP.s.look has another description"]
+
+
+async def test_saved_programs_are_prompts_where_a_client_is_to_see_them(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
+    config = write_config(tmp_path, {}, deny=["program:saved:hidden"])
+    (tmp_path / "programs").mkdir()
+    for name in ("report", "hidden"):
+        text = f"/** Reports. */\nexport default ({{ to }}) => `{name} to ${{to}}`;\n"
+        text = text.replace("/** Reports. */", "/**\n * Reports.\n * @param {{ to: string }} input\n */")
+        (tmp_path / "programs" / f"{name}.js").write_text(text, "utf-8")
+    value = json.loads(config.read_text("utf-8"))
+    config.write_text(json.dumps({**value, "expose": {"programs": True}}), "utf-8")
+    async with serve(config, env=own_cache) as session:
+        found = (await session.client.list_prompts()).prompts
+        assert [each.name for each in found] == ["programs/report"]
+        got = await session.client.get_prompt("programs/report", {"to": "ann"})
+        text = got.messages[0].content.text
+        code = text.split("\n\n")[1]
+        assert code == 'return await programs.report({"to": "ann"});'
+        assert await session.value(code) == "report to ann"
+        with pytest.raises(MCPError, match="Unknown prompt"):
+            await session.client.get_prompt("programs/hidden", {"to": "ann"})
