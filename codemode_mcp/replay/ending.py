@@ -14,6 +14,8 @@ from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ErrorCode
 from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import NamespaceTool
+from codemode_mcp.recordings.format import Turn
+from codemode_mcp.recordings.masking import masked_names
 from codemode_mcp.replay.divergence import Divergence, differences, places_of
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
@@ -22,11 +24,12 @@ from codemode_mcp.sandbox.messages import ToolCall
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.program.positions import Positions
     from codemode_mcp.recordings.format import End
+    from codemode_mcp.recordings.reader import Recording
     from codemode_mcp.replay.matching import Matching, NotRecorded
     from codemode_mcp.replay.player import Played
     from codemode_mcp.replay.script import Asked
@@ -109,6 +112,26 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
         # The notes of the recorded run are also about what the host has done, such as sending unawaited calls.
         outcome = replace(outcome, notes=end.notes, dropped=end.dropped)
     return Replayed(outcome, different, notes, matching.unused)
+
+
+def masked_note(recording: Recording) -> str | None:
+    """Return a note for a divergence that masked secrets may have caused; None if there are no masked secrets."""
+    names: dict[str, None] = {}
+    for text in _texts(recording):
+        names.update(dict.fromkeys(masked_names(text)))
+    if not names:
+        return None
+    shown = ", ".join(list(names)[:SHOWN_CALLS])
+    return f"The recording has placeholders of secrets ({shown}); a program that computes with one may differ."
+
+
+def _texts(recording: Recording) -> Iterator[str]:
+    yield recording.opening.source
+    yield from recording.opening.args
+    for line in recording.steps:
+        if isinstance(line, Turn):
+            for each in line.completions:
+                yield each.value or ""
 
 
 def recorded_outcome(end: End) -> Outcome:

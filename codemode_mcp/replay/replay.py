@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from dataclasses import replace as with_code
+from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.program.stored_positions import PositionsForm, positions_in
 from codemode_mcp.program.time_zones import named_zones
-from codemode_mcp.replay.ending import OWNER, About, Replayed, namespaces_of, replayed
+from codemode_mcp.replay.ending import OWNER, About, Replayed, masked_note, namespaces_of, replayed
 from codemode_mcp.replay.matching import Matching
 from codemode_mcp.replay.player import TURN_SECONDS, Part, play
 from codemode_mcp.replay.script import script_of
@@ -154,7 +154,9 @@ async def replay(
     played = await _on_guest_thread(engine, work)
     source = recording.opening.source if other is None else other.source
     about = About(source, form.positions, catalog, namespaces, settings, exact)
-    return replayed(played, matching, results, about, end)
+    done = replayed(played, matching, results, about, end)
+    masked = None if done.divergence is None else masked_note(recording)
+    return done if masked is None else with_fields(done, notes=(*done.notes, masked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ def _positions(recording: Recording) -> Positions:
         return Positions(recording.opening.language, len(start.code.splitlines()), start.code)
     try:
         form = msgspec.json.decode(start.positions, type=PositionsForm)
-        return with_code(positions_in(form), code=start.code)
+        return with_fields(positions_in(form), code=start.code)
     except (ValueError, msgspec.MsgspecError):
         raise ProgramError("invalid_input", "the recording is damaged: the positions of its program") from None
 

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
-from harness import cli
+from harness import cli, quickstart, write_config
 
 from codemode_mcp.recordings.reader import encode
 from tests.replay.written import asked, completed, delivered, said, written
@@ -39,18 +39,34 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+CACHE = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+
+PROGRAM = """
+text("began " + new Date().toISOString());
+const found = await Promise.all([1, 2, 3].map((n) => MCP.tracker.getIssue({ issue_id: n })));
+await new Promise((resolve) => setTimeout(resolve, 3));
+json({ random: Math.random(), took: performance.now() });
+return found.map((each) => unwrap(each).title);
+"""
+
+
 def replay(file: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    # Without a configuration, and in a folder that has none.
-    return cli("run", "--replay", str(file), *arguments, cwd=file.parent, env={"HOME": str(file.parent), **more})
+    """Replay a recording in a folder without a configuration."""
+    env = {"HOME": str(file.parent), "XDG_CACHE_HOME": CACHE, **more}
+    return cli("run", "--replay", str(file), *arguments, cwd=file.parent, env=env)
 
 
-def test_a_replay_prints_what_the_recorded_run_has_printed(file: Path) -> None:
-    cache = {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))}
-    first = replay(file, **cache)
-    assert (first.returncode, first.stderr) == (0, "")
-    assert first.stdout == 'asks\n{"found": "A", "at": "1970-01-01T00:00:00.000Z"}\n'
-    other = replay(file, TZ="Asia/Tokyo", PYTHONHASHSEED="7", LANG="C", **cache)
-    assert (other.returncode, other.stdout) == (0, first.stdout)
+def test_a_replay_elsewhere_prints_every_byte_of_the_recorded_run(tmp_path: Path) -> None:
+    config = write_config(tmp_path, quickstart())
+    file = tmp_path / "elsewhere" / "run.jsonl"
+    file.parent.mkdir()
+    program = tmp_path / "program.js"
+    program.write_text(PROGRAM, "utf-8")
+    ran = cli("run", "--config", str(config), "--record", str(file), str(program))
+    assert ran.returncode == 0, ran.stderr
+    again = replay(file, TZ="Asia/Tokyo", PYTHONHASHSEED="7", LC_ALL="C", PYTHONUTF8="1")
+    assert (again.returncode, again.stdout, again.stderr) == (0, ran.stdout, "")
+    assert len(ran.stdout.splitlines()) == 3
 
 
 def test_another_program_that_differs_has_an_exit_code_of_its_own(file: Path) -> None:

@@ -41,6 +41,8 @@ from upstream_clients.errors import UpstreamCallError
 from upstream_clients.testing import ScriptedSource, text_result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from codemode_mcp.calls.outcome import Outcome
     from codemode_mcp.program.typescript import Transformed
     from codemode_mcp.recordings.reader import Recording
@@ -62,6 +64,7 @@ ONE_IN = 6
 """Distance of the programs in `tests/programs` that are recorded. They only compute, and all are alike here."""
 
 SETTINGS = ToolSettings(code_mode=CodeModeSettings(telemetry="off"))
+SECRET = "s3cret-value-1"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 BEFORE = "const fake = new Proxy({}, { get: (_, n) => async (a) => unwrap(await MCP.fake[n](a)) });\n"
 
@@ -125,9 +128,9 @@ async def run_to_its_end(it: Bench, code: str) -> Outcome:
     return replace(outcome, outputs=outputs, notes=notes)
 
 
-async def record(engine: Engine, *codes: str) -> list[Recorded]:
-    """Run programs, and return their recordings."""
-    recordings = Recordings("0", KeptRecordings(64 << 20), MaskSource(dict))
+async def record(engine: Engine, *codes: str, secrets: Mapping[str, str] | None = None) -> list[Recorded]:
+    """Run programs, and return their recordings. `secrets`: names by values."""
+    recordings = Recordings("0", KeptRecordings(64 << 20), MaskSource(lambda: secrets or {}))
     limits: dict[str, Any] = {"timeout_ms": 500, "memory_limit_bytes": 16 << 20}
     found = []
     async with bench(engine, FakeSource(), plugins=tracker(), recordings=recordings, **limits) as it:
@@ -253,6 +256,25 @@ async def test_another_program_gets_saved_programs_as_recorded_or_with_other_tex
     for program in (other, OtherProgram("return programs.double({ n: 2, extra: 1 })", "javascript")):
         done = await replay(engine, recording, no_typescript, program, Options(programs=compiled))
         assert (done.divergence, done.outcome.value) == (None, {"twice": 40})
+
+
+async def test_masked_secrets_are_placeholders_in_a_replay_too(engine: Engine) -> None:
+    code = f"""
+    const found = await MCP.fake.echo({{ token: "{SECRET}" }});
+    text(unwrap(found).token);
+    return unwrap(await MCP.fake.echo({{ size: args.length, again: unwrap(found).token }}));
+    """
+    (run,) = await record(engine, code, secrets={SECRET: "fake.TOKEN"})
+    done = await replay(engine, recording_in(run.file), no_typescript)
+    assert (done.divergence, done.outcome.value) == (None, {"size": 2, "again": "__SECRET_fake_TOKEN__"})
+    (run,) = await record(
+        engine, f"return MCP.fake.echo({{ size: '{SECRET}'.length }})", secrets={SECRET: "fake.TOKEN"}
+    )
+    done = await replay(engine, recording_in(run.file), no_typescript)
+    assert done.divergence is not None
+    assert done.notes == (
+        "The recording has placeholders of secrets (fake_TOKEN); a program that computes with one may differ.",
+    )
 
 
 async def test_a_changed_recording_is_refused_or_replayed(engine: Engine) -> None:
