@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codemode_mcp.cli.command_requests import read_program
@@ -10,13 +14,15 @@ from codemode_mcp.cli.messages import stop_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.drafts.parameters import ValueSchema
     from codemode_mcp.recordings.reader import Recording
     from codemode_mcp.settings import Language
     from upstream_clients.tools import JsonObject
+
+
+_RUN = re.compile(r"run_[A-Za-z0-9_-]{4,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +44,21 @@ class DraftSource:
     recording: bytes | None = None
 
 
-def read_source(path: Path) -> DraftSource:
-    """Return the program in a file, which may be a recording. End the command if there is none."""
+def read_source(source: str, config: str | None) -> DraftSource:
+    """Return the program of a file, of a recording or of a run. End the command if there is none.
+
+    Args:
+        source: the path of a file, or the id of a run.
+        config: the value of `--config`.
+    """
+    path = Path(source)
+    if _RUN.fullmatch(source) and not path.exists():
+        from codemode_mcp.cli.exported_runs import exported_run
+
+        found = exported_run(source, config)
+        return _recorded(found.data, f"the recording of run {found.run_id}")
     if path.suffix == ".jsonl":
-        return _recorded(path)
+        return _recorded(_read(path), str(path))
     from codemode_mcp.program.type_annotations import has_types
 
     text, named = read_program(path, None)
@@ -49,23 +66,32 @@ def read_source(path: Path) -> DraftSource:
     return DraftSource(text, "typescript" if is_typescript else "javascript", path.name)
 
 
-def _recorded(path: Path) -> DraftSource:
-    from codemode_mcp.catalog.serialize import read_catalog
-    from codemode_mcp.errors import CodeModeError
-    from codemode_mcp.recordings.reader import NotReadable, read_recording
+def _read(path: Path) -> bytes:
+    from codemode_mcp.recordings.reader import MAX_BYTES
 
     try:
-        recording = read_recording(path)
-        catalog = read_catalog(recording.catalog.text)
-        data = path.read_bytes()
+        # Opening a pipe would wait for a writer.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        stop_line(
-            2, f"there is no file {path}; codemode-mcp runs export RUN --output FILE writes the recording of a run"
-        )
+        stop_line(2, f"there is no file {path}; codemode-mcp runs export RUN --output FILE writes a recording")
     except OSError as error:
         stop_line(1, f"cannot read {path}: {error.strerror}")
+    if len(data) > MAX_BYTES:
+        stop_line(1, f"{path} has more than {MAX_BYTES} bytes; record a shorter run")
+    return data
+
+
+def _recorded(data: bytes, name: str) -> DraftSource:
+    from codemode_mcp.catalog.serialize import read_catalog
+    from codemode_mcp.errors import CodeModeError
+    from codemode_mcp.recordings.reader import NotReadable, recording_of
+
+    try:
+        recording = recording_of(io.BytesIO(data))
+        catalog = read_catalog(recording.catalog.text)
     except (NotReadable, ValueError, CodeModeError) as error:
-        stop_line(1, f"{path} is no recording that can be read: {error}")
+        stop_line(1, f"{name} is no recording that can be read: {error}")
     return source_of(recording, catalog, data)
 
 

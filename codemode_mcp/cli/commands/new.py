@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from codemode_mcp.cli.completion import live_runs
 from codemode_mcp.cli.draft_sources import read_source
 from codemode_mcp.cli.messages import say, say_command, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption
@@ -37,7 +38,13 @@ MAX_DEFAULT = 40
 def new(
     name: Annotated[str, typer.Argument(help="Name of the saved program; with .js for JavaScript.")],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Program or recording that becomes the saved program.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUN|FILE",
+            help="Run, recording or program that becomes the saved program.",
+            autocompletion=live_runs,
+        ),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -52,7 +59,7 @@ def new(
         path = _write(folder, file_name(stem, language), skeleton(language))
         say(f"{path} is written; fill in what it does and what it needs")
         return
-    program = read_source(source)
+    program = read_source(source, config)
     draft = _draft(program, name, language)
     path = _write(folder, file_name(stem, draft.language), draft.text)
     _say_parameters(path, draft)

@@ -103,6 +103,10 @@ def run(
         stop(2, f"{'--input' if given is not None else '--accept-changes'} needs a saved program: add --program NAME")
     if only_check and (saved is not None or replay is not None):
         stop(2, "--check reads a FILE or -e CODE; to check saved programs: codemode-mcp programs check")
+    if record is not None and replay is None:
+        from codemode_mcp.cli.recording_files import make_way
+
+        make_way(record)
     if replay is None and saved is not None:
         if file is not None or code is not None or args or language is not None:
             stop(2, "--program NAME runs a saved program, so leave out FILE, -e, --language and arguments; use --input")
@@ -111,12 +115,13 @@ def run(
             request,
             config,
             read_only=read_only,
-            private=private or bool(log_level or log_file or server or trace or trace_html),
+            private=private or bool(log_level or log_file or server or trace or trace_html or record),
             level=log_level,
             log_file=log_file,
             servers=server,
             draw=trace,
             html=trace_html,
+            record_file=record,
         )
     if saved is not None:
         file = Path(saved)
@@ -135,10 +140,6 @@ def run(
     if only_check:
         _check_and_end(code or "", language, file, config, servers=server)
     request = ProgramRequest(code, language, args or (), as_json, quiet)
-    if record is not None:
-        from codemode_mcp.cli.recording_files import make_way
-
-        make_way(record)
     if not (private or server or trace or trace_html or log_level or log_file or record):
         done = run_there(request, config=config, read_only=read_only)
         if done is not None:
@@ -198,6 +199,7 @@ def _run_saved(
     servers: list[str] | None,
     draw: bool,
     html: Path | None,
+    record_file: Path | None,
 ) -> NoReturn:
     """Run a saved program, in the shared instance if one runs, and end the command."""
     if not private:
@@ -227,6 +229,7 @@ def _run_saved(
         "javascript",
         run.args,
         record=record,
+        record_file=record_file,
         as_json=request.as_json,
         quiet=request.quiet,
         log_start_failures=level is not None,
@@ -234,6 +237,10 @@ def _run_saved(
     )
     if record is not None:
         _show_trace(record, loaded, html, draw=draw)
+    if record_file is not None:
+        from codemode_mcp.cli.recording_files import say_written
+
+        say_written(record_file, quiet=request.quiet)
     raise typer.Exit(130 if ok is None else run.exit_code(ok))
 
 

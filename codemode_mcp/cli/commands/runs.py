@@ -192,27 +192,14 @@ def export(
     secrets of the configuration and of logins are masked.
     """
     from codemode_mcp.cli import recording_files
-    from codemode_mcp.cli.run_lookup import find_run, recording_folder
+    from codemode_mcp.cli.exported_runs import exported_run
 
-    folder = recording_folder(config) if folder is None else folder
-    path = None if folder is None else recording_files.find_in_folder(folder, run)
-    if path is not None:
-        run_id, data = path.stem, path.read_bytes()
-    else:
-        endpoint, answer = find_run(run, config)
-        run_id = answer["run"]["id"]
-        if endpoint is None:
-            stop_line(
-                1,
-                f"run {run_id} is in a store, and no running process has its recording; to record programs in files, "
-                "set audit.recordings, or start the server with serve --record DIR",
-            )
-        data = recording_files.fetch(endpoint, run_id)
-    output = Path(f"{run_id}.jsonl") if output is None else output
-    if path is None or not output.exists() or not output.samefile(path):
+    found = exported_run(run, config, folder)
+    output = Path(f"{found.run_id}.jsonl") if output is None else output
+    if found.path is None or not output.exists() or not output.samefile(found.path):
         recording_files.make_way(output)
-        recording_files.write_private(output, data)
-    say_line(f"the recording of run {run_id} is in {output}")
+        recording_files.write_private(output, found.data)
+    say_line(f"the recording of run {found.run_id} is in {output}")
     recording_files.describe(output)
 
 
