@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
+    from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.settings import Language
     from codemode_mcp.type_check.checked_text import CheckedText
@@ -86,19 +87,15 @@ async def _in_app(config: Config, check: Callable[[Catalog, Types], Awaitable[Ch
 
 
 async def _cell(source: str, language: Language | None, file: str, catalog: Catalog, types: Types) -> CheckedFiles:
-    from codemode_mcp.program.members import check_members
-    from codemode_mcp.program.preflight import inspect
     from codemode_mcp.program.type_annotations import has_types
     from codemode_mcp.type_check.checked_text import of_cell
 
     language = language or ("typescript" if has_types(source) else "javascript")
-    try:
-        found = inspect(source, language)
-        check_members(found, catalog.members, language, catalog.withheld)
-    except CodeModeError as error:
-        return CheckedFiles(errors=error.message.splitlines())
+    found = _inspected(source, language, file, catalog)
+    if isinstance(found, CheckedFiles):
+        return found
     text = of_cell(found, language)
-    return _joined([_lines(text, await types(text), file, catalog)])
+    return _lines(text, await types(text), file, catalog)
 
 
 async def _saved(programs: Sequence[SavedProgram], catalog: Catalog, types: Types) -> CheckedFiles:
@@ -106,9 +103,28 @@ async def _saved(programs: Sequence[SavedProgram], catalog: Catalog, types: Type
 
     found = []
     for program in programs:
+        file = f"programs/{program.file}"
+        inspected = _inspected(program.text, program.language, file, catalog)
+        if isinstance(inspected, CheckedFiles):
+            found.append(inspected)
+            continue
         text = of_module(program.text, program.language)
-        found.append(_lines(text, await types(text), f"programs/{program.file}", catalog))
+        found.append(_lines(text, await types(text), file, catalog))
     return _joined(found)
+
+
+def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> Preflight | CheckedFiles:
+    """Return the preflight of a program, or its errors if it would be refused."""
+    from codemode_mcp.program.inspection import CELL_FILES
+    from codemode_mcp.program.members import check_members
+    from codemode_mcp.program.preflight import inspect
+
+    try:
+        found = inspect(source, language)
+        check_members(found, catalog.members, language, catalog.withheld)
+    except CodeModeError as error:
+        return CheckedFiles(errors=error.message.replace(f"({CELL_FILES[language]}:", f"({file}:").splitlines())
+    return found
 
 
 def _lines(text: CheckedText, checked: Checked, file: str, catalog: Catalog) -> CheckedFiles:

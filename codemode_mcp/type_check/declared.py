@@ -57,7 +57,7 @@ class Declared:
     Attributes:
         files: the texts of the variant `exact`, by path.
         names: the globals that are `any` in the variant `untyped`.
-        members: the names after `MCP.<server>.` by server, as `Catalog.members` has them.
+        members: the names after `MCP.<server>.` by server, as `Catalog.members` has them, and after `programs.`.
     """
 
     files: Mapping[str, str]
@@ -98,7 +98,14 @@ def declared(catalog: Catalog) -> Declared:
         files["tools.d.ts"] = _exact(catalog.toolset.declarations())
     files[ALIASES] = _aliases(catalog, unknown)
     names = ("MCP", "tools", "programs", *(each.global_name for each in catalog.namespaces))
-    return Declared(files, names, catalog.members)
+    return Declared(files, names, {**catalog.members, **_programs(catalog)})
+
+
+def _programs(catalog: Catalog) -> dict[str, frozenset[str] | None]:
+    """Return the names of saved programs. A server with the name `programs` has its own names besides."""
+    saved = catalog.toolset.programs.names
+    of_server = catalog.members.get("programs", frozenset())
+    return {"programs": None if of_server is None else saved | of_server} if saved else {}
 
 
 def _aliases(catalog: Catalog, unknown: set[str]) -> str:

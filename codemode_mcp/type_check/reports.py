@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.inspection import CELL_FILES
+from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def signatures(catalog: Catalog) -> Callable[[str], str]:
             found = next((each for each in catalog.servers if server in (each.identifier, each.alias)), None)
             entry = None if found is None else found.member(member)
             return "" if entry is None or isinstance(entry, str) else catalog.signature(entry)
-        entry = catalog.get(catalog.toolset.names.get(rest, "")) if kind == "tools" else None
+        names = {"tools": catalog.toolset.names.get(rest, ""), "programs": program_id(rest)}
+        entry = catalog.get(names.get(kind, ""))
         return "" if entry is None else catalog.signature(entry)
 
     return signature

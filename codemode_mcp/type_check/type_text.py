@@ -62,11 +62,11 @@ class NamedTypes:
         named = self.texts.get(text.rpartition(".")[2]) if _PATH.fullmatch(text) else None
         if named is not None:
             each = [self.members_of(one) for one in named if one != text]
-            return None if None in each else [name for members in each for name in members or ()]
+            return None if None in each else [*dict.fromkeys(name for members in each for name in members or ())]
         if not text.startswith("{") or len(union_of(text)) != 1:
             return None
         found = (_MEMBER.match(part) for part in _split(text[1:-1], ";"))
-        return [match[1] or match[2] for match in found if match is not None]
+        return [*dict.fromkeys(match[1] or match[2] for match in found if match is not None)]
 
     def lacks(self, text: str, name: str) -> bool:
         """Return True if no member of a union, all of which are object types, has a member with this name."""
