@@ -25,6 +25,7 @@ from codemode_mcp.server.http.bodies import BodyBudget
 from codemode_mcp.settings import GIB, KIB, MIB, CodeModeSettings, DuplicateSettings, HttpSettings, InstanceSettings
 from codemode_mcp.stores import ending, postgres, values
 from codemode_mcp.stores.lease import Lease
+from codemode_mcp.type_check import checker, compiler_process
 from tests.instance import test_serve_by_relay
 from upstream_clients import (
     answer_cache,
@@ -59,6 +60,8 @@ FIGURES = {
     "A program that takes too much memory": f"`memoryLimitBytes`, {size(code_mode.memory_limit_bytes)};",
     "An answer is no larger than its limit": f"`maxOutputBytes`, {size(code_mode.max_output_bytes)};",
     "`next` and `pendingToolCalls`": f"{size(next_step.NEXT_BYTES)} each",
+    "A check ends, and the program then runs unchecked": f"{checker.CHECK_SECONDS:g} s",
+    "The system limits the process of the compiler": f"{size(compiler_process.MEMORY_BYTES)} of data on Linux,",
     "A value that is too large to leave": f"{size(guest.MAX_TURN_BYTES)} of JSON",
     "Of a flood of calls": (
         f"`maxPendingToolCalls`, {code_mode.max_pending_tool_calls}, "

@@ -18,7 +18,7 @@ from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.paths import cache_dir
 from codemode_mcp.type_check.checker import TypeChecker
 from codemode_mcp.type_check.compiler import find_compiler
-from codemode_mcp.type_check.compiler_process import CompilerProcess
+from codemode_mcp.type_check.compiler_process import MEMORY_BYTES, CompilerProcess
 from codemode_mcp.type_check.reports import lines, signatures
 from tests.type_check.checks import catalog, cell, installed_compiler
 
@@ -169,7 +169,7 @@ def test_a_program_cannot_make_the_compiler_read_a_file(compiler: Compiler, tmp_
         found = process.request("getSemanticDiagnostics", project) or []
     finally:
         process.end()
-    assert not [each for each in found if "42" in each["text"]], "the file was read"
+    assert not [each for each in found if "Type '42'" in each["text"]], "the file was read"
 
 
 SLOW = """
@@ -212,6 +212,20 @@ async def test_a_process_that_was_killed_is_replaced_and_an_idle_one_is_ended(co
         await anyio.to_thread.run_sync(_wait_for_end, second)
         assert checker.pid is None
         group.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot limit another process")
+def test_the_system_limits_the_compiler(compiler: Compiler) -> None:
+    process = CompilerProcess(compiler)
+    try:
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        variables = Path(f"/proc/{process.pid}/environ").read_text()
+    finally:
+        process.end()
+    found = {line[:25].strip(): line[26:].split()[0] for line in limits.splitlines()}
+    assert found["Max data size"] == str(MEMORY_BYTES)
+    assert (found["Max file size"], found["Max core file size"]) == ("0", "0")
+    assert "HOME" not in variables
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that end a process like this")
