@@ -35,6 +35,10 @@ def test_a_draft_is_written_beside_the_configuration_and_its_parameters_are_show
     assert "  n: number (default 3), for the constant n" in shown
     assert '  state: string (default "open"), for MCP.t.list (state)' in shown
     assert "  token: string (required: a secret stood here), for MCP.t.list (token)" in shown
+    command = (
+        f"""run --program report --input '{{"n": 3, "state": "open", "token": "..."}}' --config {config} --record """
+    )
+    assert command in done.output
     [program] = read_folder(config.parent / "programs").programs
     assert (program.name, program.language) == ("report", "typescript")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -68,6 +69,22 @@ def new(
         _write_test(folder, stem, program.recording, draft)
         say("Its recorded run is its first test; the next command runs it:")
         say_command(f"codemode-mcp test {shlex.quote(str(path))}")
+        return
+    say("The next command runs it, and keeps the run as its first test:")
+    say_command(_run_command(stem, draft, folder, config))
+
+
+def _run_command(name: str, draft: Draft, folder: Path, config: str | None) -> str:
+    """Return the command that runs a draft with the values of its program, and records the run."""
+    from codemode_mcp.drafts.literals import UNKNOWN
+    from codemode_mcp.program_tests.cases import RECORDING
+
+    given = {each.name: each.value for each in draft.parameters if each.text is not None and each.value is not UNKNOWN}
+    given |= {each.name: "..." for each in draft.parameters if each.text is None}
+    option = f" --input {shlex.quote(json.dumps(given, ensure_ascii=False))}" if given else ""
+    option += "" if config is None else f" --config {shlex.quote(config)}"
+    recording = folder / f"{name}.{FIRST}{RECORDING}"
+    return f"codemode-mcp run --program {name}{option} --record {shlex.quote(str(recording))}"
 
 
 def _split(name: str) -> tuple[str, Language | None]:

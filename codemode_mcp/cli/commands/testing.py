@@ -60,7 +60,7 @@ def run_tests(
         where = ", ".join(map(str, paths)) if paths else "the folder of saved programs"
         say(
             f"no tests: no recording in {where}{'' if only is None else ' has a name that -k selects'}; record one: "
-            "codemode-mcp run FILE --record programs/NAME.first.recording.jsonl"
+            "codemode-mcp run --program NAME --record programs/NAME.first.recording.jsonl"
         )
         raise typer.Exit(NO_TESTS)
     began = time.perf_counter()
