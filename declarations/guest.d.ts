@@ -41,6 +41,8 @@ interface ApiHit {
   score: number;
   /** Set when the server cannot be reached now. */
   status?: "down";
+  /** Set for a saved program if tools that it uses have changed since it was saved. */
+  warning?: string;
 }
 
 interface ApiFile {

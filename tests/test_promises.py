@@ -19,6 +19,7 @@ from codemode_mcp.policy import approval
 from codemode_mcp.runs import approvals, next_step
 from codemode_mcp.runs.memory_store import MemoryStore
 from codemode_mcp.sandbox import guest
+from codemode_mcp.saved_programs import proposals
 from codemode_mcp.server import descriptions, forwarded_logs, protocol_fit
 from codemode_mcp.server.http import connection, oauth
 from codemode_mcp.server.http.bodies import BodyBudget
@@ -58,6 +59,7 @@ def size(count: int) -> str:
 FIGURES = {
     "A program that computes past its deadline": f"`timeoutMs`, {code_mode.timeout_ms // 1000} s",
     "A program that takes too much memory": f"`memoryLimitBytes`, {size(code_mode.memory_limit_bytes)};",
+    "Proposals are bounded": f"{proposals.MAX_PROPOSALS_PER_OWNER} of one owner, {proposals.MAX_PROPOSALS} in all",
     "An answer is no larger than its limit": f"`maxOutputBytes`, {size(code_mode.max_output_bytes)};",
     "`next` and `pendingToolCalls`": f"{size(next_step.NEXT_BYTES)} each",
     "A check ends, and the program then runs unchecked": f"{checker.CHECK_SECONDS:g} s",

@@ -348,6 +348,10 @@ class Lifecycle:
         """Return the saved programs as they are now. Runs keep those with which they began."""
         return self._library
 
+    def shown_library(self) -> Library:
+        """Return the saved programs as catalogs have them: with warnings about changed definitions of tools."""
+        return self._library if self._versions is None else self._versions.shown(self._library)
+
     def program_changes(self, name: str) -> Sequence[DefinitionChange]:
         """Return the definitions of tools that have changed since a saved program was pinned, as far as is known."""
         return () if self._versions is None else self._versions.changes(name)
@@ -504,7 +508,7 @@ class Lifecycle:
                 on_change=self._on_change,
                 sandboxed=self.code_mode,
             )
-            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins, self.library)
+            self._catalogs = Catalogs(self.trusted_views, self._config.tools, meaning, plugins, self.shown_library)
             observed = ObservedTypes() if self.code_mode else None
             self._dispatcher = Dispatcher(
                 self._source, self._config.tools, observed, plugins.interceptors, self.trust, self.transform

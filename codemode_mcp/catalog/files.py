@@ -11,7 +11,6 @@ from codemode_mcp.catalog.servers import lookup_error, method, nearest_names, qu
 from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.namespaces import NamespaceSummary, ScopeObject, render_namespaces
-from declarations.program_files import render_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +90,7 @@ class DeclarationFiles:
             return self._namespaces_file
         program = self._program_at(path)
         if program is not None:
-            return render_program(program.identifier, program.tool)
+            return self._toolset.programs.declaration(program)
         server = self._server_at(path)
         return self._index.file(server).whole(self._observed_of(server))
 

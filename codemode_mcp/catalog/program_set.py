@@ -24,6 +24,10 @@ EFFECTS: Final = Effects(read_only=True, destructive=False, idempotent=True, ope
 """Effects of a saved program itself. Each call that it makes is decided by the effects of its own tool."""
 
 
+MAX_WARNING: Final = 1_000
+"""Maximum characters of the warning in a declaration file."""
+
+
 class ProgramSet:
     """The saved programs that the programs of a caller see. It is immutable.
 
@@ -51,6 +55,14 @@ class ProgramSet:
         """Return a saved program by its id, if there is one."""
         found = self._by_id.get(entry_id)
         return None if found is None else found[1]
+
+    def declaration(self, entry: Entry) -> str:
+        """Return the text of `programs/<name>.d.ts`, with the warning of the program before it."""
+        from declarations.program_files import render_program  # imported late: most programs read none
+
+        program = self.program(entry.id)
+        warning = "" if program is None or not program.warning else f"// {one_line(program.warning, MAX_WARNING)}\n"
+        return warning + render_program(entry.identifier, entry.tool)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -89,9 +101,10 @@ class ProgramSet:
                 "signature": self.signature(entry),
                 "description": one_line(entry.tool.description),
                 "score": hit.score,
+                **({"warning": program.warning} if program.warning else {}),
             }
             for hit in self._finder.find(query, limit)
-            for entry in (self.entries[hit.number],)
+            for entry, program in ((self.entries[hit.number], self.programs[hit.number]),)
         ]
 
     @cached_property

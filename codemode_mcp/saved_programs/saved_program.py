@@ -44,6 +44,7 @@ class SavedProgram:
         output_schema: the JSON Schema of the result; None if it is not known.
         takes_input: False if the function has no parameter.
         servers: the MCP servers that the text uses, as `Preflight.servers`.
+        warning: a sentence about definitions of tools that have changed since; empty if none have. Not in the file.
     """
 
     name: str
@@ -54,6 +55,7 @@ class SavedProgram:
     output_schema: JsonObject | None = None
     takes_input: bool = True
     servers: frozenset[str] | None = frozenset()
+    warning: str = ""
 
     @property
     def digest(self) -> str:

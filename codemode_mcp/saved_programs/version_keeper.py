@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
@@ -19,7 +20,7 @@ from codemode_mcp.saved_programs.used_tools import UsedTool, names_in, used_tool
 from codemode_mcp.saved_programs.versions import BY_FILE, History, changes_since
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.program_state import ProgramState
@@ -31,6 +32,10 @@ log = logging.getLogger("codemode_mcp.programs")
 
 POLL_SECONDS: Final = 2.0
 """Seconds between two looks at the files with versions. A look is one `stat` for each program."""
+
+
+MAX_WARNED: Final = 5
+"""Maximum number of changes that a warning names."""
 
 
 class Definitions(Protocol):
@@ -69,6 +74,15 @@ class VersionKeeper:
         self._clock = clock
         self._histories: dict[str, tuple[Stamp, History]] = {}
         self._changes: dict[str, tuple[DefinitionChange, ...]] = {}
+        self._shown: tuple[Library, object, Library] | None = None
+
+    def shown(self, library: Library) -> Library:
+        """Return saved programs with a warning for each whose tools have changed. Equal inputs give the same object."""
+        if not self._changes:
+            return library
+        if self._shown is None or self._shown[0] is not library or self._shown[1] is not self._changes:
+            self._shown = library, self._changes, _with_warnings(library, self._changes)
+        return self._shown[2]
 
     def changes(self, name: str) -> Sequence[DefinitionChange]:
         """Return the definitions that have changed since a program was pinned, as they were seen at the latest look."""
@@ -133,3 +147,21 @@ class VersionKeeper:
 
     def _present(self, used: UsedTool) -> UsedTool | None:
         return used_tool(used.path, self._definitions.at(used.path)) if self._definitions.is_known(used.path) else None
+
+
+def _with_warnings(library: Library, changes: Mapping[str, Sequence[DefinitionChange]]) -> Library:
+    programs = [
+        replace(each, warning=_warning(changes[each.name])) if each.name in changes else each
+        for each in library.programs
+    ]
+    return replace(library, programs=tuple(programs))
+
+
+def _warning(changes: Sequence[DefinitionChange]) -> str:
+    """Return a sentence for the reader of a declaration."""
+    more = len(changes) - MAX_WARNED
+    named = "; ".join([*map(str, changes[:MAX_WARNED]), *([f"and {more} more"] if more > 0 else [])])
+    return (
+        f"Tools of this program have changed since it was saved: {named}. It may fail or do something else, so read "
+        "the declarations of these tools before you call it."
+    )

@@ -15,7 +15,7 @@ from codemode_mcp.saved_programs.program_state import ProgramState
 from codemode_mcp.saved_programs.proposals import Author, Proposal, propose
 from codemode_mcp.saved_programs.saved_program import digest_of
 from codemode_mcp.saved_programs.used_tools import UsedTool
-from tests.integration.harness import COMMAND, SECONDS, SERVERS, serve, write_config
+from tests.integration.harness import COMMAND, SECONDS, SERVERS, serve, until, write_config
 from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
@@ -175,3 +175,34 @@ async def test_saved_programs_are_prompts_where_a_client_is_to_see_them(
         assert await session.value(code) == "report to ann"
         with pytest.raises(MCPError, match="Unknown prompt"):
             await session.client.get_prompt("programs/hidden", {"to": "ann"})
+
+
+async def test_programs_are_warned_of_a_saved_one_whose_tools_have_changed(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
+    def lists(description: str) -> None:
+        every = [("look", description), ("relist", "Lists again.")]
+        found = [{"name": name, "description": text, "inputSchema": {"type": "object"}} for name, text in every]
+        (tmp_path / "tools.json").write_text(json.dumps(found), "utf-8")
+
+    entry = {"command": sys.executable, "args": [str(SERVERS / "scripted.py"), str(tmp_path)], "trust": "follow"}
+    config = write_config(tmp_path, {"s": entry})
+    state = ProgramState(tmp_path / "state" / "codemode-mcp" / "programs", config)
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "used.js").write_text("export default () => MCP.s.look({});\n", "utf-8")
+    lists("Looks.")
+    reads = "return [(await API.read('programs/used.d.ts')).content, await API.search('used')]"
+    async with serve(config, env={**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}) as session:
+        text, hits = await session.value(reads)
+        assert "changed since" not in text
+        assert "warning" not in hits[0]
+        await until(lambda: state.history("used").latest)
+        lists("Looks, and tells.")
+        await session.exec("await MCP.s.relist({})")
+        with anyio.fail_after(SECONDS):
+            while "changed since" not in text:
+                text, hits = await session.value(reads)
+        warning = "// Tools of this program have changed since it was saved: MCP.s.look has another description."
+        assert text.startswith(warning)
+        assert text.count("\n//") == 0
+        assert hits[0]["warning"] == text.partition("\n")[0].removeprefix("// ")
