@@ -17,7 +17,7 @@ from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.program_state import StateUnavailable
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals, propose
 from codemode_mcp.saved_programs.proposed_text import is_one_function, proposed_text
-from codemode_mcp.saved_programs.saved_program import ProgramFileError, digest_of, name_problem
+from codemode_mcp.saved_programs.saved_program import OF_REPL, ProgramFileError, digest_of, name_problem
 from codemode_mcp.saved_programs.used_tools import names_in, used_tools
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class KeptProposals:
             raise _refused("this client may only read (--read-only), and a proposal is written to the disk")
         if author is None:
             raise _refused("it needs a client with a login or a session, and this one has none")
+        if OF_REPL in source:
+            raise _refused("a program of the prompt belongs to its session; .save FILE writes all of it to a file")
         problem = name_problem(name)
         if problem is None and not name.isascii():
             problem = "the name is no ASCII identifier; use letters, digits and _, such as weeklyReport"

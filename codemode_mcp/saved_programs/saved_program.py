@@ -29,6 +29,9 @@ SUFFIXES: Final[dict[str, Language]] = {".ts": "typescript", ".js": "javascript"
 SOURCE_NAME: Final = "saved"
 """The second part of ids: `program:saved:<name>`."""
 
+OF_REPL: Final = "$codemode_repl"
+"""A name that only programs of `codemode-mcp repl` have. The prompt writes its session around them."""
+
 NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"index"}
 """Names with another meaning: on every object, in JavaScript, or as the file that lists all programs."""
 

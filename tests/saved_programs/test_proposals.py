@@ -14,7 +14,7 @@ from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavail
 from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
 from codemode_mcp.saved_programs.proposed_text import proposed_text
 from codemode_mcp.saved_programs.proposing import KeptProposals
-from codemode_mcp.saved_programs.saved_program import digest_of
+from codemode_mcp.saved_programs.saved_program import OF_REPL, digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +88,7 @@ def keeper(tmp_path: Path) -> KeptProposals:
         ({"schema": '{"repo": "string"}'}, "not an example"),
         ({"schema": '{"type": "string"}'}, "of an object"),
         ({"schema": '{"type": "object", "properties": 1}'}, "no JSON Schema"),
+        ({"source": f"let {OF_REPL} = 1"}, "belongs to its session"),
         ({"source": "} fetch(1); async function f() {"}, "does not fit into one function"),
         ({"source": "const input = 1, b = 2; return b", "schema": '{"type": "object"}'}, "declare it alone"),
     ],

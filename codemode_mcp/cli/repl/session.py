@@ -12,6 +12,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.saved_programs.saved_program import OF_REPL
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -84,7 +86,7 @@ _AFTER: Final = """
   %(names)s.store(%(key)s, kept);
 } catch {} }
 """
-_NAMES: Final = "$codemode_repl"
+_NAMES: Final = OF_REPL
 _LANGUAGE: Final = "Array, Function, JSON, Number, Object, ReferenceError, String"
 """Built-ins for the code around a program. That code keeps references, because a session may declare these names."""
 
