@@ -1,8 +1,8 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
 Names: sandbox, startup, exec, sequential, parallel, first-output; search and tools, which want recorded tool lists
-(`--tools`); and control, dead, http, hostile, memory, page, stores and replicas, which take minutes. The last ten
-are measured only when they are named.
+(`--tools`); and control, dead, http, hostile, memory, page, saved, stores and replicas, which take minutes. The last
+eleven are measured only when they are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -29,6 +29,7 @@ import http_clients
 import limits
 import page
 import replicas
+import saved
 import stores
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
@@ -222,6 +223,7 @@ def main() -> None:
         "hostile": lambda: anyio.run(limits.hostile),
         "memory": lambda: anyio.run(limits.memory),
         "page": lambda: anyio.run(page.page),
+        "saved": lambda: anyio.run(saved.saved),
         "stores": stores.stores,
         "replicas": lambda: anyio.run(replicas.two),
     }

@@ -342,6 +342,8 @@ class Dispatcher:
         try:
             catalog = context.catalog
             entry = entry_by_id(call.target, context) if call.by_id else catalog.resolve(call.target)
+            if entry.source == "program":
+                return self._try_program(call, entry, context, record, note, sent)
             source = self._direct_source(entry, context)
             if source is None or self._is_watched(entry):
                 return None
@@ -417,7 +419,7 @@ class Dispatcher:
 
     def _direct_source(self, entry: Entry, context: CallContext) -> DirectSource | None:
         """Return the source of a tool if it can send a call immediately."""
-        if entry.operation is not None or entry.source == "program":
+        if entry.operation is not None:
             return None
         try:
             source = self._source(entry, context)
@@ -558,6 +560,37 @@ class Dispatcher:
         if record.watched:
             record.seen = sizes.seen(result)
         return await self._results.text(entry, call.id, arguments, context, event, result, source_text)
+
+    def _try_program(
+        self,
+        call: ToolCall,
+        entry: Entry,
+        context: CallContext,
+        record: CallRecord,
+        note: Callable[[str], None],
+        sent: SentFn,
+    ) -> Completion | None:
+        """Answer a call of a saved program, if nothing has to be awaited before. Raises as `_call`."""
+        check_chain(entry, call)
+        compiled = self.saved.known(entry, context)
+        if compiled is None or self._is_watched(entry) or self._rules.decide(entry, context) is not None:
+            return None
+
+        def signature() -> str:
+            return context.catalog.signature(entry)
+
+        override = self._configured.overrides.get(entry.id)
+        arguments = self._configured.prepare(call, entry, override, signature)
+        interception = self._interception
+        if interception is not None and interception.has_hooks(entry.id):
+            event = event_of(entry, call.id, arguments, context)
+            accept = self._accepts(call, entry, override, signature)
+            arguments = dict(interception.before_now(event, entry.path, note, accept))
+        complete = self._configured.complete(entry, override, arguments, signature)
+        sent()
+        record.status, record.dispatched = "executing", True
+        context.counts.call += 1
+        return self._ended(context, record, Completion(call.id, begin_text(call, compiled, complete)))
 
     async def _begin_program(
         self,

@@ -61,6 +61,10 @@ class SavedCalls:
         """Return the compiled program of an entry, as the run's catalog has it. Raises as `ProgramCompiler.compile`."""
         return await self._compiler.compile(_program(entry, context))
 
+    def known(self, entry: Entry, context: CallContext) -> CompiledProgram | None:
+        """Return the program of an entry if it was compiled before."""
+        return self._compiler.known(_program(entry, context))
+
 
 def begin_text(call: ToolCall, compiled: CompiledProgram, arguments: JsonObject) -> str:
     """Return the answer to a call, as JSON text; see `prelude/76_programs.js`."""

@@ -49,7 +49,7 @@ class ProgramCompiler:
 
     def known(self, program: SavedProgram) -> CompiledProgram | None:
         """Return a program that was compiled before."""
-        return self._compiled.get((program.file, program.digest))
+        return self._compiled.get((program.file, program.text))
 
     async def compile(self, program: SavedProgram) -> CompiledProgram:
         """Return the compiled program.
@@ -61,7 +61,7 @@ class ProgramCompiler:
         found = self.known(program)
         if found is None:
             found = await self._compile(program)
-            self._compiled[program.file, program.digest] = found
+            self._compiled[program.file, program.text] = found
             while len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
         return found

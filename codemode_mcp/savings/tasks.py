@@ -20,8 +20,8 @@ Kind = Literal["task", "single", "look-up", "failed", "refused", "open"]
 `failed`: the program did not complete. `refused`: the program did not start. `open`: no end is recorded.
 """
 
-_NOT_DIRECT: Final = ("core:", "client:")
-"""Prefixes of the ids of tools that do not exist in direct calling."""
+_NOT_DIRECT: Final = ("core:", "client:", "program:")
+"""Prefixes of the ids of what does not exist in direct calling. The calls of a saved program count themselves."""
 
 
 @dataclass(frozen=True, slots=True)

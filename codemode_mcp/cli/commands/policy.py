@@ -155,10 +155,14 @@ def _set_denied(tools: Sequence[str], config: str | None, *, denied: bool) -> No
 def _id_of(tool: str, config: Config) -> str:
     """Return the id of a tool. End the command if there is no such server."""
     from codemode_mcp.cli.selection import configured, unknown_server
+    from codemode_mcp.policy.policy import SOURCES
+    from codemode_mcp.saved_programs.saved_program import program_id
     from declarations.names import identifiers
 
-    if tool.startswith(("mcp:", "plugin:", "core:", "client:")) and tool.count(":") >= 2:
+    if tool.startswith(SOURCES) and tool.count(":") >= 2:
         return tool
+    if tool.startswith("programs."):
+        return program_id(tool.removeprefix("programs."))
     server, _, name = tool.removeprefix("MCP.").partition(".")
     if not name:
         stop(2, f"{tool!r} names no tool: write SERVER.TOOL, as in github.search; codemode-mcp tools lists them")
@@ -186,7 +190,11 @@ def _saved_tools(config: Config, server: str) -> Sequence[Tool]:
 
 def _annotations(config: Config, tool_id: str) -> tuple[Annotations | None, bool]:
     """Return the annotations of a tool by the last list of its server, and whether the tool is in that list."""
+    from upstream_clients.tools import Annotations
+
     source, _, rest = tool_id.partition(":")
+    if source == "program":
+        return Annotations(read_only=True, open_world=False), True
     if source != "mcp":
         return None, True
     server, _, name = rest.partition(":")

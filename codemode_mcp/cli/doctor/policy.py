@@ -68,6 +68,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
     """Return the tools of all servers and plugins. The servers have to be connected."""
     from codemode_mcp.catalog import client_tools
     from codemode_mcp.catalog.build import build
+    from codemode_mcp.catalog.program_set import EFFECTS as PROGRAM_EFFECTS
     from codemode_mcp.policy.effects import Effects
     from codemode_mcp.policy.policy import Policy
     from codemode_mcp.settings import PolicyRules
@@ -84,6 +85,7 @@ async def known_tools(app: App, config: Config) -> KnownTools:
         known |= {f"{plugin.source}:{plugin.name}:{name}": Effects.of(None) for name in names}
     offered = (*await plugins.offered(app.operator), *client_tools.offered_by_client(client_tools.ALL_QUESTIONS))
     known |= {each.id: Effects.of(each.tool.annotations) for each in offered}
+    known |= {each.id: PROGRAM_EFFECTS for each in app.library().programs}
     unknown = [f"mcp:{view.name}:" for view in views if view.state != "ready"]
     unknown += [f"mcp:{name}:" for name in config.disabled]
     unknown += [f"plugin:{each.name}:" for each in config.plugins if plugins.find(each.name) is None]
