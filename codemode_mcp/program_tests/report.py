@@ -71,7 +71,7 @@ def summary(results: Sequence[TestResult], seconds: float) -> Iterator[str]:
     updated = [each for each in results if each.updated]
     if updated:
         yield _ruled("updated", "=")
-        yield from (plain(each.updated) for each in updated)
+        yield from (plain(line) for each in updated for line in each.updated.split("\n"))
     wrong = [each for each in results if each.status != "passed"]
     if wrong:
         yield _ruled("short test summary info", "=")

@@ -18,7 +18,7 @@ class TestResult:
         status: `failed` if the program does not do what is expected; `error` if it cannot be tested.
         lines: what is wrong, in lines; the first one is a summary.
         seconds: the duration.
-        updated: the file that `--update` has written, with what has changed.
+        updated: the file that `--update` has written, and lines about what has changed; empty if nothing was written.
     """
 
     __test__ = False  # pytest would collect a class of this name

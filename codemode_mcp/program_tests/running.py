@@ -112,7 +112,7 @@ class Runner:
         source = recording.opening.source if other is None else other.source
         try:
             programs = await used_programs(source, library, self.compiler)
-            options = Options(expectation.loose, programs=programs, shown=shown_programs(library))
+            options = Options(expectation.loose, programs=programs, shown=shown_programs(library), same_times=True)
             done = await replay(self.engine, recording, self.transform, other, options)
         except CodeModeError as error:
             raise BrokenTest(error.message) from None
@@ -124,10 +124,16 @@ class Runner:
         found = problems(expectation, recorded.end, seen)
         if not self.update or not found or diverged:
             return found, ""
-        return self._update(case, expectation, recorded, seen)
+        return self._update(case, expectation, recorded, seen, found)
 
-    def _update(self, case: Case, expectation: Expectation, recorded: Recorded, seen: Seen) -> tuple[list[str], str]:
-        """Write a new snapshot. Return what is still wrong, and what has changed."""
+    def _update(
+        self, case: Case, expectation: Expectation, recorded: Recorded, seen: Seen, found: list[str]
+    ) -> tuple[list[str], str]:
+        """Write a new snapshot. Return what is still wrong, and what has changed.
+
+        Args:
+            found: the lines about what was wrong.
+        """
         parts = changes(expectation, recorded.end, seen.end)
         snapshot = UNSET if seen.end == recorded.end else seen.end
         made = with_members(expectation, snapshot=snapshot)
@@ -138,7 +144,8 @@ class Runner:
                 _replace(case.expectation, written(made))
         except OSError as error:
             raise BrokenTest(f"cannot write {case.expectation}: {error.strerror}") from None
-        return problems(made, recorded.end, seen), f"{case.expectation.name}: {', '.join(parts)}" if parts else ""
+        updated = "\n".join([f"{case.expectation.name}: {', '.join(parts)}", *found]) if parts else ""
+        return problems(made, recorded.end, seen), updated
 
 
 def _replace(path: Path, text: str) -> None:

@@ -74,12 +74,14 @@ class Options:
         programs: texts of saved programs to use instead of the recorded ones, by their ids. A recording has the texts
             that its run has used.
         shown: the saved programs that the program sees; None for those of the recorded catalog.
+        same_times: give another program the recorded times from its beginning. It is a version of the recorded one.
     """
 
     loose: bool = False
     restores: Restores = "never"
     programs: Mapping[str, CompiledProgram] = field(default_factory=dict)
     shown: ProgramSet | None = None
+    same_times: bool = False
 
 
 _DEFAULT = Options()
@@ -138,7 +140,7 @@ async def replay(
         catalog.manifest,
         message,
         memory_limit,
-        script.readings if other is None else None,
+        script.readings if other is None or options.same_times else None,
         began,
         start.elapsed,
     )

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli.parser import app
+from codemode_mcp.recordings.format import Clock
+from codemode_mcp.recordings.reader import encode
 from tests.program_tests.recording_files import LIST, Call, record
 
 if TYPE_CHECKING:
@@ -76,7 +78,10 @@ def test_a_program_passes_until_it_does_something_else(folder: Path, tmp_path: P
 
     code, shown = run(folder, "--update")
     assert code == 0, shown
-    assert "report.first.expect.json: result" in shown
+    assert (
+        'report.first.expect.json: result\nthe result differs from that recorded\n  [0]: recorded "A", now "A!"'
+        in shown
+    )
     assert expected(folder)["snapshot"]["result"] == ["A!", "B!"]
     assert expected(folder)["input"] == {"state": "open"}
     before = (folder / "report.first.expect.json").read_bytes()
@@ -128,6 +133,20 @@ def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
         assert run(folder, "--update")[0] == (1 if members else 0)
     expect(folder, input={"state": "open"}, error="cannot read property 'x'")
     assert run(folder)[0] == 0
+
+
+def test_a_program_gets_the_recorded_times(folder: Path) -> None:
+    began, later = 1_800_000_000_123, 1_800_000_009_456
+    times = [encode(Clock(((each * 1_000_000, 1),))) for each in (began, later)]
+    record(folder, "report.times", CELL, [OPEN], [began, later])
+    path = folder / "report.times.recording.jsonl"
+    opening, catalog, start, asked, answered, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([opening, catalog, start, times[0], asked, answered, times[1], *rest]))
+    program = "const began = Date.now();\n  await MCP.tracker.listIssues({ state });\n  return [began, Date.now()];"
+    write(folder, re.sub("  const .*\n}", f"  {program}\n}}", SAVED, flags=re.DOTALL))
+    expect(folder, "report.times", input={"state": "open"})
+    code, shown = run(folder, "-k", "times")
+    assert code == 0, shown
 
 
 def test_saved_programs_call_each_other_by_their_current_texts(folder: Path) -> None:
