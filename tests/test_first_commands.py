@@ -264,6 +264,7 @@ WITH_A_SERVER: Final = {
     "docs/doctor.md": ("codemode-mcp doctor", "server tracker: 6 tools"),
     "docs/editor.md": ("codemode-mcp types --out cells", "mcp/tracker.d.ts"),
     "docs/instance.md": ("codemode-mcp instance status", "No shared instance runs"),
+    "docs/recordings.md": ("codemode-mcp run -e ", "hello"),
     "docs/repl.md": ("printf ", '["tracker"]'),
     # A demo of another test may serve meanwhile: all processes of a user are listed.
     "docs/runs.md": ("codemode-mcp runs list", "no runs"),
@@ -282,6 +283,7 @@ def test_the_first_command_of_a_page_works_with_a_configured_server(machine: Mac
     command = first(page)
     assert command.startswith(beginning)
     command = command.replace("--out cells", f"--out {machine.home / 'cells'}")
+    command = command.replace("hello.jsonl", str(machine.home / "hello.jsonl"))
     text = machine.run(command)
     assert printed in re.sub(r"\s+", " ", text.replace("'", '"'))
 
