@@ -42,6 +42,9 @@ OWNER: Final = "replay"
 SHOWN_CALLS: Final = 5
 """Maximum number of calls that a message lists."""
 
+STOPPED: Final = frozenset({"timeout", "aborted"})
+"""Codes of runs that may have been stopped while their program computed."""
+
 _BY_HOST: Final = frozenset(
     {"timeout", "aborted", "memory_limit_exceeded", "output_limit_exceeded", "snapshot_limit_exceeded"}
     | {"snapshot_expired", "snapshot_restore_failed", "runtime_unavailable", "internal_error"}
@@ -93,6 +96,9 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
         end: the end of the recorded run; None if the recording has none.
     """
     notes = _clock_notes(played.lost)
+    if about.exact and end is not None and end.code in STOPPED and matching.is_at_end:
+        # How far the program came in its last turn depended on the time, so nothing of that turn is compared.
+        return Replayed(recorded_outcome(end), None, notes, matching.unused)
     if played.not_recorded is not None:
         divergence = _placed(played.not_recorded, about)
         outcome = _failed("nested_tool_failed", divergence.what, played)

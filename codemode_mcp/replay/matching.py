@@ -147,6 +147,11 @@ class Matching:
         )
 
     @property
+    def is_at_end(self) -> bool:
+        """True if the program has had as many turns as the recorded one."""
+        return self.turns >= len(self._script.batches)
+
+    @property
     def is_waiting(self) -> bool:
         """True if the program waits for a request that never ended in the recording."""
         return bool(self._waiting)

@@ -21,7 +21,7 @@ from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.prepare import Cell, Preparer
 from codemode_mcp.program.stored_positions import PositionsForm, positions_in
 from codemode_mcp.program.time_zones import named_zones
-from codemode_mcp.replay.ending import OWNER, About, Replayed, masked_note, namespaces_of, replayed
+from codemode_mcp.replay.ending import OWNER, STOPPED, About, Replayed, masked_note, namespaces_of, replayed
 from codemode_mcp.replay.matching import Matching
 from codemode_mcp.replay.player import TURN_SECONDS, Part, play
 from codemode_mcp.replay.script import script_of
@@ -150,7 +150,7 @@ async def replay(
     matching = Matching(
         script, look_up, exact=exact, loose=options.loose, programs=options.programs, elapsed=start.elapsed
     )
-    was_stopped = exact and end is not None and end.code in ("timeout", "aborted")
+    was_stopped = exact and end is not None and end.code in STOPPED
     seconds = STOPPED_SECONDS if was_stopped else TURN_SECONDS
     work = partial(play, engine, part, matching, results, restores=options.restores, seconds=seconds)
     played = await _on_guest_thread(engine, work)

@@ -91,6 +91,7 @@ PROGRAMS: Final = (
     "throw null",
     "const a = []; for (;;) a.push(new Array(100_000).fill(1.5))",
     "await fake.late({ ms: 1 }); text('computes'); for (;;);",
+    "for (let i = 0; ; i++) text(i)",
     # stored values
     "await store('k', { a: 1 }); return [await load('k'), await load('absent')]",
     "store('later', Math.random()); return 'stored at the end'",
