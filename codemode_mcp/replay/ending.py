@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from codemode_mcp.calls.outcome import Outcome, Usage
 from codemode_mcp.errors import ErrorCode
-from codemode_mcp.json_text import json_text
 from codemode_mcp.plugins.api import NamespaceTool
 from codemode_mcp.recordings.format import Turn
 from codemode_mcp.recordings.masking import masked_names
@@ -21,6 +20,7 @@ from codemode_mcp.runs import answers
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.verdicts import Circumstances, Completed, Failed, stuck, verdict
 from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.strict_json import ascii_json
 from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def _different_end(outcome: Outcome, end: End) -> Divergence | None:
     elif outcome.status == "failed":
         parts.append(("error", None, f"{outcome.code}: {outcome.error}"))
     for name, old, new in parts:
-        if json_text(old) != json_text(new):
+        if ascii_json(old) != ascii_json(new):
             return Divergence(f"the program ends with another {name} than in the recording", differences(old, new))
     return None
 
