@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integration"))
 
 from harness import cli, quickstart, write_config
 
+from codemode_mcp.cli.replaying import replay_and_exit
 from codemode_mcp.recordings.reader import encode
 from tests.replay.written import asked, completed, delivered, said, written
 
@@ -81,12 +83,16 @@ def test_another_program_that_differs_has_an_exit_code_of_its_own(file: Path) ->
     assert (loose.returncode, loose.stdout, loose.stderr) == (0, "A\n", "")
 
 
-def test_a_file_that_is_no_recording_is_wrong_usage(tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "some.jsonl"
-    missing = replay(path)
-    assert (missing.returncode, missing.stdout) == (2, "")
-    assert "there is no file" in missing.stderr
-    path.write_text("{}\n", "utf-8")
-    damaged = replay(path)
-    assert (damaged.returncode, damaged.stdout) == (2, "")
-    assert "cannot be replayed: line 1: a line is damaged" in " ".join(damaged.stderr.split())
+    for text, message in (
+        (None, "there is no file"),
+        ("{}\n", "cannot be replayed: line 1: a line is damaged"),
+        ("", "cannot be replayed: it has no whole line"),
+    ):
+        if text is not None:
+            path.write_text(text, "utf-8")
+        with pytest.raises(typer.Exit) as ended:
+            replay_and_exit(path, None, None, None, loose=False, as_json=False)
+        assert ended.value.exit_code == 2
+        assert message in " ".join(capsys.readouterr().err.split())
