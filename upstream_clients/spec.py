@@ -201,7 +201,7 @@ class UpstreamSpec:
             found.setdefault(self.oauth.client_secret, "client_secret")
         for number, value in enumerate(self.secrets, 1):
             found.setdefault(value, str(number))
-        for value in self.learned:
+        for value in tuple(self.learned):  # which another thread may change
             found.setdefault(value, "login")
         for value in self.plain:
             found.pop(value, None)

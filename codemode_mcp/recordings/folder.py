@@ -55,6 +55,11 @@ class RecordingFolder:
         path = path_of(self._folder, run_id)
         return None if path is None or not path.is_file() else RecordingFile(self._writer, path, reopen=True)
 
+    def read(self, run_id: str) -> bytes | None:
+        """Return the recording of a run; None if there is none. Raises `OSError`."""
+        path = path_of(self._folder, run_id)
+        return None if path is None or not path.is_file() else path.read_bytes()
+
     def _created(self) -> None:
         # Looking at a thousand files takes milliseconds.
         if self._new_files % max(1, min(_LOOK, self._max_files // 10)) == 0:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MAX_CATALOGS: Final = 8
 """Maximum number of different catalogs of the runs. Catalogs are large, and are not counted otherwise."""
 
+MAX_TOOLS: Final = 20_000
+"""Maximum number of tools in these catalogs together, except for the latest one."""
+
 MAX_REASONS: Final = 1000
 """Maximum number of runs of which it is known why they are not kept."""
 
@@ -41,27 +44,37 @@ class KeptRecordings:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._runs: OrderedDict[str, KeptRecording] = OrderedDict()
+        self._catalogs: dict[int, list[KeptRecording]] = {}
+        """The runs of each catalog, by its identity."""
         self._size = 0
         self._reasons: OrderedDict[str, str] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<KeptRecordings: {len(self._runs)} runs, about {self._size} characters>"
 
-    def begin(self, run_id: str, catalog: object) -> KeptRecording | None:
+    def begin(self, run_id: str, catalog: object, tools: int) -> KeptRecording | None:
         """Return the place for the lines of a run; None if no recordings are kept.
 
         Args:
             catalog: a value that runs with the same catalog share.
+            tools: the number of tools in the catalog.
         """
         if not self.max_bytes:
             return None
-        found = self._runs[run_id] = KeptRecording(self, run_id, catalog)
-        catalogs = dict.fromkeys(id(each.catalog) for each in reversed(self._runs.values()))
-        if len(catalogs) > MAX_CATALOGS:
-            oldest = list(catalogs)[-1]
-            for each in [name for name, kept in self._runs.items() if id(kept.catalog) == oldest]:
-                self._drop(each, "later programs had other tools, and few lists of tools are kept")
+        if id(catalog) not in self._catalogs:
+            self._make_room(tools)
+        found = self._runs[run_id] = KeptRecording(self, run_id, catalog, tools)
+        self._catalogs.setdefault(id(catalog), []).append(found)
         return found
+
+    def _make_room(self, tools: int) -> None:
+        """Drop the runs of the oldest catalogs, so that another one can be kept."""
+        while self._catalogs:
+            known = sum(runs[0].tools for runs in self._catalogs.values())
+            if len(self._catalogs) < MAX_CATALOGS and known + tools <= MAX_TOOLS:
+                return
+            for kept in list(next(iter(self._catalogs.values()))):
+                self._drop(kept.run_id, "later programs had other tools, and few lists of tools are kept")
 
     def lines(self, run_id: str, mask: Mask) -> Iterator[bytes] | None:
         """Return the encoded lines of a run, masked; None if it is not kept. See `why_not`."""
@@ -88,6 +101,10 @@ class KeptRecordings:
     def _drop(self, run_id: str, why: str) -> None:
         kept = self._runs.pop(run_id)
         self._size -= kept.size
+        others = self._catalogs[id(kept.catalog)]
+        others.remove(kept)
+        if not others:
+            del self._catalogs[id(kept.catalog)]
         kept.drop()
         self._reasons[run_id] = why
         while len(self._reasons) > MAX_REASONS:
@@ -97,9 +114,10 @@ class KeptRecordings:
 class KeptRecording:
     """The lines of one run, not masked."""
 
-    def __init__(self, owner: KeptRecordings, run_id: str, catalog: object) -> None:
+    def __init__(self, owner: KeptRecordings, run_id: str, catalog: object, tools: int) -> None:
         self.run_id = run_id
         self.catalog: object = catalog
+        self.tools = tools
         self.size = 0
         self._owner = owner
         self._lines: list[Line | LazyLine] = []

@@ -39,9 +39,13 @@ implements import infinity input instanceof integer interface items json label l
 null number object output package private properties protected public ready required result return servers
 static status string super switch symbol text this throw title tools true type typeof undefined value void while
 with yield
+
+always auto debug development disabled enabled info local localhost never none production staging test warn warning
 """
 _WORDS: Final = frozenset(_UNMASKED.split())
-"""Words that are not masked, in lower case: programs would no longer run, and catalogs could no longer be read."""
+"""Words that are not masked, in lower case: programs would no longer run, and catalogs could no longer be read.
+
+The second part has common settings, which are no secrets."""
 
 _MIN_DIGITS: Final = 8
 _NOT_IN_NAMES: Final = re.compile(r"\W+", re.ASCII)
@@ -173,7 +177,6 @@ class Mask:
             args=tuple(map(self.text, line.args)),
             namespaces=self.json(line.namespaces),
             saving=None if line.saving is None else (line.saving[0], self.code(line.saving[1])),
-            positions=self.json(line.positions),
         )
 
     def _completed(self, end: recorded.Completed) -> recorded.Completed:

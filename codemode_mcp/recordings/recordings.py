@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +52,7 @@ class Recordings:
         args: tuple[str, ...],
         began: float,
         catalog: object,
+        tools: int,
         catalog_text: Callable[[], CatalogText],
     ) -> Recorder | None:
         """Return the recorder of a new run; None if it is not recorded.
@@ -58,9 +60,10 @@ class Recordings:
         Args:
             began: the time of the beginning, in seconds since the epoch.
             catalog: the catalog of the run. Runs with the same catalog share it.
+            tools: the number of tools in the catalog.
             catalog_text: makes the line about the catalog. It may be called in another thread.
         """
-        kept = self._kept.begin(run_id, catalog)
+        kept = self._kept.begin(run_id, catalog, tools)
         file = self._file
         self._file = None
         if file is None and self._folder is not None:
@@ -81,19 +84,23 @@ class Recordings:
         return Recorder(file, None, taken_over=TakenOver(snapshot_digest(snapshot), self._version))
 
     def export(self, run_id: str) -> bytes:
-        """Return the recording of a run that is kept in memory, masked. It is made in the calling thread.
+        """Return the recording of a run, masked. It is made, or read from the folder, in the calling thread.
 
         Raises:
-            NotKept: the recording is not in memory.
+            NotKept: there is no recording.
         """
         lines = self._kept.lines(run_id, self._mask())
-        if lines is None:
-            raise NotKept(self._kept.why_not(run_id))
-        return b"".join(lines)
+        if lines is not None:
+            return b"".join(lines)
+        with suppress(OSError):
+            found = None if self._folder is None else self._folder.read(run_id)
+            if found is not None:
+                return found
+        raise NotKept(self._kept.why_not(run_id))
 
 
 class NotKept(Exception):
-    """Error for a run whose recording is not in memory. Its text is the reason, if it is known."""
+    """Error for a run without a recording. Its text is the reason, if it is known."""
 
 
 class MaskSource:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import sys
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -39,6 +40,9 @@ MAX_WAITING: Final = 128 * 1024 * 1024
 
 LINGER_SECONDS: Final = 0.02
 """Interval at which lines are written together. A thread that wakes up often slows the event loop down."""
+
+FLUSH_SECONDS: Final = 2.0
+"""Maximum seconds that a suspension waits for the lines of its run."""
 
 CLOSE_SECONDS: Final = 10.0
 """Seconds at the end to write the lines that still wait."""
@@ -105,14 +109,14 @@ class RecordingWriter:
         self._wake()
 
     def flush(self, file: RecordingFile) -> None:
-        """Wait until the lines of a file were written. May be called in any thread."""
+        """Wait until the lines of a file were written, for a limited time. May be called in any thread."""
         written = threading.Event()
         if self._closed or self._thread is None:
             return
         self._queue.append((file, written, 0))
         self._wake()
         self._hurry.set()
-        written.wait(CLOSE_SECONDS)
+        written.wait(FLUSH_SECONDS)
 
     def _wake(self) -> None:
         if not self._awake.is_set():
@@ -275,7 +279,8 @@ class RecordingFile:
         descriptor = os.open(self.path, flags | (0 if self._exists else os.O_CREAT | os.O_EXCL), 0o600)
         try:
             make_private(descriptor, self.path)
-            if not try_lock(descriptor):
+            # On Windows, no process could read a file with a lock.
+            if sys.platform != "win32" and not try_lock(descriptor):
                 raise OSError(errno.EAGAIN, "another process still writes it", str(self.path))
             if self._exists:
                 _end_at_line(descriptor)

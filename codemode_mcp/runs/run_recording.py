@@ -5,6 +5,7 @@ Without recordings, `Run.recorder` is None, and nothing here is called.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,7 @@ _TEXTS: Final = 4
 """Maximum number of texts of catalogs that are kept for further runs."""
 
 _texts: OrderedDict[str, CatalogText] = OrderedDict()
+_lock = threading.Lock()
 
 
 def begin_recording(recordings: Recordings, run: Run, cell: Cell, wall: float) -> None:
@@ -49,17 +51,19 @@ def begin_recording(recordings: Recordings, run: Run, cell: Cell, wall: float) -
         began=wall,
         # The catalogs of runs with namespaces differ, but share the index.
         catalog=catalog.index,
+        tools=len(catalog),
         catalog_text=partial(_catalog_line, catalog),
     )
 
 
 def _catalog_line(catalog: Catalog) -> CatalogText:
     digest = catalog_hash(catalog)
-    found = _texts.get(digest)
-    if found is None:
-        found = _texts[digest] = CatalogText(digest, catalog_text(catalog))
-        while len(_texts) > _TEXTS:
-            _texts.popitem(last=False)
+    with _lock:
+        found = _texts.get(digest)
+        if found is None:
+            found = _texts[digest] = CatalogText(digest, catalog_text(catalog))
+            while len(_texts) > _TEXTS:
+                _texts.popitem(last=False)
     return found
 
 

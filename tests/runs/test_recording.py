@@ -10,7 +10,7 @@ import pytest
 
 from codemode_mcp.recordings import format as recorded
 from codemode_mcp.recordings.folder import RecordingFolder, use_folder
-from codemode_mcp.recordings.kept import KeptRecordings
+from codemode_mcp.recordings.kept import MAX_CATALOGS, KeptRecordings
 from codemode_mcp.recordings.masking import Mask
 from codemode_mcp.recordings.reader import Recording, read_recording, recording_of
 from codemode_mcp.recordings.recordings import MaskSource, NotKept, Recordings
@@ -199,6 +199,18 @@ async def test_memory_keeps_the_latest_runs_and_says_why_one_is_missing(engine: 
         recordings.export(large)
     with pytest.raises(NotKept, match=r"^$"):
         recordings.export("run_unknown")
+
+
+async def test_memory_keeps_few_lists_of_tools(engine: Engine) -> None:
+    recordings = kept()
+    async with bench(engine, echo(), recordings=recordings) as it:
+        first = (await it.execute("return 1")).run_id
+        for _ in range(MAX_CATALOGS):
+            it.sources["srv"].relist(*echo().view().tools)  # type: ignore[attr-defined]
+            last = (await it.execute("return 1")).run_id
+    assert exported(recordings, last).end is not None
+    with pytest.raises(NotKept, match="later programs had other tools"):
+        recordings.export(first)
 
 
 async def test_a_folder_has_one_private_file_for_each_run_and_drops_the_oldest(engine: Engine, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ async def _measured(config: Config) -> Exposure:
     from codemode_mcp.savings.measure import CONNECT_SECONDS, exposure_of
 
     # The trajectory is for the user's programs, so this measurement must not write to it.
-    async with open_app(replace(config, audit=replace(config.audit, trajectory=None))) as app:
+    async with open_app(replace(config, audit=replace(config.audit, trajectory=None, recordings=None))) as app:
         await app.connect(CONNECT_SECONDS)
         await app.plugins()
         return await exposure_of(app)

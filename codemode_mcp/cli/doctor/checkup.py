@@ -84,7 +84,7 @@ class Checkup:
         """
         wanted = config or Config()
         # The programs that checks run must not appear among the user's programs.
-        wanted = replace(wanted, audit=replace(wanted.audit, trajectory=None), store=None)
+        wanted = replace(wanted, audit=replace(wanted.audit, trajectory=None, recordings=None), store=None)
         if only:
             wanted = replace(wanted, upstreams=tuple(spec for spec in wanted.upstreams if spec.name in only))
         before = await anyio.to_thread.run_sync(engine.compiled_file)
