@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.errors import ProgramError
 from codemode_mcp.recordings import format as recorded
 from codemode_mcp.recordings.folder import RecordingFolder, use_folder
 from codemode_mcp.recordings.kept import MAX_CATALOGS, KeptRecordings
@@ -107,6 +108,17 @@ async def test_a_failed_run_has_the_error_at_its_end(engine: Engine, code: str, 
     assert end is not None
     assert (end.status, end.code) == ("failed", error)
     assert end.error
+
+
+async def test_a_program_that_the_engine_refuses_has_the_reason_at_its_end(engine: Engine) -> None:
+    recordings = kept()
+    async with bench(engine, echo(), recordings=recordings) as it:
+        with pytest.raises(ProgramError) as refused:
+            await it.execute("return (")
+        (view,) = it.manager.operator.views()
+    end = exported(recordings, view.id).end
+    assert end is not None
+    assert (end.code, end.error) == (refused.value.code, refused.value.message)
 
 
 async def test_a_cancelled_run_has_an_end(engine: Engine) -> None:
