@@ -109,13 +109,13 @@ def _listed_items(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _saved_programs(ctx: typer.Context) -> list[str]:
-    from codemode_mcp.saved_programs.folder import folder_of, program_names
+    from codemode_mcp.saved_programs.folder import folder_of, name_of, program_files
     from codemode_mcp.saved_programs.program_state import state_of
 
     path, _ = _configuration(ctx)
     folder = folder_of(path)
     proposed = [each.name for each in state_of(path).proposals().waiting]
-    return [*([] if folder is None else program_names(folder)), *proposed]
+    return [*([] if folder is None else map(name_of, program_files(folder))), *proposed]
 
 
 def _recorded_runs(ctx: typer.Context) -> list[str]:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from codemode_mcp.saved_programs.folder import read_text
+from codemode_mcp.saved_programs.folder import name_of, program_files, read_text
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals, settle
 from codemode_mcp.saved_programs.saved_program import (
     SUFFIXES,
@@ -67,6 +67,17 @@ def present_file(folder: Path, name: str) -> PresentFile | None:
     return None
 
 
+def same_name(folder: Path, name: str, but: str | None = None) -> str | None:
+    """Return a file with the same name in another spelling or language; None if there is none.
+
+    Args:
+        but: a file that does not count.
+    """
+    return next(
+        (each for each in program_files(folder) if name_of(each).casefold() == name.casefold() and each != but), None
+    )
+
+
 def accept(
     state: ProgramState, folder: Path, proposal: Proposal, before: PresentFile | None, *, by: str, at: float
 ) -> None:
@@ -96,6 +107,9 @@ def accept(
     def change(known: Proposals) -> Proposals:
         if not any((each.name, each.digest) == (proposal.name, proposal.digest) for each in known.waiting):
             raise Stale(f"the proposal of {proposal.name} is no longer there; look at it again")
+        other = same_name(folder, proposal.name, None if before is None else before.path.name)
+        if other is not None:
+            raise NotWritten(f"{folder / other} has this name too; rename or remove it first")
         if _digest(present_file(folder, proposal.name)) != _digest(before):
             raise Stale(f"the file of {proposal.name} has changed since it was shown; look at it again")
         path = folder / proposal.file

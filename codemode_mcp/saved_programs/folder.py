@@ -99,9 +99,14 @@ def folder_state(folder: Path) -> FolderState:
     return tuple(sorted(states))
 
 
-def program_names(folder: Path) -> list[str]:
-    """Return the names of the files of the folder, without reading them."""
-    return [_stem(name) for name, *_ in folder_state(folder) or () if _is_program(name)]
+def program_files(folder: Path) -> list[str]:
+    """Return the names of the files of programs in the folder, without reading them."""
+    return [name for name, *_ in folder_state(folder) or () if _is_program(name)]
+
+
+def name_of(file: str) -> str:
+    """Return the name of the program in a file."""
+    return _stem(file)
 
 
 def read_folder(folder: Path, previous: Library = EMPTY) -> Library:

@@ -91,6 +91,11 @@ def _without_own_lines(source: str, *, has_input: bool) -> str:
         raise ProgramError(
             "nested_tool_failed", f"{FUNCTION}(): the text of the program cannot be parsed; save a shorter program"
         )
+    if any(map(_is_namespace, tree.root_node.named_children)):
+        raise ProgramError(
+            "nested_tool_failed",
+            f"{FUNCTION}(): a namespace or module of TypeScript cannot be within a function; use an object instead",
+        )
     cuts: list[tuple[Span, str]] = [*_calls(units, tree.root_node)]
     if has_input:
         cuts += [(span_of(node), "") for node in _examples(units, tree.root_node)]
@@ -100,6 +105,13 @@ def _without_own_lines(source: str, *, has_input: bool) -> str:
             after = after[1:]
         units = before + instead + after
     return from_utf16_units(units)
+
+
+def _is_namespace(statement: Node) -> bool:
+    inner = statement
+    if statement.type in ("expression_statement", "ambient_declaration"):
+        inner = next(iter(statement.named_children), statement)
+    return inner.type in ("module", "internal_module")
 
 
 def _calls(units: str, root: Node) -> Iterator[tuple[Span, str]]:

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from codemode_mcp.audit.events import Auditor
 from codemode_mcp.errors import ProgramError
-from codemode_mcp.saved_programs.folder import read_text
+from codemode_mcp.saved_programs.folder import name_of, program_files, read_text
 from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.program_state import StateUnavailable
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals, propose
@@ -169,6 +169,9 @@ def _keep(state: ProgramState, folder: Path, proposal: Proposal) -> Status:
     with suppress(ProgramFileError):
         if read_text(folder / proposal.file) == proposal.text:
             return "saved"
+    other = next((each for each in map(name_of, program_files(folder)) if _differs_in_case(each, proposal.name)), None)
+    if other is not None:
+        raise _refused(f"there is a saved program {other}, and names must differ in more than case; use another name")
     status: Status = "proposed"
 
     def change(known: Proposals) -> Proposals:
@@ -182,6 +185,10 @@ def _keep(state: ProgramState, folder: Path, proposal: Proposal) -> Status:
         log.warning("a proposed program cannot be kept: %s", error)
         raise _refused("the proposal cannot be kept; the log of codemode-mcp says why; tell the user") from error
     return status
+
+
+def _differs_in_case(one: str, other: str) -> bool:
+    return one != other and one.casefold() == other.casefold()
 
 
 def _read_schema(text: str | None) -> dict[str, Any] | None:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.drafts import make_draft
+from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.saved_programs.program_file import read_program
+from codemode_mcp.saved_programs.proposed_text import is_one_function, proposed_text
 
 if TYPE_CHECKING:
     from harness import Session
@@ -123,3 +125,24 @@ async def test_a_saved_program_that_is_made_of_a_program_gives_the_same(
             before, _, function = draft.text.rpartition("\nexport default ")
             code = f"{before}\nreturn await ({function})({json.dumps(draft.old_input)});"
             await hold(session, program, code, language=language)
+
+
+@pytest.mark.parametrize(("language", "pattern"), [("javascript", "*.js"), ("typescript", "*.ts")])
+async def test_what_a_program_proposes_to_save_gives_the_same(
+    session: Session, language: Language, pattern: str
+) -> None:
+    for path in sorted((FOLDER / language).glob(pattern)):
+        for program in read_programs(path):
+            if take_fence(program.code) is not None or program.id in NOT_PARSED:
+                continue  # a program has no fence any more when it runs
+            if "namespace" in program.id or "declar" in program.id:
+                continue  # refused, since a function cannot have them
+            text, _ = proposed_text(program.code, language, name="saved", description="", schema=None)
+            assert is_one_function(text), program.id
+            if path.stem == "forms":  # the other ones take the same way
+                answer = await session.finish(await session.exec(text, language=language))
+                assert answer.value == program.value, program.id
+
+
+NOT_PARSED = ("names: private, public and protected as names", "names: override, accessor, out and asserts as names")
+"""Valid programs that the tolerant parser does not read, so that a proposal of them is refused."""

@@ -9,6 +9,7 @@ import pytest
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.saved_programs import proposals
+from codemode_mcp.saved_programs.deciding import NotWritten, accept
 from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable
 from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
@@ -89,6 +90,8 @@ def keeper(tmp_path: Path) -> KeptProposals:
         ({"schema": '{"type": "string"}'}, "of an object"),
         ({"schema": '{"type": "object", "properties": 1}'}, "no JSON Schema"),
         ({"source": f"let {OF_REPL} = 1"}, "belongs to its session"),
+        ({"source": "namespace A.B { export const c = 1 } return A.B.c"}, "use an object instead"),
+        ({"source": "declare module 'x' { export const y: number } return 1"}, "use an object instead"),
         ({"source": "} fetch(1); async function f() {"}, "does not fit into one function"),
         ({"source": "const input = 1, b = 2; return b", "schema": '{"type": "object"}'}, "declare it alone"),
     ],
@@ -119,6 +122,24 @@ async def test_a_text_that_is_saved_already_is_not_proposed(tmp_path: Path, keep
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "weekly.js").write_text(text_of("return 1", None).replace("Reports.", "Reports."))
     assert (await proposed(keeper))["status"] == "saved"
+
+
+async def test_a_name_that_differs_from_a_saved_one_in_case_alone_is_refused(tmp_path: Path, keeper: Any) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "Weekly.ts").write_text("export default () => 1;")
+    with pytest.raises(ProgramError, match="saved program Weekly, and names must differ"):
+        await proposed(keeper)
+    (tmp_path / "programs" / "Weekly.ts").unlink()
+    await proposed(keeper)
+    state = ProgramState(tmp_path / "state", tmp_path / "config.json")
+    (proposal,) = state.proposals().waiting
+    for file in ("Weekly.ts", "weekly.ts"):
+        (tmp_path / "programs" / file).write_text("export default () => 1;")
+        with pytest.raises(NotWritten, match="has this name too"):
+            accept(state, tmp_path / "programs", proposal, None, by="a person", at=1.0)
+        (tmp_path / "programs" / file).unlink()
+    assert state.history("weekly").versions == ()
+    assert state.proposals().waiting == (proposal,)
 
 
 def test_owners_have_bounds_of_their_own_and_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
