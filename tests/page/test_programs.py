@@ -35,7 +35,10 @@ async def test_a_proposal_is_read_and_accepted_and_names_a_definition_that_chang
     file = tmp_path / "programs" / "report.js"
     async with served(config) as client:
         assert (await client.exec(PROPOSING))["value"] is False
-        async with showing(browser, config, "/programs") as shown:
+        async with showing(browser, config) as shown:
+            await shown.page.get_by_role("link", name="Decide about program report").click()
+            await shown.sees("Its text")
+            await shown.go("/programs")
             await shown.page.get_by_role("link", name="Decide about report").click()
             await shown.sees("MCP.one.send")
             text = await shown.page.inner_text("main")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
 
+from codemode_mcp.page.views.programs import proposed_names
 from codemode_mcp.page.views.runs import runs_of, waiting_runs
 from codemode_mcp.page.views.servers import servers_of
 
@@ -39,6 +40,7 @@ def routes(site: Site) -> Sequence[Route]:
             suspended=sum(each.view.state == "waiting" for each in found),
             total=len(found),
             held=[each for each in servers if each["held"]],
+            proposals=await proposed_names(site),
             logins=[each for each in servers if each["loginRequired"]],
             enabled=len(servers) - states["disabled"],
             usable=states["ready"] + states["idle"],

@@ -122,6 +122,18 @@ def routes(site: Site) -> Sequence[Route]:
     )
 
 
+async def proposed_names(site: Site) -> list[str]:
+    """Return the names of programs that wait for a decision; empty if they cannot be read."""
+    path = site.applications[0].config.path if site.applications else None
+    if path is None:
+        return []
+    try:
+        found = await anyio.to_thread.run_sync(state_of(path).proposals)
+    except StateUnavailable:
+        return []
+    return list(dict.fromkeys(each.name for each in found.waiting))
+
+
 def _folder(site: Site) -> _Folder:
     application = site.first()
     path = application.config.path
