@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.audit.redaction import is_secret_name, without_tokens
 from codemode_mcp.drafts.literals import UNKNOWN
+from codemode_mcp.program.syntax import from_utf16_units
 from codemode_mcp.recordings.masking import PLACEHOLDER
 from declarations.names import OBJECT_PROTOTYPE, RESERVED_WORDS, SPECIAL_MEMBERS
 
@@ -59,6 +60,17 @@ class Parameter:
     value: Any
     used: str
 
+    def whole(self) -> Parameter:
+        """Return this parameter with whole characters instead of UTF-16 units."""
+        return Parameter(
+            name=from_utf16_units(self.name),
+            variable=from_utf16_units(self.variable),
+            type=from_utf16_units(self.type),
+            text=None if self.text is None else from_utf16_units(self.text),
+            value=UNKNOWN if self.value is UNKNOWN else json.loads(json.dumps(self.value)),
+            used=from_utf16_units(self.used),
+        )
+
     @property
     def is_required(self) -> bool:
         """Return True if the parameter has no default."""
@@ -94,7 +106,7 @@ def name_parameters(
             name = wanted if literal.is_constant else _numbered(wanted, names)
             variable = wanted if literal.is_constant else _numbered(name, variables)
             text = None if _is_secret(literal) else literal.text
-            shared[key] = Parameter(name, variable, kind, text, literal.value, _used(literal))
+            shared[key] = Parameter(name, variable, kind, text, literal.value, _used(literal)).whole()
         each.append(shared[key])
     return each, list(shared.values())
 

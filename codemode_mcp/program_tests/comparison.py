@@ -12,7 +12,10 @@ from codemode_mcp.program_tests.expectation import Snapshot, missing_parts, wron
 from codemode_mcp.replay.divergence import differences
 
 if TYPE_CHECKING:
-    from codemode_mcp.program_tests.expectation import Expectation
+    from codemode_mcp.program_tests.expectation import Expectation, Failure
+
+_LIMITS = frozenset({"timeout", "memory_limit_exceeded", "output_limit_exceeded"})
+"""Codes of errors whose messages have figures of the host."""
 
 _POSITION = re.compile(r"(?:cell\.[jt]s|programs/[^\s:()]+\.[jt]s)(?::\d+)+")
 
@@ -75,7 +78,7 @@ def _end_problems(expectation: Expectation, old: Snapshot, seen: Seen, source: s
             return ["the program failed, and a result is expected", *_indented(shown)]
         missing = missing_parts(expectation.result, new.result)
         return ["the result is not the expected one", *_indented(missing)] if missing else []
-    if new.error != old.error:
+    if not _same_error(old.error, new.error):
         before = "it completed" if old.error is None else f"{old.error.code}: {old.error.message}"
         end = "completed" if new.error is None else "failed"
         return [f"the program {end}", f"  {source}: {before}", *_indented(["now:", *shown] if shown else [])]
@@ -84,6 +87,13 @@ def _end_problems(expectation: Expectation, old: Snapshot, seen: Seen, source: s
         changes = differences(before_, after)
         found += [f"the {name} differs from that {source}", *_indented(list(changes))] if changes else []
     return found
+
+
+def _same_error(old: Failure | None, new: Failure | None) -> bool:
+    """Return True if two errors are the same. The words about a limit of the host need not be."""
+    if old is None or new is None or old.code not in _LIMITS:
+        return old == new
+    return old.code == new.code
 
 
 def changes(expectation: Expectation, recorded: Snapshot, new: Snapshot) -> list[str]:

@@ -51,6 +51,9 @@ MAX_EXPECTATION = 16 * 1024 * 1024
 """Maximum bytes of a file with what a test expects."""
 
 
+MAX_TURN_SECONDS = 10.0
+"""Maximum seconds for which a program computes without waiting. A program of a client has as many by default."""
+
 MAX_PROBLEMS = 20
 """Problems of an input that are shown."""
 
@@ -112,7 +115,13 @@ class Runner:
         source = recording.opening.source if other is None else other.source
         try:
             programs = await used_programs(source, library, self.compiler)
-            options = Options(expectation.loose, programs=programs, shown=shown_programs(library), same_times=True)
+            options = Options(
+                loose=expectation.loose,
+                programs=programs,
+                shown=shown_programs(library),
+                turn_seconds=MAX_TURN_SECONDS,
+                same_times=True,
+            )
             done = await replay(self.engine, recording, self.transform, other, options)
         except CodeModeError as error:
             raise BrokenTest(error.message) from None

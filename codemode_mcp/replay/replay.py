@@ -74,6 +74,7 @@ class Options:
         programs: texts of saved programs to use instead of the recorded ones, by their ids. A recording has the texts
             that its run has used.
         shown: the saved programs that the program sees; None for those of the recorded catalog.
+        turn_seconds: maximum seconds of one turn.
         same_times: give another program the recorded times from its beginning. It is a version of the recorded one.
     """
 
@@ -81,6 +82,7 @@ class Options:
     restores: Restores = "never"
     programs: Mapping[str, CompiledProgram] = field(default_factory=dict)
     shown: ProgramSet | None = None
+    turn_seconds: float = TURN_SECONDS
     same_times: bool = False
 
 
@@ -150,8 +152,8 @@ async def replay(
     matching = Matching(
         script, look_up, exact=exact, loose=options.loose, programs=options.programs, elapsed=start.elapsed
     )
-    was_stopped = exact and end is not None and end.code in STOPPED
-    seconds = STOPPED_SECONDS if was_stopped else TURN_SECONDS
+    was_stopped = (exact or options.same_times) and end is not None and end.code in STOPPED
+    seconds = STOPPED_SECONDS if was_stopped else options.turn_seconds
     work = partial(play, engine, part, matching, results, restores=options.restores, seconds=seconds)
     played = await _on_guest_thread(engine, work)
     source = recording.opening.source if other is None else other.source

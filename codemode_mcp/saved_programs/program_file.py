@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from codemode_mcp.program.syntax import line_count, parse, text_of, utf16_units
+from codemode_mcp.program.syntax import from_utf16_units, line_count, parse, text_of, utf16_units
 from codemode_mcp.program.uses import UseFinder
 from codemode_mcp.saved_programs.doc_comments import (
     DocComment,
@@ -87,11 +87,28 @@ def read_program(name: str, language: Language, text: str) -> SavedProgram:
         input_schema = _input_schema(units, tree.root_node, found, parameter)
         output_schema = _output_schema(units, tree.root_node, found)
     except UnknownTypeError as error:
-        raise ProgramFileError(error.line, f"{error}; use another type, or {_WRITE_SCHEMA}") from None
+        why = from_utf16_units(str(error))
+        raise ProgramFileError(error.line, f"{why}; use another type, or {_WRITE_SCHEMA}") from None
     finder = UseFinder(units)
     finder.read(tree)
     takes_input = parameter is not None
-    return SavedProgram(name, language, text, description, input_schema, output_schema, takes_input, finder.servers())
+    return SavedProgram(
+        name,
+        language,
+        text,
+        from_utf16_units(description),
+        _whole(input_schema),
+        None if output_schema is None else _whole(output_schema),
+        takes_input,
+        finder.servers(),
+    )
+
+
+def _whole(schema: JsonObject) -> JsonObject:
+    """Return a schema whose names and texts have whole characters instead of UTF-16 units."""
+    text = json.dumps(schema)
+    found: JsonObject = json.loads(text) if "\\ud" in text else schema
+    return found
 
 
 def default_function(units: str, root: Node) -> DefaultFunction:

@@ -162,6 +162,13 @@ def test_a_function_that_must_stay_is_called() -> None:
     assert "  return (async () => sum(1, 2))();\n}" in draft(helped).text
 
 
+def test_characters_beyond_the_first_plane_stay_whole() -> None:
+    made = draft('const \U0001d4b3 = "\U0001f600"; return MCP.a.b({ "\U0001f389": ["\U0001f600"], x: \U0001d4b3 })')
+    assert made.old_input == {"\U0001d4b3": "\U0001f600", "value": ["\U0001f600"]}
+    assert set(saved(made).input_schema["properties"]) == set(made.old_input)
+    assert made.text.encode("utf-8")
+
+
 def test_the_arguments_of_a_run_become_a_parameter() -> None:
     made = draft("return args.map(Number)", args=("1", "2"))
     assert made.old_input == {"args": ["1", "2"]}

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from codemode_mcp.drafts import make_draft
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.plugins.api import namespace_tool
+from codemode_mcp.program_tests.cases import Case
+from codemode_mcp.program_tests.expectation import Expectation, written
+from codemode_mcp.program_tests.running import Runner
 from codemode_mcp.recordings.folder import RecordingFolder
 from codemode_mcp.recordings.kept import KeptRecordings
 from codemode_mcp.recordings.reader import NotReadable, recording_of
@@ -27,6 +31,7 @@ from codemode_mcp.runs.manager import Cell
 from codemode_mcp.runs.rendering import render
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.saved_programs.compiling import ProgramCompiler
+from codemode_mcp.saved_programs.folder import Library
 from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.saved_program import program_id
 from codemode_mcp.settings import CodeModeSettings, ToolSettings
@@ -62,6 +67,9 @@ async def no_typescript(source: str) -> Transformed:
 WRITTEN = Path(__file__).parents[1] / "programs" / "javascript"
 ONE_IN = 6
 """Distance of the programs in `tests/programs` that are recorded. They only compute, and all are alike here."""
+
+DRAFTED = 4
+"""Distance of the runs of which drafts are made and tested."""
 
 SETTINGS = ToolSettings(code_mode=CodeModeSettings(telemetry="off"))
 SECRET = "s3cret-value-1"
@@ -173,6 +181,24 @@ async def test_a_replay_gives_every_byte_of_the_recorded_run(
     for each in recorded:
         text, divergence = await replayed(engine, each.file, restores)
         assert (text, divergence) == (each.shown, None), each.code
+
+
+async def test_the_drafts_of_recorded_runs_pass_their_tests(
+    engine: Engine, recorded: list[Recorded], tmp_path: Path
+) -> None:
+    runner = Runner(engine, no_typescript, ProgramCompiler(no_typescript))
+    for number, each in enumerate(recorded[::DRAFTED]):
+        recording = recording_in(each.file)
+        if recording.end is not None and recording.end.code == "timeout":
+            continue  # it would compute for seconds
+        opening = recording.opening
+        draft = make_draft(opening.source, "javascript", origin=opening.run, args=opening.args)
+        case = Case(tmp_path, "draft", str(number), f"draft.{number}")
+        case.recording.write_bytes(each.file)
+        case.expectation.write_text(written(Expectation(input=draft.old_input)), "utf-8")
+        programs = read_program("draft", draft.language, draft.text), *library(**SAVED).programs
+        result = await runner.run(case, Library(programs))
+        assert result.status == "passed", (result.lines, draft.text)
 
 
 SCRIPT = """

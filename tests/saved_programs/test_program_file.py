@@ -153,3 +153,11 @@ def test_another_text_is_refused_with_its_line(source: str, line: int, words: st
 def test_a_name_that_is_no_own_identifier_is_refused(name: str) -> None:
     assert name_problem(name) is not None
     assert name_problem("weeklyReport") is None
+
+
+def test_characters_beyond_the_first_plane_stay_whole() -> None:
+    program = read_program(
+        "report", "typescript", '/** \U0001f389 */ export default (i: { "\U0001f389": "\U0001f600" }) => 1'
+    )
+    assert program.description == "\U0001f389"
+    assert program.input_schema["properties"] == {"\U0001f389": {"const": "\U0001f600"}}
