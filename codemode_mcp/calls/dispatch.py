@@ -604,9 +604,12 @@ class Dispatcher:
         approved: bool,
     ) -> str:
         """Return what the guest needs to run a saved program. Nothing else is sent anywhere."""
+        if begin is None:  # no program makes this call, so there is no guest that could run it
+            raise ProgramError(
+                "invalid_input", f"{entry.path} is a saved program, which only programs of exec can call"
+            )
         compiled = await self.saved.compile(entry, context)
-        if begin is not None:
-            await begin()
+        await begin()
         self._rules.decide_again(entry, context, approved=approved)
         sent()
         record.status, record.dispatched = "executing", True

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from upstream_clients.tools import JsonObject
 
-_SEARCHED: Final = 20_000
-"""Maximum characters of a program that is searched for the exact position of an error."""
-
 MAX_DEPTH: Final = 4
 """Maximum number of saved programs around each other."""
 
@@ -77,18 +74,19 @@ def begin_text(call: ToolCall, compiled: CompiledProgram, arguments: JsonObject)
     return json_text(begun)
 
 
-def program_error(name: str, thrown: Thrown, compiled: CompiledProgram | None) -> GuestError:
+def program_error(name: str, thrown: Thrown, compiled: CompiledProgram | None, *, search: bool = False) -> GuestError:
     """Return the error that the caller of a saved program gets.
 
     Args:
         thrown: the error that it has thrown.
         compiled: the program, to find positions in its file; None if it is not known.
+        search: True to search the program for the exact position, which takes time.
     """
     if compiled is None:
         message, place = f"{thrown.name}: {thrown.message}", ""
     else:
         positions = compiled.positions
-        message, _, frames = positions.describe(thrown, search=len(compiled.code) <= _SEARCHED).partition("\n    at ")
+        message, _, frames = positions.describe(thrown, search=search).partition("\n    at ")
         place = frames.partition("\n")[0]
         place = f" ({place.rpartition('(')[2].removesuffix(')')})" if place else ""
     message = message.removeprefix(f"{thrown.name}: ")

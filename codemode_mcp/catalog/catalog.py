@@ -295,8 +295,9 @@ class Catalog:
         return answer
 
     def definition_digest(self, entry_id: str) -> str | None:
-        """Return the digest of the definition of an MCP tool; see `ServerIndex.definition_digest`."""
-        return self.index.definition_digest(entry_id)
+        """Return the digest of the definition of an MCP tool, or of the text of a saved program; None for others."""
+        program = self.toolset.programs.program(entry_id)
+        return self.index.definition_digest(entry_id) if program is None else program.digest
 
     def signature(self, entry: Entry) -> str:
         """Return the signature of a tool, on one line."""

@@ -50,6 +50,8 @@ def refused(run: Run, live: LiveCall, limits: CodeModeSettings, *, fits: bool) -
         fits: False if its arguments are too large.
     """
     why = f"{run.executing} are in flight and {len(run.queue)} are queued"
+    if run.programs:
+        why += f", and {len(run.programs)} saved programs have not ended"
     if fits:
         limit = limits.max_pending_tool_calls + limits.max_queued_tool_calls
         run.exceeded = Exceeded("maxQueuedToolCalls", len(run.calls) + 1, limit)

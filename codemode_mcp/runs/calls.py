@@ -54,7 +54,7 @@ from codemode_mcp.policy.approval import Verdict
 from codemode_mcp.runs.call_limits import arguments_fit, cancelled, is_behind, late_failure, refused
 from codemode_mcp.runs.call_storage import CallStorage
 from codemode_mcp.runs.live_call import LiveCall
-from codemode_mcp.runs.open_programs import begins_program
+from codemode_mcp.runs.open_programs import begins_program, is_program
 from codemode_mcp.runs.run_recording import record_approval, recorded_answer
 from codemode_mcp.runs.state import may_send
 from codemode_mcp.sandbox.messages import Completion
@@ -135,7 +135,9 @@ class Calls:
         # in flight nor queued, so all calls are counted.
         limits = self._settings()
         fits = arguments_fit(run, call)
-        room = len(run.calls) < limits.max_pending_tool_calls + limits.max_queued_tool_calls
+        # A saved program that has begun is no longer among the calls, and takes memory until it ends.
+        begun = len(run.programs) if is_program(call.target) else 0
+        room = len(run.calls) + begun < limits.max_pending_tool_calls + limits.max_queued_tool_calls
         if fits and room and self._begin_or_queue(run, live, begins=begins):
             if not live.record.repeatable:
                 run.advance_custody("call")

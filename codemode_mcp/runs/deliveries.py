@@ -102,7 +102,7 @@ class Deliveries:
         A `save_program()` is executed alone, and the ends of failed saved programs are answered before others.
         """
         while run.requests and isinstance(end := run.requests[0], messages.ProgramEnd):
-            answer = await failure(self._dispatcher.saved, run.context, end)
+            answer = await failure(self._dispatcher.saved, run, end)
             run.requests.popleft()
             run.settled.append(answer)
         if run.requests and isinstance(proposed := run.requests[0], messages.SaveProgram):

@@ -6,8 +6,12 @@ cover the whole program, until the guest reports its end, or the run ends.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio.to_thread
 
 from codemode_mcp.calls.saved_calls import program_error
 from codemode_mcp.errors import CodeModeError
@@ -21,12 +25,36 @@ if TYPE_CHECKING:
     from codemode_mcp.calls.saved_calls import SavedCalls
     from codemode_mcp.sandbox.messages import ProgramEnd
 
-_PREFIX = program_id("")
+_PREFIX: Final = program_id("")
+
+SEARCHED_IN_LOOP: Final = 1000
+"""A program of at most so many characters is searched for an error in the event loop, a longer one in a thread."""
+
+DESCRIBE_SECONDS: Final = 1.0
+"""Seconds of searches for the positions of errors in saved programs of one run."""
+
+
+class Run(Protocol):
+    """The part of a run that the description of an error needs.
+
+    Attributes:
+        describing: seconds that such descriptions have taken.
+    """
+
+    describing: float
+
+    @property
+    def context(self) -> CallContext: ...
+
+
+def is_program(target: str) -> bool:
+    """Return True for the id of a saved program."""
+    return target.startswith(_PREFIX)
 
 
 def begins_program(tool: str, completion: Completion | None) -> bool:
     """Return True if the answer to a call begins a saved program in the guest. `tool`: the id that was called."""
-    return completion is not None and completion.error is None and tool.startswith(_PREFIX)
+    return completion is not None and completion.error is None and is_program(tool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +112,23 @@ class OpenPrograms:
         return tuple(each.record.tool for each in ended)
 
 
-async def failure(saved: SavedCalls, context: CallContext, end: ProgramEnd) -> Completion:
+async def failure(saved: SavedCalls, run: Run, end: ProgramEnd) -> Completion:
     """Return the answer to the end of a program that has failed: the error for its caller."""
     assert end.error is not None
-    entry = context.catalog.get(program_id(end.name))
+    entry = run.context.catalog.get(program_id(end.name))
     compiled = None
     try:
         if entry is not None:
-            compiled = await saved.compile(entry, context)
+            compiled = await saved.compile(entry, run.context)
     except CodeModeError:
         pass  # another process has compiled it, and this one cannot
-    return Completion(end.id, error=program_error(end.name, end.error, compiled), of_call=False)
+    began = time.perf_counter()
+    # A program may fail again and again, and the search for a position takes time of this process.
+    search = run.describing < DESCRIBE_SECONDS
+    if search and compiled is not None and len(compiled.code) > SEARCHED_IN_LOOP:
+        describe = partial(program_error, end.name, end.error, compiled, search=True)
+        error = await anyio.to_thread.run_sync(describe)
+    else:
+        error = program_error(end.name, end.error, compiled, search=search)
+    run.describing += time.perf_counter() - began
+    return Completion(end.id, error=error, of_call=False)

@@ -146,6 +146,8 @@ class Run:
         self.resuming: deque[LiveCall] = deque()
         self.programs = OpenPrograms()
         """The saved programs that have begun in the guest."""
+        self.describing = 0.0
+        """Seconds that the descriptions of errors of saved programs have taken."""
         self.last_call = 0
         """The number of the latest call. Numbers only grow."""
         self.executing = 0

@@ -122,9 +122,12 @@ def found_tools(catalog: Catalog, arguments: Mapping[str, Any], default_limit: i
 
 
 def _is_callable(catalog: Catalog, hit: Mapping[str, Any]) -> bool:
-    """Return True for a tool, and for a server without known tools, which is told. Operations are not called here."""
+    """Return True for a tool, and for a server without known tools, which is told.
+
+    Operations are not called here, nor are saved programs, which only programs call.
+    """
     found = catalog.entry_at(hit["call"])
-    return found is None or found.operation is None
+    return found.operation is None if found is not None else not hit["call"].startswith("programs.")
 
 
 def _shown(hit: Mapping[str, Any]) -> str:
@@ -154,7 +157,7 @@ def called_entry(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[Entry,
     if entry is None:
         meant = [each for each in catalog.meant_by(name) if each.operation is None]
         entry = meant[0] if len(meant) == 1 else None
-    if entry is None or entry.operation is not None or entry.source == "client":
+    if entry is None or entry.operation is not None or entry.source in ("client", "program"):
         raise _unknown(catalog, name)
     return entry, given
 

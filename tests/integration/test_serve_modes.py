@@ -123,8 +123,14 @@ async def test_no_client_approves_a_call_without_a_program_if_approvals_are_give
 
 
 async def test_mistakes_of_call_say_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "issuesOfAPerson.js").write_text("export default () => 1;\n", "utf-8")
     async with serve(write(tmp_path, {"mode": "search"})) as session:
+        hits = text(await call(session, "search", {"query": "issues of a person"}))
+        assert "programs." not in hits  # which only programs can call
         for arguments, expected in (
+            ({"name": "program:saved:issuesOfAPerson"}, "Find tools with search."),
+            ({"name": "programs.issuesOfAPerson"}, "Find tools with search."),
             ({"name": "MCP.tracker.listIsues"}, "Nearest: listIssues"),
             ({"name": "nothing"}, "Find tools with search."),
             ({}, "name is missing"),

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.sandbox.messages import ToolCall
 from codemode_mcp.settings import PolicyRules
-from tests.runs.bench import FakeClient, bench
+from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
 from tests.runs.test_approvals import NO, YES
 from upstream_clients.testing import ScriptedSource, SlowSource
@@ -202,3 +204,51 @@ async def test_what_is_called_by_id_is_told_the_right_call(engine: Engine) -> No
         outcome = await it.execute('return await tools.call("program:saved:double", { n: 1 })')
         assert "is a saved program: call it as programs.double({...})" in outcome.error
         assert (await it.execute("return ALL_TOOLS.length")).value == 0
+
+
+async def test_programs_that_never_end_are_limited_like_calls(engine: Engine) -> None:
+    async with bench(engine, max_pending_tool_calls=2, max_queued_tool_calls=8) as it:
+        it.library = library(never="export default () => new Promise(() => {});")
+        outcome = await it.execute(
+            "const seen = []; for (let n = 0; n < 12; n++) {"
+            "  programs.never().catch((error) => seen.push(error.message)); await new Promise((r) => setTimeout(r, 1));"
+            "} return seen"
+        )
+        assert len(outcome.value) == 2
+        assert "and 10 saved programs have not ended" in outcome.value[0]
+
+
+async def test_a_program_that_changes_built_ins_changes_neither_calls_nor_results(engine: Engine) -> None:
+    async with bench(engine) as it:
+        it.library = library(double=DOUBLE)
+        outcome = await it.execute(
+            "JSON.parse = JSON.stringify = () => 'forged'; Map.prototype.get = () => () => 666;"
+            "Function.prototype.call = () => 666; globalThis.eval = globalThis.Function = () => () => 666;"
+            "Promise.prototype.then = function () { throw new Error('then') };"
+            "Object.defineProperty(Object.prototype, 'chain', { get: () => ['x'] });"
+            "try { programs.double = () => 666 } catch {}"
+            "return [await programs.double({ n: 2 }), Object.isFrozen(programs), Object.isFrozen(programs.double)]"
+        )
+        assert (outcome.error, outcome.value) == ("", [{"twice": 4}, True, True])
+
+
+async def test_an_error_names_its_line_also_when_the_time_for_searches_is_used_up(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "\n".join(f"  const a{n} = {{ b: {n} }};" for n in range(200))  # searched in a thread
+    async with bench(engine) as it:
+        it.library = library(fails=f"export default () => {{\n{lines}\n  const c = undefined.x;\n}}")
+        code = "return await programs.fails().catch((error) => error.message)"
+        assert "(programs/fails.js:202:23)" in (await it.execute(code)).value
+        monkeypatch.setattr("codemode_mcp.runs.open_programs.DESCRIBE_SECONDS", 0.0)
+        assert "(programs/fails.js:202:" in (await it.execute(code)).value
+
+
+async def test_only_a_program_can_call_a_saved_program(engine: Engine) -> None:
+    async with bench(engine) as it:
+        it.library = library(double=DOUBLE)
+        context = it.dispatcher.context("run_1", OWNER, CALLER, it.catalog())
+        call = ToolCall(1, "program:saved:double", '{"n":1}')
+        ended = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
+        assert ended.error is not None
+        assert "only programs of exec can call" in ended.error.message

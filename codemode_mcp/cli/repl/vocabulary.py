@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.catalog.entries import one_line
 from codemode_mcp.control.display import plain
+from codemode_mcp.saved_programs.saved_program import program_id
 from declarations.names import LANGUAGE_GLOBALS
 from declarations.schema import compile_schema
 from declarations.typetree import (
@@ -104,6 +105,8 @@ class Vocabulary:
                 for name, entry_id in self.catalog.toolset.names.items():
                     tool = self.catalog.toolset.get(entry_id)
                     yield Name(name, "") if tool is None else self._tool(tool)
+            case ("programs",):
+                yield from map(self._tool, self.catalog.toolset.programs.entries)
             case ("namespaces",):
                 yield Name("MCP", "the servers")
                 for each in self.catalog.namespaces:
@@ -140,6 +143,8 @@ class Vocabulary:
                 return next((each for each in names if name in (each.identifier, each.tool.name)), None)
             case ("MCP", server, group, name):
                 return next((each for each in self._group(server, group) if each.identifier == name), None)
+            case ("programs", name):
+                return self.catalog.toolset.programs.get(program_id(name))
             case ("tools", name):
                 return self.catalog.toolset.get(self.catalog.toolset.names.get(name, ""))
         return None
