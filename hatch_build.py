@@ -9,7 +9,7 @@ tests need.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -86,12 +86,19 @@ def _carry(build_data: dict[str, Any], key: str, binary: Path) -> None:
 
 
 def _load_pin(root: Path) -> ModuleType:
-    """Import the pins of this source tree. They need no dependencies, which a build environment lacks."""
+    """Load the pins of this source tree. They import only the standard library and `npm_package` beside them."""
+    path = root / "codemode_mcp" / "program" / "esbuild_pin.py"
+    spec = importlib.util.spec_from_file_location("esbuild_pin", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is missing")
+    module = importlib.util.module_from_spec(spec)
+    # A build environment has neither this package nor its dependencies.
     sys.path.insert(0, str(root))
     try:
-        return importlib.import_module("codemode_mcp.program.esbuild_pin")
+        spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(root))
+    return module
 
 
 def _is_pinned(binary: Path, version: str) -> bool:
