@@ -107,6 +107,10 @@ class TypeChecker:
                 self._warned = True
                 log.warning("programs are not checked: %s", error.message)
             return Checked(unchecked="the compiler is not installed")
+        except Exception as error:
+            # A program never fails because its check did.
+            log.warning("type check: %s in our own code", type(error).__name__)
+            return _given_up("the check failed")
         return Checked(unchecked="its syntax is not understood") if problems is None else Checked(tuple(problems))
 
     async def end_when_idle(self) -> None:
@@ -148,8 +152,8 @@ class TypeChecker:
             session = self._session = Session(find_compiler(self._cache_dir))
         try:
             return find_problems(session, self._declarations(catalog), text)
-        except CompilerFailed:
-            session.end()
+        except BaseException:
+            session.end()  # it waits until the process has ended
             raise
 
     def _declarations(self, catalog: Catalog) -> Declared:

@@ -98,9 +98,13 @@ class TypeProblem:
 _RANKS: Final[dict[Kind, int]] = {"await": 0, "member": 1, "argument": 2, "result": 3, "other": 4}
 
 
+_MAX_TEXT: Final = 50_000
+"""Maximum length of a message that is judged. The types in longer messages are far longer than a reader can use."""
+
+
 def is_candidate(diagnostic: Diagnostic) -> bool:
     """Return True if a diagnostic may be about the catalog."""
-    return diagnostic.code in _REPORTED
+    return diagnostic.code in _REPORTED and len(diagnostic.text) <= _MAX_TEXT
 
 
 @dataclass(frozen=True)

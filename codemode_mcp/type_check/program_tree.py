@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -195,7 +196,9 @@ class ProgramTree:
                     call = value
             if call is not None and call.type == "call_expression":
                 found.append(call)
-        return found[:MAX_CALLS]
+            if len(found) == MAX_CALLS:
+                break
+        return found
 
     def printed(self) -> list[Node]:
         """Return the names and calls whose values the program prints, or reads without waiting for them."""
@@ -236,8 +239,13 @@ class ProgramTree:
         typed = declared[0].child_by_field_name("type") is not None
         return not typed and value is not None and self.is_plain_object(value)
 
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        """The number of times that each name occurs in the program, also in texts and comments."""
+        return Counter(_NAME.findall(self.units))
+
     def _count(self, name: str) -> int:
-        return len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", self.units))
+        return self._counts[name]
 
     @cached_property
     def _nodes(self) -> list[Node]:

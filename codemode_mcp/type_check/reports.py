@@ -19,13 +19,16 @@ MAX_SHOWN: Final = 5
 """Maximum number of errors that are told."""
 
 _MAX_SIGNATURE: Final = 1_000
-_REFUSED: Final = "The program was not run, and nothing was sent, because it has {}:"
+_REFUSED: Final = "The program was not run, and nothing was sent, because it has {}. Correct it and send it again:"
+_UNDECLARED: Final = 'If a result has a member that its tool does not declare, read it as value["name"].'
 _NOTED: Final = "The type check found {}:"
 
 
 def refusal(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:
     """Return the message about a program that was refused."""
-    return _REFUSED.format(_counted(len(problems))) + "\n" + "\n".join(lines(text, problems, signatures(catalog)))
+    shown = lines(text, problems, signatures(catalog))
+    last = [_UNDECLARED] if any(each.kind == "result" for each in problems[:MAX_SHOWN]) else []
+    return "\n".join([_REFUSED.format(_counted(len(problems))), *shown, *last])
 
 
 def note(text: CheckedText, problems: Sequence[TypeProblem], catalog: Catalog) -> str:

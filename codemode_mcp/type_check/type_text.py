@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 MAX_MEMBERS: Final = 12
 """Maximum number of members of an object that are named."""
 
+MAX_NAMES: Final = 8
+"""Maximum number of names that are followed to the members of a type, and of types with the same name."""
+
+_MAX_NAMED: Final = 20_000
 _MAX_TYPE: Final = 160
 _LITERAL: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.e+-]*|true|false')
 _MEMBER: Final = re.compile(r"""\s*(?:readonly )?(?:"((?:[^"\\]|\\.)*)"|([\w$]+))\??(?::|\()""")
@@ -55,13 +59,19 @@ class NamedTypes:
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unions: frozenset[frozenset[str]] = frozenset()
 
-    def members_of(self, text: str) -> list[str] | None:
-        """Return the names of the members of an object type; None for other types."""
+    def members_of(self, text: str, depth: int = 0) -> list[str] | None:
+        """Return the names of the members of an object type; None for other types.
+
+        Args:
+            depth: the number of names that were followed so far. Names may be declared in a circle.
+        """
         if text.startswith("McpToolResult<") and len(union_of(text)) == 1:
             return list(_RESULT_MEMBERS)
         named = self.texts.get(text.rpartition(".")[2]) if _PATH.fullmatch(text) else None
         if named is not None:
-            each = [self.members_of(one) for one in named if one != text]
+            if depth == MAX_NAMES:
+                return None
+            each = [self.members_of(one, depth + 1) for one in named[:MAX_NAMES]]
             return None if None in each else [*dict.fromkeys(name for members in each for name in members or ())]
         if not text.startswith("{") or len(union_of(text)) != 1:
             return None
@@ -91,7 +101,10 @@ def named_types(texts: Iterator[str]) -> NamedTypes:
     for text in texts:
         unions.update(frozenset(union_of(match[0])) for match in _LITERALS.finditer(text))
         for match in _NAMED.finditer(text):
-            body = next(_split(text[match.end() :], ";" if match["type"] else None)).strip()
+            rest = text[match.end() : match.end() + _MAX_NAMED]
+            body = next(_split(rest, ";" if match["type"] else None)).strip()
+            if len(body) > _MAX_NAMED // 2:
+                body = ""  # it may be cut, so its members are not known
             found.setdefault(match["type"] or match["interface"], []).append(body)
     return NamedTypes(found, frozenset(unions))
 

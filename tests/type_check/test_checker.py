@@ -16,10 +16,12 @@ import pytest
 
 from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.paths import cache_dir
+from codemode_mcp.type_check import inspection
 from codemode_mcp.type_check.checker import TypeChecker
 from codemode_mcp.type_check.compiler import find_compiler
 from codemode_mcp.type_check.compiler_process import MEMORY_BYTES, CompilerProcess
 from codemode_mcp.type_check.reports import lines, signatures
+from codemode_mcp.type_check.type_text import named_types
 from tests.type_check.checks import catalog, cell, installed_compiler
 
 if TYPE_CHECKING:
@@ -257,6 +259,20 @@ def _runs(pid: int) -> bool:
         return False
     stat = Path(f"/proc/{pid}/stat")
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+async def test_a_flaw_of_the_check_fails_no_program(checker: TypeChecker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(inspection, "find_problems", fail)
+    assert (await checker.check(cell("MCP.tracker.raw()"), CATALOG)).gave_up == "the check failed"
+
+
+def test_types_that_are_declared_in_a_circle_have_no_known_members() -> None:
+    types = named_types(iter(["type A = B;\ntype B = A;\ninterface C { d: A }\n"]))
+    assert types.members_of("A") is None
+    assert types.members_of("C") == ["d"]
 
 
 # --- The pinned files

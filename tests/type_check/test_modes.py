@@ -22,7 +22,7 @@ async def test_a_program_with_type_errors_is_refused_before_it_begins(tmp_path: 
     async with serve(write_config(tmp_path, quickstart(), codeMode={"check": "refuse"})) as session:
         answer = await session.exec(WRONG)
         assert (answer.status, answer.code) == ("failed", "invalid_input")
-        assert "was not run, and nothing was sent, because it has a type error:" in answer.error
+        assert "was not run, and nothing was sent, because it has a type error. Correct it" in answer.error
         assert "write r.structuredContent.people, or unwrap(r).people (cell.js:3:33)" in answer.error
         assert "begun" not in answer.read
         assert answer.telemetry["counts"]["call"] == 0
