@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import anyio
 import anyio.to_thread
 
+from codemode_mcp import __version__
 from codemode_mcp.cli.following import print_answer, print_outputs
-from codemode_mcp.cli.messages import end, say, stop
+from codemode_mcp.cli.messages import end, say, say_line, stop
 from codemode_mcp.cli.terminal import Screen
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.paths import cache_dir
@@ -60,9 +61,13 @@ def replay_and_exit(
     with Screen() as screen:
         _print(screen, done, as_json=as_json)
     for note in (*recording.notes, *done.notes):
-        say(note)
+        say_line(note)
     if done.divergence is not None:
         say(f"the replay differs from the recording {file}:\n{done.divergence}")
+        made_by = recording.opening.version
+        if made_by != __version__:
+            maker = f"codemode-mcp {escape_line(made_by, 40)}"
+            say(f"{maker} has made the recording, and this is {__version__}: it may run programs in another way")
         end(DIVERGED)
     if done.unused and other is not None:
         say(_unused(done))

@@ -78,6 +78,7 @@ def test_another_program_that_differs_has_an_exit_code_of_its_own(file: Path) ->
     assert (done.returncode, done.stdout) == (7, "")
     assert "call 1 of the program, mcp:echo:say, has other arguments than in the recording" in done.stderr
     assert done.stderr.count("has other arguments") == 1
+    assert "codemode-mcp 0 has made the recording" in done.stderr
     assert 'text: recorded "a", now "b"\n  at cell.js:1:21' in done.stderr
     loose = replay(file, "--loose", "-e", program.read_text("utf-8"))
     assert (loose.returncode, loose.stdout, loose.stderr) == (0, "A\n", "")
