@@ -57,13 +57,14 @@ def read_source(source: str, config: str | None) -> DraftSource:
 
         found = exported_run(source, config)
         return _recorded(found.data, f"the recording of run {found.run_id}")
+    if not path.exists():
+        stop_line(2, f"there is no run and no file {source}; codemode-mcp runs list shows the runs")
     if path.suffix == ".jsonl":
         return _recorded(_read(path), str(path))
-    from codemode_mcp.program.type_annotations import has_types
-
-    text, named = read_program(path, None)
-    is_typescript = named == "typescript" or (named is None and has_types(text))
-    return DraftSource(text, "typescript" if is_typescript else "javascript", path.name)
+    text, language = read_program(path, None)
+    if language is None:
+        stop_line(2, f"{source} is no program and no recording: their names end in .ts, .js and .jsonl")
+    return DraftSource(text, "typescript" if language == "typescript" else "javascript", path.name)
 
 
 def _read(path: Path) -> bytes:
@@ -73,8 +74,6 @@ def _read(path: Path) -> bytes:
         # Opening a pipe would wait for a writer.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
             data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        stop_line(2, f"there is no file {path}; codemode-mcp runs export RUN --output FILE writes a recording")
     except OSError as error:
         stop_line(1, f"cannot read {path}: {error.strerror}")
     if len(data) > MAX_BYTES:

@@ -61,11 +61,25 @@ def test_a_saved_program_is_never_overwritten(config: Path) -> None:
         ("../report", "1", 2, "no JavaScript identifier"),
         ("report.js", "const n: number = 1", 2, "leave .js out of report.js"),
         ("report", "import x from 'y'", 1, "a program has no modules"),
+        ("report", "", 2, "there is no run and no file"),
     ],
 )
 def test_what_cannot_be_saved_is_refused(config: Path, name: str, text: str, code: int, advice: str) -> None:
-    (config.parent / "source").write_text(text, "utf-8")
-    done = new(config, name, "--from", str(config.parent / "source"))
+    source = config.parent / "source.ts"
+    if text:
+        source.write_text(text, "utf-8")
+    done = new(config, name, "--from", str(source))
     assert done.exit_code == code
     assert advice in " ".join(done.output.split())
+    assert not list(config.parent.glob("programs/*"))
+
+
+def test_only_programs_and_recordings_become_saved_programs(config: Path) -> None:
+    done = new(config, "report", "--from", str(config))
+    assert done.exit_code == 2
+    assert "is no program and no recording" in " ".join(done.output.split())
+    (config.parent / "report.jsonl").write_text("{}", "utf-8")
+    done = new(config, "report", "--from", str(config.parent / "report.jsonl"))
+    assert done.exit_code == 1
+    assert "is no recording that can be read" in " ".join(done.output.split())
     assert not list(config.parent.glob("programs/*"))

@@ -34,10 +34,11 @@ MAX_DEFAULT = 40
 
 
 @app.command(
-    epilog="Example: codemode-mcp new weeklyReport --from report.ts\n\nExample: codemode-mcp new weeklyReport.js"
+    epilog="Example: codemode-mcp new weeklyReport --from run_4fK2mQ8xZ1\n\n"
+    "Example: codemode-mcp new weeklyReport --from report.ts"
 )
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the saved program; with .js for JavaScript.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the saved program; with .js for JavaScript.")],
     source: Annotated[
         str | None,
         typer.Option(

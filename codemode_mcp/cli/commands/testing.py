@@ -34,7 +34,7 @@ NO_TESTS = 5
 def run_tests(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Folder, saved program or recording; default: all saved programs."),
+        typer.Argument(metavar="PATH", help="Folder, saved program or recording; default: all saved programs."),
     ] = None,
     config: ConfigOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for each test.")] = False,
