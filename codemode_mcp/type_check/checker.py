@@ -162,7 +162,10 @@ class TypeChecker:
         key = (id(catalog.index), id(catalog.toolset))
         if key not in self._declared:
             # The index and the toolset are kept, so that no other objects get their ids.
-            self._declared[key] = (catalog.index, catalog.toolset), declared(catalog)
+            made = declared(catalog)
+            # Equal declarations share their projects in the compiler.
+            same = next((each for _, each in self._declared.values() if each == made), made)
+            self._declared[key] = (catalog.index, catalog.toolset), same
         self._declared.move_to_end(key)
         while len(self._declared) > MAX_CATALOGS:
             self._declared.popitem(last=False)

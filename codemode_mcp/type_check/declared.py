@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -129,7 +129,9 @@ def _aliases(catalog: Catalog, unknown: set[str]) -> str:
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 
 
+@lru_cache(maxsize=512)
 def _exact(text: str) -> str:
+    """Return the text of a file for the variant `exact`. After a change of one server, the other files are the same."""
     text = _TOKEN.sub(lambda match: match[0] if match[0][0] in "\"'`" else "any" if match[0] == "unknown" else "", text)
     return _BARE_RESULT.sub("any", _SHARED.sub("", text))
 
