@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.folder import FolderState, Library
     from codemode_mcp.saved_programs.proposing import Proposer
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.used_tools import DefinitionChange
+    from codemode_mcp.saved_programs.used_tools import DefinitionChange, UsedTool
     from codemode_mcp.saved_programs.version_keeper import VersionKeeper
     from codemode_mcp.settings import StoreKind
     from codemode_mcp.stores.opening import OpenedStore
@@ -372,6 +372,11 @@ class Lifecycle:
         """Return the definitions that have changed, by the present lists of servers; see `VersionKeeper.look`."""
         await self.manager()
         return () if self._versions is None else await self._versions.look(program)
+
+    async def tools_of_program(self, program: SavedProgram) -> tuple[UsedTool, ...]:
+        """Return the tools that a saved program names, with their present definitions."""
+        await self.manager()
+        return () if self._versions is None else await self._versions.tools_now(program)
 
     async def pin_program(self, program: SavedProgram, by: str) -> None:
         """Pin a saved program to the present definitions of its tools. Raises `StateUnavailable`."""

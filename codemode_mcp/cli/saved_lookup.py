@@ -83,6 +83,16 @@ class SavedPrograms:
         latest = self.history(program.name).latest
         return latest is not None and latest.by != BY_FILE and latest.digest != program.digest
 
+    def tools(self, program: SavedProgram) -> Sequence[UsedTool]:
+        """Return the tools of the present version; empty if they are not known yet."""
+        version = self.version(program)
+        return () if version is None else version.tools or ()
+
+    def all_known(self, version: Version | None) -> bool:
+        """Return True if the present definitions of all tools of a version are known without connecting to servers."""
+        tools = None if version is None else version.tools
+        return tools is not None and all(not each.server or self.present(each) is not None for each in tools)
+
     def changes(self, version: Version | None) -> Sequence[DefinitionChange]:
         """Return the changes of definitions since a version was pinned."""
         return changes_since(version, self.present)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.callers import Caller
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.used_tools import DefinitionChange, UsedTool
 
 USAGE: Final = 2
 APPROVAL: Final = 3
@@ -90,7 +91,7 @@ class SavedRun:
             await app.manager()
             program = await self._program(app)
             self._check_input(program)
-            await self._check_servers(app, caller, program)
+            await check_servers(app, caller, program, self._option)
             await self._check_definitions(app, program)
         except Refused as error:
             self._refused = error.exit_code
@@ -137,24 +138,6 @@ class SavedRun:
             raise Refused(USAGE, f"programs.{program.name} cannot take this input: {'; '.join(problems)}")
         self._input = self._input or "{}"
 
-    async def _check_servers(self, app: App, caller: Caller, program: SavedProgram) -> None:
-        named = app.library().servers_in(program.text, program.servers)
-        if named is None:
-            return  # any server may be used, and not all of them need be up
-        visible = app.servers(caller)
-        names = {visible[each] for each in named if each in visible}
-        if not names:
-            return
-        pool = await app.pool()
-        await pool.connect(names, CONNECT_SECONDS)
-        for view in app.server_views():
-            if view.name not in names or view.state in ("ready", "idle"):
-                continue
-            if view.login_required:
-                raise Refused(DOWN, f"{view.name} needs a login: codemode-mcp login {view.name}{self._option}")
-            why = view.error or "it has not answered in time"
-            raise Refused(DOWN, f"{view.name} is down: {why}; codemode-mcp doctor{self._option} says more")
-
     async def _check_definitions(self, app: App, program: SavedProgram) -> None:
         changed: list[str] = []
         first = ""
@@ -179,9 +162,48 @@ class SavedRun:
         )
 
 
+async def check_servers(app: App, caller: Caller, program: SavedProgram, option: str) -> None:
+    """Connect the servers that a saved program names. Raise `Refused` if one is down, or needs a login."""
+    named = app.library().servers_in(program.text, program.servers)
+    if named is None:
+        return  # any server may be used, and not all of them need be up
+    visible = app.servers(caller)
+    names = {visible[each] for each in named if each in visible}
+    if not names:
+        return
+    pool = await app.pool()
+    await pool.connect(names, CONNECT_SECONDS)
+    for view in app.server_views():
+        if view.name not in names or view.state in ("ready", "idle"):
+            continue
+        if view.login_required:
+            raise Refused(DOWN, f"{view.name} needs a login: codemode-mcp login {view.name}{option}")
+        why = view.error or "it has not answered in time"
+        raise Refused(DOWN, f"{view.name} is down: {why}; codemode-mcp doctor{option} says more")
+
+
 def closure(library: Library, program: SavedProgram) -> Sequence[SavedProgram]:
     """Return a saved program and those that it may call."""
     return [program, *(each for each in library.named_in(program.text) if each.name != program.name)]
+
+
+async def present_definitions(
+    config: Config, program: SavedProgram
+) -> tuple[Sequence[DefinitionChange], tuple[UsedTool, ...]]:
+    """Connect the servers of a saved program. Return what has changed since its version, and its tools as they are now.
+
+    Raises:
+        Refused: a server is down, or needs a login.
+    """
+    from codemode_mcp.app.app import open_app
+    from codemode_mcp.config_path import command_option
+    from codemode_mcp.paths import config_dir
+
+    async with open_app(for_saved(config, program.name)) as app:
+        await app.manager()
+        await check_servers(app, app.operator, program, command_option(config.path, config_dir()))
+        return await app.look_at_program(program), await app.tools_of_program(program)
+    raise AssertionError
 
 
 def for_saved(config: Config, name: str) -> Config:

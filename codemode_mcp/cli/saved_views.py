@@ -58,6 +58,8 @@ def state_of(found: SavedPrograms, program: SavedProgram) -> str:
         return "edited since it was accepted"
     if version is None or version.tools is None:
         return "not pinned yet"
+    if not found.all_known(version):
+        return "ok as far as known; run compares it"  # such as servers with `trust: "follow"`
     return "ok" if version.complete else "ok; tools not all known"
 
 

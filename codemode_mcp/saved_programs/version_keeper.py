@@ -97,6 +97,11 @@ class VersionKeeper:
             return ()
         return changes_since(version, self._present)
 
+    async def tools_now(self, program: SavedProgram) -> tuple[UsedTool, ...]:
+        """Return the tools that a program names, with their present definitions."""
+        names = await anyio.to_thread.run_sync(names_in, program.text)
+        return tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
+
     async def pin_again(self, program: SavedProgram, by: str) -> None:
         """Pin a program to the present definitions of its tools. Raises `StateUnavailable`."""
         await self._pin(program, by, again=True)

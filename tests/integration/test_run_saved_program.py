@@ -8,9 +8,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from tests.integration.harness import COMMAND, SECONDS, SERVERS, write_config
+from tests.integration.terminal import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +63,7 @@ def run(tmp_path: Path, own_cache: dict[str, str], esbuild: None) -> Run:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sh")
-def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path) -> None:
+def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path, own_cache: dict[str, str]) -> None:
     (tmp_path / "input.json").write_text('{"to": "ann"}', "utf-8")
     for arguments, stdin in (
         (("--input", '{"to": "ann"}'), None),
@@ -81,6 +83,17 @@ def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path) -> N
         assert "programs.sends: MCP.s.send has another description" in changed.stderr
         assert "codemode-mcp programs accept sends --config" in changed.stderr.replace("\n  ", " ")
     assert run("--program", "nested", "--accept-changes").stdout == "nested\n"
+    assert run("--program", "nested").returncode == 4, "it was accepted for one run"
+
+    async def accept() -> None:
+        env = {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
+        async with terminal("programs", "accept", "sends", "--config", str(tmp_path / "config.json"), env=env) as shown:
+            await shown.see("MCP.s.send has another description")
+            await shown.confirm()
+            assert await shown.end() == 0, shown.text
+
+    anyio.run(accept)
+    assert run("--program", "nested").stdout == "nested\n"
     assert run("--program", "plain").stdout == "plain\n"
 
     config = json.loads((tmp_path / "config.json").read_text("utf-8"))

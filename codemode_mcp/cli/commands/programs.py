@@ -17,10 +17,12 @@ from codemode_mcp.cli.messages import end, print_json, say, say_command, say_lin
 from codemode_mcp.cli.options import ConfigOption, JsonOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from codemode_mcp.audit.events import EventKind
     from codemode_mcp.cli.saved_lookup import SavedPrograms
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.used_tools import DefinitionChange, UsedTool
 
 app = typer.Typer(
     name="programs",
@@ -207,17 +209,33 @@ def _accept_definitions(name: str, config: str | None) -> None:
     if program is None:
         stop_line(2, found.unknown(name))
     version = found.version(program)
-    changes = found.changes(version)
-    if version is None or version.tools is None or not changes:
+    changes, tools = found.changes(version), tuple(found.present(each) or each for each in found.tools(program))
+    if not changes and not found.all_known(version):
+        changes, tools = _connect(program, config)
+    if not changes:
         stop_line(1, f"there is no proposal of {name}, and no definition of its tools has changed; nothing was decided")
     for change in changes:
         say_line(f"  {change}")
     confirm("accept", f"these definitions for {name}")
-    tools = tuple(found.present(each) or each for each in version.tools)
-    complete = version.complete
+    complete = version is None or version.complete
     _decide(lambda: deciding.pin(found.state, name, program.text, tools, complete=complete, by=PERSON, at=time.time()))
     _record(found, "program_accepted", name, program.digest)
     say_line(f"accepted: the present definitions for {name}")
+
+
+def _connect(program: SavedProgram, config: str | None) -> tuple[Sequence[DefinitionChange], tuple[UsedTool, ...]]:
+    """Return what the servers of a program list now, where pins do not have it. End the command if one is down."""
+    import anyio
+
+    from codemode_mcp.cli.loading import load, logging_of, plugins_on_stderr
+    from codemode_mcp.cli.saved_runs import Refused, present_definitions
+
+    loaded = load(config, "error", None)
+    try:
+        with logging_of(loaded, level="error"), plugins_on_stderr():
+            return anyio.run(present_definitions, loaded, program)
+    except Refused as error:
+        stop_line(error.exit_code, error.message)
 
 
 def _decide(decide: Callable[[], object]) -> None:
