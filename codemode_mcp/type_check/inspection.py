@@ -8,6 +8,7 @@ from codemode_mcp.program.syntax import span_of
 from codemode_mcp.type_check.called_functions import called_function, callee_offsets
 from codemode_mcp.type_check.problems import (
     Judge,
+    async_callback,
     ignored_call,
     is_candidate,
     printed_promise,
@@ -102,8 +103,17 @@ class _Inspection:
         types = self._session.type_texts(self._exact, self._language, [self._at(span_of(each).start) for each in named])
         promises = [node for node, type_ in zip(named, types, strict=True) if is_promise(type_)]
         printed = [each for each in called if each.id in of_catalog or self._tree.calls_async_function(each)]
-        return found + [
+        found += [
             printed_promise(self._tree.text(node), node) for node in [*promises, *printed, *self._tree.async_conditions]
+        ]
+        callbacks = self._tree.async_callbacks()
+        declared = self._session.declaration_files(
+            self._exact, self._language, [self._at(each.method_at) for each in callbacks]
+        )
+        return found + [
+            async_callback(callback)
+            for callback, of in zip(callbacks, declared, strict=True)
+            if of is None or not of[1].endswith(("cell.js", "cell.ts"))
         ]
 
     def _functions(self, calls: Sequence[Node]) -> list[str | None]:
@@ -117,11 +127,12 @@ class _Inspection:
         folder = self._session.open(self._declared, variant)
         self._session.put(folder, self._text, self._language)
         try:
-            # Inference from `any` gives `unknown` in some places. That error is not one of the program.
+            # Inference from `any` gives `unknown` in some places, which says nothing about the program. The promise of
+            # a function that waits for calls stays a promise.
             return {
                 (each.pos, each.code)
                 for each in self._type_errors(folder)
-                if variant != "untyped" or not each.text.endswith("'unknown'.")
+                if variant != "untyped" or not each.text.endswith(("'unknown'.", "'Promise<any>'."))
             }
         finally:
             self._session.put(folder, None, self._language)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from codemode_mcp.type_check.diagnostics import Diagnostic
-    from codemode_mcp.type_check.program_tree import ProgramTree
+    from codemode_mcp.type_check.program_tree import Callback, ProgramTree
 
 Kind = Literal["await", "member", "argument", "result", "other"]
 
@@ -377,6 +377,18 @@ def ignored_call(function: str, call: Node) -> TypeProblem:
     """Return the type error of a call of the catalog whose promise is ignored."""
     at = span_of(call).start
     return TypeProblem(at, "await", f"{function}(...) is not awaited; write await {function}(...)", True, None)
+
+
+def async_callback(callback: Callback) -> TypeProblem:
+    """Return the type error of an async function that is given to a method which does not wait for it."""
+    if callback.method in ("forEach", "map"):
+        text = f"{callback.method}(...) does not wait for an async function; write for (const item of list) {{ ... }}"
+    else:
+        text = (
+            f"{callback.method}(...) does not wait for an async function, and a promise is always true; await the "
+            "answers first, as in await Promise.all(list.map(...))"
+        )
+    return TypeProblem(span_of(callback.node).start, "await", text, certain=True)
 
 
 def printed_promise(source: str, value: Node) -> TypeProblem:

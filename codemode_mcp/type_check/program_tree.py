@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.node_names import MEMBER_ACCESS, member_of, operator_of
-from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, from_utf16_units, text_of, words
+from codemode_mcp.program.syntax import FUNCTIONS, TRANSPARENT, from_utf16_units, span_of, text_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,12 @@ MAX_CALLS: Final = 300
 """Maximum number of statements that are looked at for a missing `await`."""
 
 _DEPTH: Final = 400
+_ASYNC_FUNCTION: Final = re.compile(r"\basync\s+function\s+([\w$]+)|\bconst\s+([\w$]+)\s*=\s*async\b")
+_DECLARED: Final = re.compile(r"\b(?:function\s*\*?|const|let|var|class)\s+([\w$]+)")
+_TESTS_OF_ITEMS: Final = words("filter find findIndex findLast findLastIndex some every")
+_METHODS: Final = _TESTS_OF_ITEMS | {"forEach", "map"}
+_CATALOG_CALL: Final = re.compile(r"MCP\.[\w$]+\.[\w$]+\(")
+_OTHER_WAITS: Final = re.compile(r"\bnew Promise\b|\bwhile\b|\bsetTimeout\b|\byield_control\b|\bwithResolvers\b")
 _REPORTS: Final = re.compile(r"\.message\b|\bthrow\b")
 _USES_SERVERS: Final = re.compile(r"\b(?:MCP|tools|programs)\b")
 _TRIES: Final = re.compile(r"\btry\b")
@@ -34,6 +41,15 @@ _PRINTERS: Final = re.compile(
 _EXPECTING: Final = re.compile(r"(?:\.catch|\bPromise\.allSettled)$")
 _WAITS: Final = re.compile(r"\bawait\b|\.then\b")
 _TESTERS: Final = re.compile(r"Array\.isArray|Boolean")
+
+
+@dataclass(frozen=True)
+class Callback:
+    """A function that is given to a method of an array, and the offset of the method's name."""
+
+    method: str
+    method_at: int
+    node: Node
 
 
 class ProgramTree:
@@ -171,17 +187,71 @@ class ProgramTree:
                 condition = condition.named_children[0] if condition.named_children else None
             if condition is not None and self.calls_async_function(condition):
                 found.append(condition)
+            if len(found) == MAX_CALLS:
+                break
         return found
+
+    def async_callbacks(self) -> list[Callback]:
+        """Return the async functions that are given to methods of arrays which do not wait for them."""
+        found, looked_at = [], 0
+        for node in self._nodes:
+            function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+            if node.type != "call_expression" or function is None or function.type != "member_expression":
+                continue
+            name, given = function.child_by_field_name("property"), (arguments.named_children if arguments else [])
+            method = "" if name is None else self.text(name)
+            if name is None or not given or method not in _METHODS:
+                continue
+            looked_at += 1
+            if looked_at > MAX_CALLS:
+                break
+            if method in _TESTS_OF_ITEMS:
+                wrong = self._gives_promise(given[0])
+            else:
+                ignored = node.parent is not None and node.parent.type == "expression_statement"
+                wrong = ignored and self._is_lost(given[0])
+            if wrong:
+                found.append(Callback(method, span_of(name).start, given[0]))
+        return found
+
+    def _gives_promise(self, function: Node) -> bool:
+        body = function.child_by_field_name("body")
+        if function.type == "identifier":
+            return self._is_async_function(self.text(function))
+        if function.type not in ("arrow_function", "function_expression") or body is None:
+            return False
+        return (
+            _is_async(function) or self.calls_async_function(body) or _CATALOG_CALL.match(self.text(body)) is not None
+        )
+
+    def _is_lost(self, function: Node) -> bool:
+        """Return True for an async function with calls of servers for whose end the program cannot wait."""
+        if function.type not in ("arrow_function", "function_expression") or not _is_async(function):
+            return False
+        calls = _USES_SERVERS.search(self.text(function)) is not None
+        return calls and not self._waits_otherwise
 
     def calls_async_function(self, node: Node) -> bool:
         """Return True for a call of an async function of the program, by a name that is declared once."""
         function = node.child_by_field_name("function") if node.type == "call_expression" else None
         if function is None or function.type != "identifier":
             return False
-        name = re.escape(self.text(function))
-        declared = rf"\basync\s+function\s+{name}\b|\bconst\s+{name}\s*=\s*async\b"
-        every = rf"\b(?:function\s*\*?|const|let|var|class)\s+{name}\b"
-        return len(re.findall(declared, self.units)) == 1 == len(re.findall(every, self.units))
+        return self._is_async_function(self.text(function))
+
+    def _is_async_function(self, name: str) -> bool:
+        return self._async_functions[name] == 1 == self._declared[name]
+
+    @cached_property
+    def _async_functions(self) -> Counter[str]:
+        return Counter(match[1] or match[2] for match in _ASYNC_FUNCTION.finditer(self.units))
+
+    @cached_property
+    def _declared(self) -> Counter[str]:
+        return Counter(_DECLARED.findall(self.units))
+
+    @cached_property
+    def _waits_otherwise(self) -> bool:
+        return _OTHER_WAITS.search(self.units) is not None
 
     def ignored_calls(self) -> list[Node]:
         """Return the calls whose values the program ignores: statements, and variables that are never used."""
@@ -270,6 +340,10 @@ _OF_INTEREST: Final = words(
     "ternary_expression"
 )
 _OBJECT_ASSIGN_KEYS: Final = re.compile(r"([\w$]+)\s*[:,}]")
+
+
+def _is_async(function: Node) -> bool:
+    return any(child.type == "async" for child in function.children)
 
 
 def _is_condition(node: Node, user: Node) -> bool:

@@ -87,6 +87,9 @@ async def errors(checker: TypeChecker, source: str, language: Language = "javasc
             "for (const query of ['a', 'b']) MCP.tracker.raw({ query });\nreturn 1",
             "MCP.tracker.raw(...) is not awaited",
         ),
+        ("['a'].forEach(async query => { await MCP.tracker.raw({ query }) });\nreturn 1", "does not wait for an async"),
+        ("[1].filter(async () => !(await MCP.tracker.raw()).isError)", "a promise is always true"),
+        ("async function f() { return unwrap(await MCP.tracker.listIssues()) }\nf().items", "`f()` is a promise"),
         ("const { raw, close } = MCP.tracker;\nawait raw(); await close()", "`MCP.tracker.close` does not exist"),
         ("try { await MCP.tracker.close() } catch (e) { text(e.message) }", "`MCP.tracker.close` does not exist"),
         ("const ok = async () => !(await MCP.tracker.raw()).isError;\nif (!ok()) text('no')", "`ok()` is a promise"),
@@ -128,6 +131,8 @@ async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, sourc
         "Object.groupBy(unwrap(await MCP.tracker.listIssues()).items, i => i.state)",
         "MCP.tracker.listIssues()",
         "MCP.tracker.raw({ query: 'x' });\nreturn 1",
+        "let n = 0; await new Promise(r => [1].forEach(async () => { await MCP.tracker.raw(); if (++n) r() })); n",
+        "class L { filter(f) { return f(1) } }; await new L().filter(async () => MCP.tracker.raw())",
         "var undefinedName = nothing.at.all; with_sloppy = 1",
     ],
 )
