@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.harness import serve, write_config
-from tests.type_check.score import fake_servers
+from tests.type_check.score import decline, fake_servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,5 +25,5 @@ def anyio_backend() -> str:
 async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
     """Programs of the eight servers, whose tools answer by their schemas. Programs with type errors are refused."""
     config = write_config(tmp_path_factory.mktemp("type_check"), fake_servers(), codeMode={"check": "refuse"})
-    async with serve(config) as session:
+    async with serve(config, elicitation_callback=decline) as session:
         yield session

@@ -1,7 +1,7 @@
 """An MCP server with the tools of one list, as JSON lines: `python fake_server.py issues`.
 
 Results are values of the schema of their tool: lists of three, optional members in every second one. A call with the
-word `missing` as one of its arguments ends as an error of the tool.
+word `missing` as one of its arguments ends as an error of the tool. There are two pages of everything.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.type_check.tool_lists import ListedTool, Schema, listed_tools
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+_CURSORS = ("cursor", "pageToken", "startingAfter")
 _TEXTS = {"date-time": "2026-03-0{n}T09:00:00Z", "date": "2026-03-0{n}", "email": "ada{n}@example.com"}
 
 
@@ -75,10 +79,19 @@ def result_of(listed: ListedTool, arguments: dict[str, Any]) -> dict[str, Any]:
             return {"content": [{"type": "text", "text": text}]}
         case _:
             value = example(listed.result or {})
+            if any(arguments.get(name) for name in _CURSORS):
+                value = _last_page(value, (listed.result or {}).get("required", ()))
             content = [{"type": "text", "text": json.dumps(value)}]
             return (
                 {"content": content, "structuredContent": value} if listed.tool.output_schema else {"content": content}
             )
+
+
+def _last_page(value: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """Return a page without what leads to the next one. Members that must be there say so."""
+    ends = {"nextPageToken": None, "cursor": None, "hasMore": False, "has_more": False, "page": {"total": 6}}
+    kept = {name: member for name, member in value.items() if name in required or name not in ends}
+    return {**kept, **{name: end for name, end in ends.items() if name in kept}}
 
 
 def _listing(listed: ListedTool) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from mcp_types import ElicitResult
 
 from tests.integration.harness import quickstart, serve, write_config
 from tests.type_check.sets import (
@@ -65,11 +66,8 @@ def fake_servers() -> dict[str, Any]:
 
 
 async def verdicts(session: Session, programs: Iterable[RightProgram | WrongProgram]) -> list[Verdict]:
-    """Run programs one after the other."""
-    return [
-        _verdict(program, await session.finish(await session.exec(program.code, language=program.language)))
-        for program in programs
-    ]
+    """Run programs one after the other, until their first answers: some wait for what never comes."""
+    return [_verdict(each, await session.exec(each.code, language=each.language)) for each in programs]
 
 
 def _verdict(program: RightProgram | WrongProgram, answer: Answer) -> Verdict:
@@ -97,9 +95,15 @@ def _share(some: Sequence[Verdict], kind: str | None = None) -> str:
     return f"{sum(each.found for each in some)}/{len(some)}" if some else "-"
 
 
+async def decline(context: object, params: object) -> ElicitResult:
+    """Decline a question: with this, clients can be asked, and programs have `tools.elicit`."""
+    return ElicitResult(action="decline")
+
+
 async def _run(servers: dict[str, Any], *sets: Sequence[RightProgram | WrongProgram]) -> list[list[Verdict]]:
     with tempfile.TemporaryDirectory() as folder:
-        async with serve(write_config(Path(folder), servers, codeMode={"check": "refuse"})) as session:
+        config = write_config(Path(folder), servers, codeMode={"check": "refuse"})
+        async with serve(config, elicitation_callback=decline) as session:
             return [await verdicts(session, programs) for programs in sets]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.type_check.checks import installed_compiler
 from tests.type_check.score import table, verdicts
-from tests.type_check.sets import KINDS, blind_programs, right_programs, wrong_programs
+from tests.type_check.sets import KINDS, blind_programs, blind_right_programs, right_programs, wrong_programs
 
 if TYPE_CHECKING:
     from tests.integration.harness import Session
@@ -36,9 +36,18 @@ async def test_nine_of_ten_mistakes_are_refused_before_a_call_is_sent(session: S
 async def test_every_right_program_runs_to_its_end_and_shows_something(session: Session) -> None:
     failed = {}
     for each in right_programs():
-        answer = await session.finish(await session.exec(each.code, language=each.language))
+        answer = await session.exec(each.code, language=each.language)
+        answer = await session.finish(answer)
         if answer.status == "failed":
             failed[each.name] = answer.error
         elif answer.value is None and not answer.structured.get("output"):
             failed[each.name] = "it shows nothing"
     assert failed == {}
+
+
+@pytest.mark.usefixtures("esbuild")
+async def test_no_right_program_of_another_person_is_refused(session: Session) -> None:
+    refused = {
+        each.program.name: each.message for each in await verdicts(session, blind_right_programs()) if each.refused
+    }
+    assert refused == {}

@@ -35,6 +35,21 @@ def test_results_fit_the_schemas_of_their_tools() -> None:
                 assert "structuredContent" not in result
 
 
+def test_a_second_page_is_the_last_one_and_fits_the_schema_too() -> None:
+    ends = {
+        "list_issues": "cursor",
+        "search_messages": "pageToken",
+        "listEvents": "pageToken",
+        "list_payments": "startingAfter",
+    }
+    for each in (tool for server in SERVERS for tool in listed_tools(server) if tool.tool.name in ends):
+        page = result_of(each, {ends[each.tool.name]: "x"})["structuredContent"]
+        jsonschema_rs.validate(each.tool.output_schema, page)
+        assert not page.get("page", {}).get("nextCursor")
+        assert not page.get("nextPageToken")
+        assert not page.get("hasMore")
+
+
 def test_items_of_a_list_differ_in_their_optional_members() -> None:
     items = result_of(listed_tools("issues")[0], {})["structuredContent"]["items"]
     assert [("stateReason" in item) for item in items] == [True, False, True]
