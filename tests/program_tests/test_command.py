@@ -135,6 +135,18 @@ def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
     assert run(folder)[0] == 0
 
 
+def test_update_follows_no_link(folder: Path, tmp_path: Path) -> None:
+    path, outside = folder / "report.first.expect.json", tmp_path / "outside.json"
+    path.rename(outside)
+    path.symlink_to(outside)
+    before = outside.read_bytes()
+    write(folder, SAVED.replace("issue.title)", "issue.title + '!')"))
+    assert run(folder, "--update")[0] == 0
+    assert outside.read_bytes() == before
+    assert expected(folder)["snapshot"]["result"] == ["A!", "B!"]
+    assert not path.is_symlink()
+
+
 def test_a_program_gets_the_recorded_times(folder: Path) -> None:
     began, later = 1_800_000_000_123, 1_800_000_009_456
     times = [encode(Clock(((each * 1_000_000, 1),))) for each in (began, later)]
