@@ -7,6 +7,7 @@ primitives, and types and interfaces of the same file. Anything else is an error
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.program.syntax import parse, text_of, utf16_units
@@ -194,15 +195,15 @@ class TypeReader:
             case "true" | "false" | "null":
                 return {"true": True, "false": False, "null": None}[text]
         inner = _inside(node)[0] if node.named_children else node
-        if inner.type == "string":
-            return _string(text)
+        if inner.type == "string" and (value := _string(text)) is not None:
+            return value
         if inner.type in ("number", "unary_expression"):
             try:
-                value = ast.literal_eval(text.replace(" ", ""))
+                number = ast.literal_eval(text.replace(" ", ""))
             except (ValueError, SyntaxError):
                 raise self._unknown(node) from None
-            if isinstance(value, int | float):
-                return value
+            if isinstance(number, int | float):
+                return number
         raise self._unknown(node)
 
     def _members_of_union(self, node: Node) -> list[Node]:
@@ -267,6 +268,8 @@ class TypeReader:
             if name is None or name.type not in ("property_identifier", "string", "number"):
                 raise self._unknown(member)
             key = _string(self._text(name)) if name.type == "string" else self._text(name)
+            if key is None:
+                raise self._unknown(member)
             schema = self._type(inner)
             comment = doc_comment_before(self._units, member)
             if comment is not None and comment.description:
@@ -294,13 +297,38 @@ def _inside(node: Node) -> list[Node]:
     return [child for child in node.named_children if child.type != "comment"]
 
 
-def _string(text: str) -> str:
-    """Return the value of a string literal."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text[1:-1]
-    return value if isinstance(value, str) else text[1:-1]
+_SIMPLE: Final = {
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "/": "/",
+}
+_ESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.)|\Z)", re.DOTALL)
+
+
+def _string(text: str) -> str | None:
+    """Return the value of a string literal; None if it has an escape that JSON Schemas of people do not need."""
+    unknown = False
+
+    def value(match: re.Match[str]) -> str:
+        nonlocal unknown
+        written = match[1] or match[2] or match[3]
+        if written is None:
+            found = _SIMPLE.get(match[4] or "")
+        else:
+            code = int(written, 16)
+            found = chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else None
+        unknown = unknown or found is None
+        return found or ""
+
+    decoded = _ESCAPE.sub(value, text[1:-1])
+    return None if unknown else decoded
 
 
 def _shown(text: str) -> str:

@@ -32,6 +32,7 @@ def problems_of(library: Library) -> dict[str, str]:
     return {problem.file: str(problem) for problem in library.problems}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes, links and modes of files")
 def test_a_broken_file_is_reported_and_does_not_hide_the_others(tmp_path: Path) -> None:
     folder = folder_with(
         tmp_path,
@@ -81,6 +82,7 @@ def test_files_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert "the folder belongs to another user" in problems_of(read_folder(folder))[""]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links")
 def test_a_link_is_not_the_folder_and_no_folder_is_no_problem(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, {"a.ts": RIGHT})
     (tmp_path / "link").symlink_to(folder)
