@@ -209,7 +209,10 @@ def programs_in(record: str, run: Run) -> list[CallRecord]:
     """Return the calls of saved programs that had begun in the guest of a restored run. Raises as `caller_in`."""
     with rejecting_damage(not_restorable):
         forms = msgspec.convert(parse_json(record)[1], _Rest).programs
-        return [] if forms is msgspec.UNSET else [call_record_of(each, run.began) for each in forms]
+        if forms is msgspec.UNSET:
+            return []
+        recent = {each.id: each for each in run.recent}  # which answers list, until they have ended
+        return [recent.get(each.id) or call_record_of(each, run.began) for each in forms]
 
 
 def memory_limit_in(record: str) -> int:

@@ -109,7 +109,8 @@ class Restoring:
             remember=self._remember,
         )
         for record in records.programs_in(suspended.record, run):
-            run.track.add_program(record)
+            if run.track.tool(record.id) == "":
+                run.track.add_program(record)
             run.programs.begin(record, self._calls.events_of(run, record.id))
         run.memory_limit = min(run.memory_limit, limit)
         run.store = self._store
