@@ -31,6 +31,11 @@ ROOTS: Final = frozenset(("MCP", "tools", "programs"))
 UNKNOWN: Final = object()
 """The value of a literal whose text is not JSON-like, such as a string with an unusual escape."""
 
+_NO_CALLS = frozenset(("then", "catch", "finally", "$api"))
+"""Last members of expressions that call no tool: methods of promises, and declarations."""
+
+_LOOKUPS = frozenset((("tools", "search"), ("tools", "describe")))
+
 _Value = tuple["Node", tuple[str, ...], Span | None]
 """A node, its path, and the key before it."""
 
@@ -166,9 +171,12 @@ def _of_call(units: str, call: Node, aliases: dict[str, tuple[str, ...]]) -> Ite
     if arguments is None or arguments.type != "arguments" or not is_callee(call.children[0], call):
         return
     members = _members(units, call.children[0], aliases)
-    if members is None or len(members) < 2 or members[-1] in {"then", "catch", "finally"}:
+    if members is None or len(members) < 2 or members[-1] in _NO_CALLS or members[:2] in _LOOKUPS:
         return
-    waiting: list[_Value] = [(node, (), None) for node in reversed(arguments.named_children)]
+    given = [node for node in arguments.named_children if node.type not in _NO_CODE]
+    if members == ("tools", "call"):
+        del given[:1]  # the id of the tool
+    waiting: list[_Value] = [(node, (), None) for node in reversed(given)]
     while waiting:
         node, path, at = waiting.pop()
         literal = _literal(units, node)

@@ -91,6 +91,8 @@ def test_values_in_expressions_flags_and_look_ups_stay() -> None:
     source = """\
 const names = { a: "x" };
 const found = await API.search("issues", 5);
+const about = [await tools.search("x"), await tools.describe("a:b:c"), await MCP.tracker.$api("create")];
+await tools.call(/* its id */ "a:b:c", { all: true }).then("x");
 const id = await MCP.tracker.create({ title: "A " + names.a, at: f("b"), big: 10n, all: true, none: null, t: `${1}` });
 return store("k", id);
 """
