@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.program.syntax import text_of
+from codemode_mcp.program.syntax import from_utf16_units, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tree_sitter import Node
+
+MAX_COMMENTS: Final = 100
+"""Maximum number of comments between a doc comment and what it describes. The parser takes longer for each."""
 
 _LINE_START = re.compile(r"^[ \t]*\*?[ \t]?", re.MULTILINE)
 _TAG = re.compile(r"^[ \t]*@(?P<name>[A-Za-z]+)\b[ \t]*", re.MULTILINE)
@@ -71,12 +74,16 @@ class Param:
 
 def doc_comment_before(units: str, node: Node) -> DocComment | None:
     """Return the doc comment directly before a node, if there is one."""
-    before = node.prev_sibling
-    while before is not None and before.type == "comment" and not text_of(units, before).startswith("/**"):
-        before = before.prev_sibling
-    if before is None or before.type != "comment":
-        return None
-    return parse_comment(text_of(units, before), before.start_point.row + 1)
+    before = node
+    for _ in range(MAX_COMMENTS):
+        previous = before.prev_sibling
+        if previous is None or previous.type != "comment":
+            return None
+        before = previous
+        text = text_of(units, before)
+        if text.startswith("/**"):
+            return parse_comment(from_utf16_units(text), before.start_point.row + 1)
+    return None
 
 
 def parse_comment(comment: str, line: int) -> DocComment:

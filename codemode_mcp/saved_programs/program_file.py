@@ -24,6 +24,7 @@ from codemode_mcp.saved_programs.saved_program import (
     name_problem,
 )
 from codemode_mcp.saved_programs.type_schemas import TypeReader, UnknownTypeError
+from codemode_mcp.strict_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,26 +90,24 @@ def read_program(name: str, language: Language, text: str) -> SavedProgram:
     except UnknownTypeError as error:
         why = from_utf16_units(str(error))
         raise ProgramFileError(error.line, f"{why}; use another type, or {_WRITE_SCHEMA}") from None
+    input_schema = _plain_schema(input_schema, line)
+    output_schema = None if output_schema is None else _plain_schema(output_schema, line)
     finder = UseFinder(units)
     finder.read(tree)
     takes_input = parameter is not None
-    return SavedProgram(
-        name,
-        language,
-        text,
-        from_utf16_units(description),
-        _whole(input_schema),
-        None if output_schema is None else _whole(output_schema),
-        takes_input,
-        finder.servers(),
-    )
+    return SavedProgram(name, language, text, description, input_schema, output_schema, takes_input, finder.servers())
 
 
-def _whole(schema: JsonObject) -> JsonObject:
-    """Return a schema whose names and texts have whole characters instead of UTF-16 units."""
-    text = json.dumps(schema)
-    found: JsonObject = json.loads(text) if "\\ud" in text else schema
-    return found
+def _plain_schema(schema: JsonObject, line: int) -> JsonObject:
+    """Return a schema that every client can read. Characters that the file has in two halves are whole in it."""
+    try:
+        plain: JsonObject = json.loads(json.dumps(schema, allow_nan=False))
+        json.dumps(plain, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise ProgramFileError(
+            line, "the types have a number that is too large, or half a character; write another value"
+        ) from None
+    return plain
 
 
 def default_function(units: str, root: Node) -> DefaultFunction:
@@ -191,19 +190,17 @@ def _checked(
     if any(child.type == "type_parameters" for child in function.named_children):
         raise ProgramFileError(line, "the function has type parameters; use types that are known")
     if about is None:
-        about = _first_comment(units, function)
+        about = _first_comment(units, statement)
     return DefaultFunction(statement, function, name, about)
 
 
-def _first_comment(units: str, function: Node) -> DocComment:
+def _first_comment(units: str, statement: Node) -> DocComment:
     """Return the doc comment at the beginning of the file."""
-    root = function
-    while root.parent is not None:
-        root = root.parent
-    first = next(iter(root.named_children), None)
+    root = statement.parent
+    first = None if root is None else next(iter(root.named_children), None)
     if first is None or first.type != "comment" or not text_of(units, first).startswith("/**"):
         return DocComment()
-    return parse_comment(text_of(units, first), first.start_point.row + 1)
+    return parse_comment(from_utf16_units(text_of(units, first)), first.start_point.row + 1)
 
 
 def _parameter(units: str, function: Node) -> Node | None:
@@ -311,7 +308,7 @@ def _resolved(units: str, node: Node) -> Node:
 
 def _json_schema(tag: Tag) -> JsonObject:
     try:
-        schema = json.loads(tag.text)
+        schema = parse_json(tag.text)
     except ValueError as error:
         raise ProgramFileError(tag.line, f"the JSON Schema after @{tag.name} is no JSON: {error}") from None
     except RecursionError:
