@@ -100,6 +100,8 @@ def _encodings(secret: str) -> frozenset[str]:
         *(secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]),
         *(quote(data), quote(data, safe=""), quote_plus(data)),
     }
+    # Some writers of JSON, such as PHP, escape each slash.
+    forms |= {form.replace("/", "\\/") for form in forms}
     if len(data) >= _MIN_BASE64_BYTES:
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             forms.add(encode(data).decode())

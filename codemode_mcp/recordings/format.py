@@ -70,7 +70,8 @@ class CatalogText(Record, frozen=True, tag_field="kind", tag="catalog"):
     """The tools that the program sees.
 
     Attributes:
-        digest: the SHA-256 of the text before masking; see `catalog.serialize.catalog_hash`.
+        digest: the SHA-256 of the text; see `catalog.serialize.catalog_hash`. If secrets were masked in the text, it is
+            a digest as of other masked texts.
         text: the text of `catalog.serialize.catalog_text`.
     """
 

@@ -17,11 +17,13 @@ import hashlib
 import json
 import re
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from codemode_mcp.recordings import format as recorded
+from codemode_mcp.sandbox.messages import Thrown
 from upstream_clients.redaction import encodings
 
 if TYPE_CHECKING:
@@ -50,8 +52,10 @@ The second part has common settings, which are no secrets."""
 _MIN_DIGITS: Final = 8
 _NOT_IN_NAMES: Final = re.compile(r"\W+", re.ASCII)
 _MAX_NAME: Final = 100
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
-"""A string or a number in JSON text."""
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d[\d.eE+-]*')
+"""A string or a number in JSON text. It never goes back, since that takes a lot of memory in a long string."""
+
+_decode_string: Final = json.JSONDecoder(strict=False).decode
 
 _PLAIN: Final = re.compile(r"[\w ./~!#$%&'()*+,:;<=>?@\[\]^`{|}-]+", re.ASCII)
 """A secret that JSON writes without escapes, apart from unnecessary ones (`\\u0041`, `\\/`)."""
@@ -122,7 +126,7 @@ class Mask:
         if "\\" not in token:
             return _replaced(token, self._forms)
         try:
-            plain = json.loads(token, strict=False)
+            plain = _decode_string(token)
         except ValueError:
             return _replaced(token, self._forms)
         masked = _replaced(plain, self._forms)
@@ -158,7 +162,9 @@ class Mask:
                 args = tuple(map(self.text, line.args))
                 return msgspec.structs.replace(line, source=self.code(line.source), args=args)
             case recorded.CatalogText():
-                return recorded.CatalogText(line.digest, self.json(line.text))
+                masked = self.json(line.text)
+                # The usual digest of a known text with one short secret would tell the secret.
+                return line if masked == line.text else recorded.CatalogText(self.digest(line.text), masked)
             case recorded.Start():
                 return self._start(line)
             case recorded.Question():
@@ -183,7 +189,9 @@ class Mask:
         value = None if end.value is None else self.json(end.value)
         error = end.error
         if error is not None:
-            error = msgspec.structs.replace(error, message=self.text(error.message), data=self.json(error.data))
+            error = msgspec.structs.replace(
+                error, name=self.text(error.name), message=self.text(error.message), data=self.json(error.data)
+            )
         if value == end.value and error == end.error:
             return end
         original = end.value if end.error is None else f"{end.error.message}\0{end.error.data}"
@@ -207,6 +215,9 @@ class Mask:
                 changes[name] = self.json(value) if name in _JSON_FIELDS else self.text(value)
             elif name == "arguments":
                 changes[name] = tuple(None if each is None else self.json(each) for each in value)
+            elif isinstance(value, Thrown):
+                texts = {part: self.text(getattr(value, part)) for part in ("name", "message", "stack")}
+                changes[name] = replace(value, **texts)
         return msgspec.structs.replace(request, **changes)
 
     def _end(self, line: recorded.End) -> recorded.End:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.recordings.format import CatalogText, Clock, End, Opening, Requests, Start, Turn
+from codemode_mcp.sandbox.messages import Thrown
 
 if TYPE_CHECKING:
     from codemode_mcp.recordings.format import Line
+    from codemode_mcp.sandbox.messages import RequestMessage
 
 _EACH: Final = 200
 """Approximate characters that one line, request or completion takes besides its texts."""
@@ -17,8 +19,6 @@ _READING: Final = 30
 
 _MEMBERS: Final = 20_000
 
-_FIELDS: Final = ("input", "options", "value", "key", "query")
-"""Fields of requests that may be long texts."""
 
 
 def size_of(line: Line) -> int:
@@ -32,21 +32,32 @@ def size_of(line: Line) -> int:
                     size += len(end.error.message) + len(end.error.data)
         case Requests():
             for request in line.requests:
-                size += _EACH
-                for name in _FIELDS:
-                    value = getattr(request, name, None)
-                    if isinstance(value, str):
-                        size += len(value)
+                size += _EACH + _request_size(request)
         case Clock():
             size += _READING * (len(line.wall) + len(line.monotonic))
         case Start():
             size += len(line.code) + len(line.fallback or "") + len(line.namespaces) + len(line.positions)
+            size += sum(map(len, line.saving or ()))
         case Opening():
             size += len(line.source) + sum(map(len, line.args))
         case CatalogText():
             size += len(line.text)
         case End():
             size += len(line.error) + _data_size([line.value, *line.outputs])
+    return size
+
+
+def _request_size(request: RequestMessage) -> int:
+    """Return the characters of all texts of a request."""
+    size = 0
+    for name in request.__struct_fields__:
+        value = getattr(request, name)
+        if isinstance(value, Thrown):
+            value = (value.name, value.message, value.stack)
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, tuple):
+            size += sum(len(each) for each in value if isinstance(each, str))
     return size
 
 

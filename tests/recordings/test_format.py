@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import tracemalloc
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +16,18 @@ from hypothesis import strategies as st
 from codemode_mcp.recordings import format as recorded
 from codemode_mcp.recordings.masking import Mask
 from codemode_mcp.recordings.reader import NotReadable, Recording, decode, encode, read_recording, recording_of
+from codemode_mcp.recordings.sizes import size_of
 from codemode_mcp.recordings.writer import RecordingFile, RecordingWriter
-from codemode_mcp.sandbox.messages import Load, Timer, ToolCall, message_of
+from codemode_mcp.sandbox.messages import (
+    Load,
+    NamespaceCall,
+    ProgramEnd,
+    SaveProgram,
+    Thrown,
+    Timer,
+    ToolCall,
+    message_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,3 +235,49 @@ def test_a_line_that_cannot_be_made_ends_the_recording_with_a_reason(tmp_path: P
     found = read_recording(tmp_path / "r")
     assert found.end is None
     assert "not complete" in found.notes[0]
+
+
+def test_no_secret_is_left_in_the_end_of_a_saved_program_or_in_an_error() -> None:
+    secret = "s3cret/value"
+    thrown = Thrown(f"Name{secret}", f"message {secret}", f"at {secret}", engine=False, code=None)
+    error = recorded.RecordedError(secret, secret, "nested_tool_failed", json.dumps(secret))
+    # A server that writes JSON with escaped slashes (`s3cret\/value`) into a text.
+    inner = json.dumps(json.dumps({"token": secret}).replace("/", "\\/"))
+    for line in (
+        recorded.Requests((ProgramEnd(1, 2, "report", error=thrown),)),
+        recorded.Turn(1.0, (recorded.Completed(1, None, error), recorded.Completed(2, inner))),
+    ):
+        text = encode(Mask({secret: "github_TOKEN"}).line(line)).decode()
+        assert "s3cret" not in text
+        assert "__SECRET_github_TOKEN__" in text
+
+
+def test_a_masked_catalog_has_no_digest_that_anyone_can_compute() -> None:
+    text = '{"about":"pin 73910264"}'
+    line = recorded.CatalogText(hashlib.sha256(text.encode()).hexdigest(), text)
+    masked = Mask({"73910264": "bank_PIN"}).line(line)
+    assert isinstance(masked, recorded.CatalogText)
+    assert masked.text == '{"about":"pin __SECRET_bank_PIN__"}'
+    assert masked.digest != line.digest
+    assert Mask({"other-secret": "x"}).line(line) == line
+
+
+def test_masking_a_long_text_with_escapes_takes_little_memory() -> None:
+    text = json.dumps([f"{'x' * 2_000_000}\n", "s3cret"])
+    tracemalloc.start()
+    masked = Mask({"s3cret": "github_TOKEN", "\u00e4\u00e4\u00e4\u00e4": "other"}).json(text)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "s3cret" not in masked
+    assert used < 30_000_000, used
+
+
+def test_the_size_of_a_line_counts_all_texts_of_its_requests() -> None:
+    long = "x" * 10_000
+    thrown = Thrown("Error", long, long, engine=False, code=None)
+    for request in (
+        SaveProgram(1, "report", long, "javascript", long),
+        NamespaceCall(1, "shop", "cart.add", (long, None, long)),
+        ProgramEnd(1, 2, "report", error=thrown),
+    ):
+        assert size_of(recorded.Requests((request,))) > 20_000
