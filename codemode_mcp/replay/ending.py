@@ -16,6 +16,7 @@ from codemode_mcp.plugins.api import NamespaceTool
 from codemode_mcp.recordings.format import Turn
 from codemode_mcp.recordings.masking import masked_names
 from codemode_mcp.replay.divergence import Divergence, differences, places_of
+from codemode_mcp.replay.player import MAX_OTHER_TURNS
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.namespaces import OpenNamespace, OpenNamespaces
 from codemode_mcp.runs.verdicts import Circumstances, Completed, Failed, stuck, verdict
@@ -50,6 +51,11 @@ _BY_HOST: Final = frozenset(
     | {"snapshot_expired", "snapshot_restore_failed", "runtime_unavailable", "internal_error"}
 )
 """Codes of errors with which the host ends a run. What the program has done until then need not be the same twice."""
+
+_ENDLESS: Final = (
+    f"the program has waited {MAX_OTHER_TURNS:,} times for timers and the like since the recorded answers; wait for "
+    "something that ends, or stop after some attempts"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,8 @@ def replayed(played: Played, matching: Matching, results: RecentResults, about: 
         divergence = _placed(played.not_recorded, about)
         outcome = _failed("nested_tool_failed", divergence.what, played)
         return Replayed(outcome, divergence, notes, matching.unused, is_cut=True)
+    if played.is_endless:
+        return Replayed(_failed("timeout", _ENDLESS, played), None, notes, matching.unused)
     if about.exact and end is not None and _ended_by_host(played, end):
         return Replayed(recorded_outcome(end), None, notes, matching.unused)
     outcome = _outcome(played, matching, results, about)

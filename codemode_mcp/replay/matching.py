@@ -120,6 +120,8 @@ class Matching:
         self._calls = 0
         self.turns = 0
         """The number of turns since the start."""
+        self.other_turns = 0
+        """The number of those that are not in the recording."""
         self.elapsed = elapsed
         self.names: dict[int, str] = {}
         """The tools of this program's calls, and the functions of its look-ups, by the number of the request."""
@@ -179,6 +181,7 @@ class Matching:
         while not first.is_timer and own and own[0].due <= self.elapsed and not own[0].is_timer:
             completions.append(heapq.heappop(own).completion)
         self.turns += 1
+        self.other_turns += 1
         return Delivery(self.elapsed, tuple(completions))
 
     def _key(self, asked: Asked) -> Identity | str:

@@ -36,6 +36,12 @@ TURN_SECONDS: Final = 60.0
 MAX_ELAPSED: Final = 1e12
 """Milliseconds since the beginning of a run after which its clock stands still."""
 
+MAX_NANOSECONDS: Final = 2**63 - 1
+"""The latest time of a clock, whatever a recording says."""
+
+MAX_OTHER_TURNS: Final = 100_000
+"""Maximum number of turns beyond those of the recording. A program that polls with timers would never end."""
+
 START_NANOSECONDS: Final = 1_000_000_000
 """Beginning of the monotonic clock where the recording has no reading."""
 
@@ -69,6 +75,7 @@ class Played:
         outputs: all outputs.
         not_recorded: the call that ended the replay, if any.
         is_stuck: True if the program waits and nothing is left to deliver.
+        is_endless: True if the program has taken `MAX_OTHER_TURNS`.
         lost: number of readings of the clock that were not recorded, in turns that were.
     """
 
@@ -77,6 +84,7 @@ class Played:
     outputs: tuple[dict[str, Any], ...]
     not_recorded: NotRecorded | None = None
     is_stuck: bool = False
+    is_endless: bool = False
     lost: int = 0
 
 
@@ -124,6 +132,8 @@ def play(
             delivery = matching.next()
             if delivery is None:
                 return Played(turn, report, tuple(outputs), is_stuck=True, lost=lost)
+            if matching.other_turns > MAX_OTHER_TURNS:
+                return Played(turn, report, tuple(outputs), is_endless=True, lost=lost)
             if restores == "always" or (restores == "recorded" and delivery.suspended):
                 data = guest.snapshot()
                 guest.close()
@@ -141,6 +151,6 @@ def _set_clock(guest: Guest, part: Part, readings: Readings | None, elapsed: flo
     passed = int(min(elapsed, MAX_ELAPSED) * 1_000_000)
     guest.replay_clock(
         Readings() if readings is None else readings,
-        wall=part.began + passed,
+        wall=min(part.began + passed, MAX_NANOSECONDS),
         monotonic=START_NANOSECONDS + passed,
     )

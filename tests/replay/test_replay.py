@@ -14,6 +14,7 @@ from codemode_mcp.program.positions import Positions
 from codemode_mcp.program.source_map import Author, SourceMap
 from codemode_mcp.program.stored_positions import positions_form
 from codemode_mcp.recordings import format as lines
+from codemode_mcp.replay import player
 from codemode_mcp.replay.replay import Options, OtherProgram, replay
 from codemode_mcp.sandbox.messages import Load, Timer
 from tests.replay.written import asked, completed, delivered, said, written
@@ -189,3 +190,19 @@ async def test_a_damaged_recording_is_refused(engine: Engine) -> None:
     broken = replace(broken, catalog=lines.CatalogText("", "{}"))
     with pytest.raises(ProgramError, match="the recording is damaged"):
         await run(engine, broken)
+
+
+async def test_another_program_that_polls_without_end_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(player, "MAX_OTHER_TURNS", 100)
+    code = "while (true) await new Promise((done) => setTimeout(done, 0));"
+    done = await run(engine, two_calls(), code)
+    assert done.outcome.code == "timeout"
+    assert "times for timers" in done.outcome.error
+
+
+@pytest.mark.parametrize("started", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+async def test_a_recording_of_a_distant_time_is_replayed(engine: Engine, started: str) -> None:
+    recording = written("return new Date().getFullYear() > 0", end=completed(True))
+    opening = structs.replace(recording.opening, started=started)
+    done = await run(engine, replace(recording, opening=opening))
+    assert done.divergence is None
