@@ -25,6 +25,7 @@ from codemode_mcp.saved_programs.saved_program import (
 )
 from codemode_mcp.saved_programs.type_schemas import TypeReader, UnknownTypeError
 from codemode_mcp.strict_json import parse_json
+from upstream_clients.schemas import UnusableSchema, compile_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -322,12 +323,10 @@ def _json_schema(tag: Tag) -> JsonObject:
 
 
 def _schema_problem(schema: dict[str, Any]) -> str:
-    import jsonschema_rs  # imported late: most files have no such tag
-
     try:
-        jsonschema_rs.meta.validate(schema)
-    except Exception as error:
-        return str(getattr(error, "message", error)).split("\n", 1)[0][:200]
+        compile_schema(schema)  # fetches no document, whatever the schema names
+    except UnusableSchema as error:
+        return str(error).split("\n", 1)[0][:200]
     return ""
 
 
