@@ -216,8 +216,8 @@ class Mask:
             elif name == "arguments":
                 changes[name] = tuple(None if each is None else self.json(each) for each in value)
             elif isinstance(value, Thrown):
-                texts = {part: self.text(getattr(value, part)) for part in ("name", "message", "stack")}
-                changes[name] = replace(value, **texts)
+                kind, message, stack = map(self.text, (value.name, value.message, value.stack))
+                changes[name] = replace(value, name=kind, message=message, stack=stack)
         return msgspec.structs.replace(request, **changes)
 
     def _end(self, line: recorded.End) -> recorded.End:
