@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+import anyio
 import anyio.to_thread
 
 from codemode_mcp.audit.events import Auditor
@@ -17,7 +18,7 @@ from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.program_state import StateUnavailable
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals, propose
 from codemode_mcp.saved_programs.proposed_text import is_one_function, proposed_text
-from codemode_mcp.saved_programs.saved_program import OF_REPL, ProgramFileError, digest_of, name_problem
+from codemode_mcp.saved_programs.saved_program import MAX_TEXT, OF_REPL, ProgramFileError, digest_of, name_problem
 from codemode_mcp.saved_programs.used_tools import names_in, used_tools
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class KeptProposals:
         self._option = option
         self._auditor = auditor or Auditor()
         self._clock = clock
+        # A syntax tree takes much memory and time, and models decide how many are built.
+        self._parsing = anyio.CapacityLimiter(1)
 
     async def propose(
         self,
@@ -122,9 +125,12 @@ class KeptProposals:
             problem = "the name is no ASCII identifier; use letters, digits and _, such as weeklyReport"
         if problem is not None:
             raise _refused(problem)
+        if len(source) > MAX_TEXT:
+            raise _refused(f"the program has more than {MAX_TEXT // 1024} KiB; save a shorter one")
         read = _read_schema(schema)
         text, notes, names = await anyio.to_thread.run_sync(
-            lambda: _checked_text(source, language, name=name, description=description, schema=read)
+            lambda: _checked_text(source, language, name=name, description=description, schema=read),
+            limiter=self._parsing,
         )
         tools = used_tools(names, find)
         proposal = Proposal(

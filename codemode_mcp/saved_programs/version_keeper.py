@@ -75,6 +75,7 @@ class VersionKeeper:
         self._histories: dict[str, tuple[Stamp, History]] = {}
         self._changes: dict[str, tuple[DefinitionChange, ...]] = {}
         self._shown: tuple[Library, object, Library] | None = None
+        self._seen_stamps: Mapping[str, Stamp] = {}
 
     def shown(self, library: Library) -> Library:
         """Return saved programs with a warning for each whose tools have changed. Equal inputs give the same object."""
@@ -112,23 +113,35 @@ class VersionKeeper:
         Args:
             change: returns an event for the next change of the servers or the programs.
         """
+        seen: object = None
         while True:
             changed = change()
             programs = self._library().programs
-            found = {}
-            for program in programs:
-                try:
-                    found[program.name] = tuple(await self.look(program))
-                except StateUnavailable as error:
-                    log.warning("the versions of %s are not known: %s", program.name, error)
-            found = {name: changes for name, changes in found.items() if changes}
-            if found != self._changes:
-                for name in found.keys() - self._changes.keys():
-                    log.warning("programs.%s: %s", name, "; ".join(map(str, found[name])))
-                self._changes = found
-                self._on_change()
-            with anyio.move_on_after(POLL_SECONDS):
+            stamps = await anyio.to_thread.run_sync(self._stamps, programs) if programs else {}
+            # Polls in which nothing has changed look at no program.
+            if changed is not seen or stamps != self._seen_stamps:
+                seen, self._seen_stamps = changed, stamps
+                await self._look_at_all(programs)
+            with anyio.move_on_after(POLL_SECONDS if programs else None):
                 await changed.wait()
+
+    async def _look_at_all(self, programs: Sequence[SavedProgram]) -> None:
+        found = {}
+        for program in programs:
+            try:
+                found[program.name] = tuple(await self.look(program))
+            except StateUnavailable as error:
+                log.warning("the versions of %s are not known: %s", program.name, error)
+        found = {name: changes for name, changes in found.items() if changes}
+        if found != self._changes:
+            for name in found.keys() - self._changes.keys():
+                log.warning("programs.%s: %s", name, "; ".join(map(str, found[name])))
+            self._changes = found
+            self._on_change()
+
+    def _stamps(self, programs: Sequence[SavedProgram]) -> dict[str, Stamp]:
+        """Return the identities of the files with the versions of programs. Blocks."""
+        return {each.name: self._state.versions_stamp(each.name) for each in programs}
 
     def _read(self, name: str) -> History:
         """Return the versions of a program. Blocks."""

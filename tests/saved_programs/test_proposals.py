@@ -15,7 +15,7 @@ from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavail
 from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
 from codemode_mcp.saved_programs.proposed_text import proposed_text
 from codemode_mcp.saved_programs.proposing import KeptProposals
-from codemode_mcp.saved_programs.saved_program import OF_REPL, digest_of
+from codemode_mcp.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +90,7 @@ def keeper(tmp_path: Path) -> KeptProposals:
         ({"schema": '{"type": "string"}'}, "of an object"),
         ({"schema": '{"type": "object", "properties": 1}'}, "no JSON Schema"),
         ({"source": f"let {OF_REPL} = 1"}, "belongs to its session"),
+        ({"source": " " * (MAX_TEXT + 1)}, "more than 256 KiB"),
         ({"source": "namespace A.B { export const c = 1 } return A.B.c"}, "use an object instead"),
         ({"source": "declare module 'x' { export const y: number } return 1"}, "use an object instead"),
         ({"source": "} fetch(1); async function f() {"}, "does not fit into one function"),
