@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from codemode_mcp.config import Config
     from codemode_mcp.settings import Language
 
-_ANY_SERVER: Final = re.compile(r"\b(?:API|tools|resources|prompts|globalThis|eval|Function|call)\b|\$api|\\u")
+_ANY_SERVER: Final = re.compile(r"\b(?:API|tools|programs|resources|prompts|globalThis|eval|Function|call)\b|\$api|\\u")
 """Words with which a program may reach servers that its text does not name."""
 
 _NAME: Final = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(\s*[.(])?")

@@ -72,6 +72,8 @@ def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path, own_
     ):
         done = run("--program", "sends", *arguments, stdin=stdin)
         assert (done.returncode, json.loads(done.stdout)) == (0, {"to": "ann", "failed": False}), done.stderr
+    called = run("-e", "return await programs.sends({ to: 'bo' })")
+    assert json.loads(called.stdout) == {"to": "bo", "failed": False}, "its servers are started, which -e does not name"
     wrong = run("--program", "sends", "--input", '{"to": 1}')
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "programs.sends cannot take this input: input.to" in wrong.stderr
