@@ -106,7 +106,7 @@ class TypeChecker:
             if not self._warned:
                 self._warned = True
                 log.warning("programs are not checked: %s", error.message)
-            return Checked(unchecked="the compiler is not installed")
+            return Checked(unchecked="the compiler is not installed; run codemode-mcp setup --check")
         except Exception as error:
             # A program never fails because its check did.
             log.warning("type check: %s in our own code", type(error).__name__)
