@@ -30,8 +30,8 @@ def called_function(declared: tuple[str, str] | None, call: Node, tree: ProgramT
         return None
     function = call.child_by_field_name("function")
     source = "" if function is None else tree.text(function)
-    if re.fullmatch(r"(?:MCP|tools|programs)(?:\.[\w$]+)+", source):
-        return source
+    if source == name or re.fullmatch(r"(?:MCP|tools|programs)(?:\.[\w$]+)+", source):
+        return source  # a variable of the program with the function, or the function itself
     if file.startswith("mcp/"):
         return f"MCP.{file.removeprefix('mcp/').removesuffix('.d.ts')}.{name}"
     return f"tools.{name}" if file == "tools.d.ts" else name

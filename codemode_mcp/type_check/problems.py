@@ -251,12 +251,16 @@ class Judge:
     # arguments
 
     def _argument(self, found: Diagnostic, path: list[Node]) -> TypeProblem | None:
-        call, given = next(self.tree.calls_around(path), (None, False))
+        # A call that is the argument itself does not count.
+        around = (each for each in self.tree.calls_around(path) if span_of(each[0]).end > found.end)
+        call, given = next(around, (None, False))
         if call is None or (not given and found.code not in (2554, 2555)):
             return TypeProblem(found.pos, "other", clipped(found.text), certain=False)
         function = self.function_of(call)
         mismatch = [match for text in found.texts() if (match := _MISMATCH.fullmatch(text))]
-        if mismatch and is_promise(mismatch[0][1]) and function is not None:
+        one, several = _MISSING.fullmatch(found.text), _MISSING_MANY.fullmatch(found.text)
+        given_type = mismatch[0][1] if mismatch else one[2] if one is not None else several[1] if several else ""
+        if is_promise(given_type) and (function is not None or (mismatch and mismatch[0][2] in PRIMITIVES)):
             return self._unawaited(found.pos, self._source(path), function)
         if function is None or function in ("unwrap", "text", "json"):
             return TypeProblem(found.pos, "other", clipped(found.text), certain=False)
@@ -275,15 +279,7 @@ class Judge:
             if count[2] == "0":
                 return "takes an object of arguments, got nothing", True
             return f"takes one object of arguments and options, got {count[2]} arguments", True
-        node = next(
-            (node for node in path if span_of(node).start == found.pos and span_of(node).end == found.end), None
-        )
-        if (
-            node is not None
-            and node.type == "property_identifier"
-            and (pair := path[path.index(node) - 1]).type == "pair"
-        ):
-            node = pair.child_by_field_name("value")
+        node = self.tree.value_at(path, found.pos, found.end)
         fixed = node is not None and (
             self.tree.is_plain_object(node) or (node.type == "identifier" and self.tree.fixed_object(node))
         )

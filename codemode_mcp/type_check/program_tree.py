@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.program.node_names import MEMBER_ACCESS, member_of, operator_of
@@ -34,6 +35,7 @@ _ACCESS: Final = MEMBER_ACCESS
 _PATTERNS: Final = words("object_assignment_pattern assignment_pattern")
 _CONDITIONS: Final = words("if_statement while_statement do_statement for_statement ternary_expression")
 _LOOPS: Final = words("for_statement for_in_statement while_statement do_statement")
+_COMPARING: Final = frozenset(("==", "==="))
 _TESTING: Final = frozenset(("||", "??", "==", "!=", "===", "!==", "in", "instanceof"))
 _PRINTERS: Final = re.compile(
     r"text|json|unwrap|String|Array\.from|JSON\.stringify|Object\.(?:keys|values|entries)|console\.\w+"
@@ -132,6 +134,10 @@ class ProgramTree:
             if user.type in TRANSPARENT or operator == "&&":
                 index -= 1
                 continue
+            if operator in _COMPARING and _is_compared_with_literal(node, user):
+                # The comparison is a use, unless another one beside it may hold.
+                outer = operator_of(path[index - 2]) if path[index - 2].type == "binary_expression" else None
+                return outer == "||"
             if operator in _TESTING or operator in ("!", "typeof", "void", "delete"):
                 return True
             if user.type in _CONDITIONS:
@@ -286,6 +292,14 @@ class ProgramTree:
             found += [value for value in values if value.type in ("identifier", "call_expression")]
         return found[:MAX_CALLS]
 
+    def value_at(self, path: list[Node], start: int, end: int) -> Node | None:
+        """Return the node with these offsets in a path; its value, if it is the name of a property."""
+        for user, node in pairwise(path):
+            if span_of(node) == (start, end):
+                named = node.type == "property_identifier" and user.type == "pair"
+                return user.child_by_field_name("value") if named else node
+        return None
+
     def is_plain_object(self, node: Node) -> bool:
         """Return True for an object literal in which no further object is spread."""
         return node.type == "object" and all(child.type != "spread_element" for child in node.named_children)
@@ -344,6 +358,11 @@ _OBJECT_ASSIGN_KEYS: Final = re.compile(r"([\w$]+)\s*[:,}]")
 
 def _is_async(function: Node) -> bool:
     return any(child.type == "async" for child in function.children)
+
+
+def _is_compared_with_literal(node: Node, comparison: Node) -> bool:
+    sides = [comparison.child_by_field_name(side) for side in ("left", "right")]
+    return any(each is not None and each != node and each.type in ("string", "number") for each in sides)
 
 
 def _is_condition(node: Node, user: Node) -> bool:

@@ -32,6 +32,7 @@ MAX_PROJECTS: Final = 8
 """Maximum number of open projects."""
 
 _CELLS: Final[dict[Language, str]] = {"javascript": "cell.js", "typescript": "cell.ts"}
+_OWN: Final = frozenset(_CELLS.values())
 
 _OPTIONS: Final = {
     # Programs are not written for strict options: what these refuse is style, and runs.
@@ -116,7 +117,34 @@ class Session:
         if not offsets:
             return []
         found = self._ask("getSymbolsAtPositions", folder, language, positions=list(offsets))
-        return [_declaration(each, folder) for each in found] if isinstance(found, list) else [None] * len(offsets)
+        if not isinstance(found, list) or len(found) != len(offsets):
+            return [None] * len(offsets)
+        declared = [_declaration(each, folder) for each in found]
+        own = [at for at, each in zip(offsets, declared, strict=True) if each is not None and each[1] in _OWN]
+        taken = dict(zip(own, self._signature_files(folder, language, own), strict=True))
+        return [
+            each if each is None or not taken.get(at) else (each[0], taken[at])
+            for at, each in zip(offsets, declared, strict=True)
+        ]
+
+    def _signature_files(self, folder: str, language: Language, offsets: Sequence[int]) -> list[str]:
+        """Return the file that declares the signature of the function at each offset; empty if there is not one.
+
+        A variable of the program may have a function of the catalog, as in `const { list } = MCP.issues`.
+        """
+        files = []
+        place = {"snapshot": self._snapshot, "project": f"{folder}/tsconfig.json"}
+        types = self._ask("getTypesAtPositions", folder, language, positions=list(offsets)) if offsets else []
+        for each in types if isinstance(types, list) else [None] * len(offsets):
+            declaration = ""
+            if isinstance(each, dict):
+                found = self.process.request("getSignaturesOfType", {**place, "type": each["id"], "kind": 0})
+                signatures = found if isinstance(found, list) else []
+                if len(signatures) == 1:
+                    declaration = str(signatures[0].get("declaration") or "")
+            file = f"/{declaration.partition('/')[2]}".removeprefix(f"{folder}/")
+            files.append(file if file.startswith(("mcp/", "programs/", "tools.d.ts")) else "")
+        return files
 
     def type_texts(self, folder: str, language: Language, offsets: Sequence[int]) -> list[str]:
         """Return the type of the expression at each offset of the checked text, as TypeScript; empty if unknown."""

@@ -82,6 +82,13 @@ async def errors(checker: TypeChecker, source: str, language: Language = "javasc
         ("for (const i of unwrap(await MCP.tracker.listIssues())) text(i)", "is no array: it is an object with items"),
         ("unwrap(await MCP.tracker.createIssue({ title: 'é𝒳' })).titel", "did you mean `title`? (cell.js:1:57)"),
         ("(await MCP.tracker.createIssue({ title: 'x' })).structuredContent.state === 'opened'", 'never "opened"'),
+        ("JSON.parse(MCP.tracker.raw())", "`MCP.tracker.raw()` is a promise"),
+        ("await MCP.tracker.createIssue(MCP.tracker.raw())", "`MCP.tracker.raw()` is a promise"),
+        ("const { createIssue } = MCP.tracker;\nawait createIssue({})", "createIssue: `title` is missing"),
+        (
+            "unwrap(await MCP.tracker.listIssues()).items.filter(i => i.status === 'open')",
+            "there is no `status` of `i`",
+        ),
         ("async () => { return MCP.tracker.listIssues({}).items }", "is a promise"),
         (
             "for (const query of ['a', 'b']) MCP.tracker.raw({ query });\nreturn 1",
@@ -129,6 +136,7 @@ async def test_a_certain_error_is_found_at_its_place(checker: TypeChecker, sourc
         "try { if ('close' in MCP.tracker) await MCP.tracker.close() } catch (e) { throw e }",
         "const { raw, close } = MCP.tracker; if (close) await close(); await raw()",
         "Object.groupBy(unwrap(await MCP.tracker.listIssues()).items, i => i.state)",
+        "unwrap(await MCP.tracker.listIssues()).items.filter(i => i.state === 'open' || i.status === 'open')",
         "MCP.tracker.listIssues()",
         "MCP.tracker.raw({ query: 'x' });\nreturn 1",
         "let n = 0; await new Promise(r => [1].forEach(async () => { await MCP.tracker.raw(); if (++n) r() })); n",
