@@ -127,7 +127,7 @@ def described(recording: Recording, masked: list[str]) -> list[str]:
     else:
         secrets = "masked: nothing, since no secret of the configuration is in it"
     return [
-        f"it has {', '.join(parts[:-1])} and {parts[-1]}",
+        f"it has: {'; '.join(parts)}",
         secrets,
         "not masked: all other data, also personal data in results; read the file before you give it away",
         *recording.notes,
