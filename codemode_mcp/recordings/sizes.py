@@ -20,7 +20,6 @@ _READING: Final = 30
 _MEMBERS: Final = 20_000
 
 
-
 def size_of(line: Line) -> int:
     """Return the approximate size of a line in characters."""
     size = _EACH
