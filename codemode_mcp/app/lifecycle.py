@@ -378,11 +378,11 @@ class Lifecycle:
         await self.manager()
         return () if self._versions is None else await self._versions.tools_now(program)
 
-    async def pin_program(self, program: SavedProgram, by: str) -> None:
-        """Pin a saved program to the present definitions of its tools. Raises `StateUnavailable`."""
+    async def pin_program(self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str) -> None:
+        """Pin a saved program to definitions of its tools that a person has seen. Raises `StateUnavailable`."""
         await self.manager()
         if self._versions is not None:
-            await self._versions.pin_again(program, by)
+            await self._versions.pin_again(program, tools, by)
 
     def _version_keeper(self) -> VersionKeeper | None:
         from codemode_mcp.app.live_definitions import LiveDefinitions

@@ -17,6 +17,7 @@ from codemode_mcp.saved_programs.folder import folder_of, read_folder
 from codemode_mcp.saved_programs.program_state import StateUnavailable, state_of
 from codemode_mcp.saved_programs.used_tools import UsedTool
 from codemode_mcp.saved_programs.versions import BY_FILE, History, Version, changes_since
+from codemode_mcp.trust.comparison import compare_item
 from codemode_mcp.trust.pins_file import PinsFolder, PinsUnavailable
 
 if TYPE_CHECKING:
@@ -103,15 +104,14 @@ class SavedPrograms:
             return None
         if used.server not in self.modes:
             return UsedTool(used.path, used.server, used.tool)
-        pins = self._pins_of(used.server)
-        if pins is None or self.modes[used.server] == "follow" or "tool" not in pins.present.complete:
+        pins, mode = self._pins_of(used.server), self.modes[used.server]
+        if pins is None or mode == "follow" or "tool" not in pins.present.complete:
             return None
         key: Key = ("tool", used.tool)
-        listed, accepted = pins.present.items.get(key), pins.accepted.get(key)
-        if listed is None:
+        listed = pins.present.items.get(key)
+        item = None if listed is None else compare_item(pins, listed, mode).usable
+        if item is None:  # it is held, or not listed
             return UsedTool(used.path, used.server, used.tool)
-        # If only texts differ, programs see the accepted ones.
-        item = accepted.item if accepted is not None and accepted.item.shape_digest == listed.shape_digest else listed
         return UsedTool(used.path, used.server, used.tool, item.digest, item.shape_digest)
 
     def _pins_of(self, server: str) -> ServerPins | None:

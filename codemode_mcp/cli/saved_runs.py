@@ -139,10 +139,13 @@ class SavedRun:
         self._input = self._input or "{}"
 
     async def _check_definitions(self, app: App, program: SavedProgram) -> None:
+        from codemode_mcp.saved_programs.used_tools import unusable
+
         changed: list[str] = []
-        first = ""
+        first, why_not = "", None
         for each in closure(app.library(), program):
             found = await app.look_at_program(each)
+            why_not = why_not or unusable(found)
             changed += [f"  programs.{each.name}: {change}" for change in found]
             first = first or (each.name if found else "")
         if not changed or self._accepts_changes:
@@ -155,6 +158,7 @@ class SavedRun:
                 [
                     "definitions of tools have changed since the program was accepted, so nothing was run:",
                     *lines,
+                    *([] if why_not is None else [why_not]),
                     f"read it, then: codemode-mcp programs accept {first}{self._option}; or add --accept-changes to "
                     "run it once all the same",
                 ]

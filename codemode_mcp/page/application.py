@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from codemode_mcp.policy.policy import Policies
     from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.saved_programs.saved_program import SavedProgram
-    from codemode_mcp.saved_programs.used_tools import DefinitionChange
+    from codemode_mcp.saved_programs.used_tools import DefinitionChange, UsedTool
     from codemode_mcp.settings import ToolSettings
     from codemode_mcp.trust.service import Trust
     from upstream_clients.tools import UpstreamView
@@ -73,8 +73,12 @@ class Application(Protocol):
         """Return the definitions of tools that have changed since a saved program was pinned."""
         ...
 
-    async def pin_program(self, program: SavedProgram, by: str) -> None:
-        """Pin a saved program to the present definitions of its tools. Raises `StateUnavailable`."""
+    async def tools_of_program(self, program: SavedProgram) -> tuple[UsedTool, ...]:
+        """Return the tools that a saved program names, with their present definitions."""
+        ...
+
+    async def pin_program(self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str) -> None:
+        """Pin a saved program to definitions of its tools that a person has seen. Raises `StateUnavailable`."""
         ...
 
     def change(self) -> Any:

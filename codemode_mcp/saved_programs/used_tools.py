@@ -79,6 +79,17 @@ _WORDS: Final[dict[What, str]] = {
 }
 
 
+def unusable(changes: Iterable[DefinitionChange]) -> str | None:
+    """Return the reason why changes cannot be accepted: a tool cannot be used; None if they can."""
+    paths = [each.path for each in changes if each.what == "gone"]
+    if not paths:
+        return None
+    return (
+        f"{', '.join(paths[:5])} cannot be used now; if it is held, decide about it first (codemode-mcp trust status), "
+        "and if it is gone, change the program"
+    )
+
+
 def names_in(text: str) -> Names:
     """Return the names of tools in the text of a program."""
     units = utf16_units(text)

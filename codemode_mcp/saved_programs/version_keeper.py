@@ -103,9 +103,10 @@ class VersionKeeper:
         names = await anyio.to_thread.run_sync(names_in, program.text)
         return tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
 
-    async def pin_again(self, program: SavedProgram, by: str) -> None:
-        """Pin a program to the present definitions of its tools. Raises `StateUnavailable`."""
-        await self._pin(program, by, again=True)
+    async def pin_again(self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str) -> None:
+        """Pin a program to definitions of its tools that a person has seen. Raises `StateUnavailable`."""
+        names = await anyio.to_thread.run_sync(names_in, program.text)
+        await self._write(program, tools, by, complete=names.complete, again=True)
 
     async def run(self, change: Callable[[], anyio.Event]) -> None:
         """Look at all programs when something has changed, until cancelled.
@@ -151,15 +152,20 @@ class VersionKeeper:
             known = self._histories[name] = stamp, self._state.history(name)
         return known[1]
 
-    async def _pin(self, program: SavedProgram, by: str = BY_FILE, *, again: bool = False) -> None:
+    async def _pin(self, program: SavedProgram) -> None:
         names = await anyio.to_thread.run_sync(names_in, program.text)
-        if not again and not all(map(self._definitions.is_known, names.paths)):
+        if not all(map(self._definitions.is_known, names.paths)):
             return  # pinned once its servers are listed
         tools = tuple(used_tool(path, self._definitions.at(path)) for path in names.paths)
+        await self._write(program, tools, BY_FILE, complete=names.complete, again=False)
+
+    async def _write(
+        self, program: SavedProgram, tools: tuple[UsedTool, ...], by: str, *, complete: bool, again: bool
+    ) -> None:
         at = self._clock()
         await anyio.to_thread.run_sync(
             lambda: deciding.pin(
-                self._state, program.name, program.text, tools, complete=names.complete, by=by, at=at, again=again
+                self._state, program.name, program.text, tools, complete=complete, by=by, at=at, again=again
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -62,6 +63,9 @@ async def test_a_proposal_is_read_and_accepted_and_names_a_definition_that_chang
                 await shown.go(path)
                 assert await overflow(shown) <= 0
                 assert await violations(shown) == []
+            saved = hashlib.sha256(file.read_bytes()).hexdigest()
+            stale = {"decision": "pin", "digest": saved, "file": saved, "tools": "0" * 64}
+            assert (await shown.post("/programs/report/decide", stale))[0] == 409
             await shown.page.get_by_role("button", name="Accept the present definitions").click()
             await shown.status("report is accepted with the present definitions.")
             await shown.page.get_by_text("has another description").wait_for(state="detached")

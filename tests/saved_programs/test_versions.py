@@ -81,7 +81,7 @@ async def test_a_program_is_pinned_once_its_servers_are_listed_and_names_what_ha
     servers.tools = None
     assert await keeper.look(program) == []
     servers.list(send="Send it all.")
-    await keeper.pin_again(program, "a person")
+    await keeper.pin_again(program, await keeper.tools_now(program), "a person")
     assert await keeper.look(program) == []
     servers.list(send="Send it all.", read="Read.")
     assert [each.what for each in await keeper.look(program)] == ["new"]

@@ -203,6 +203,7 @@ def _accept_definitions(name: str, config: str | None) -> None:
     from codemode_mcp.cli.pinned_items import PERSON
     from codemode_mcp.cli.saved_lookup import find_programs
     from codemode_mcp.saved_programs import deciding
+    from codemode_mcp.saved_programs.used_tools import unusable
 
     found = find_programs(config)
     program = found.library.get(name)
@@ -216,6 +217,9 @@ def _accept_definitions(name: str, config: str | None) -> None:
         stop_line(1, f"there is no proposal of {name}, and no definition of its tools has changed; nothing was decided")
     for change in changes:
         say_line(f"  {change}")
+    why_not = unusable(changes)
+    if why_not is not None:
+        stop_line(1, f"nothing was decided: {why_not}")
     confirm("accept", f"these definitions for {name}")
     complete = version is None or version.complete
     _decide(lambda: deciding.pin(found.state, name, program.text, tools, complete=complete, by=PERSON, at=time.time()))

@@ -6,6 +6,7 @@ A decision is about exactly the texts that the person was shown, by their digest
 from __future__ import annotations
 
 import difflib
+import hashlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -22,6 +23,7 @@ from codemode_mcp.saved_programs.deciding import NotWritten, PresentFile, Stale,
 from codemode_mcp.saved_programs.folder import folder_of
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable, state_of
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals
+from codemode_mcp.saved_programs.used_tools import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from codemode_mcp.page.application import Application
     from codemode_mcp.page.site import Site
     from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.saved_programs.used_tools import UsedTool
     from codemode_mcp.saved_programs.versions import Version
 
 MAX_LINES: Final = 20_000
@@ -84,6 +87,7 @@ def routes(site: Site) -> Sequence[Route]:
             program=program,
             version=version if version is not None and program and version.digest == program.digest else None,
             changes=[] if program is None else list(map(str, found.application.program_changes(name))),
+            tools="" if program is None else _digest_of(await found.application.tools_of_program(program)),
             proposals=[_proposal(each, file, version) for each in waiting],
             file_digest="" if file is None else file.digest,
             problems=[] if problem is None else [problem],
@@ -103,7 +107,13 @@ def routes(site: Site) -> Sequence[Route]:
                 program = application.library().get(name)
                 if program is None or program.digest != digest:
                     raise Stale(f"the file of {name} has changed since it was shown")
-                await application.pin_program(program, AT_PAGE)
+                why_not = unusable(application.program_changes(name))
+                if why_not is not None:
+                    raise Problem(f"Nothing was decided: {why_not}.", 409)
+                tools = await application.tools_of_program(program)
+                if _digest_of(tools) != body.get("tools"):
+                    raise Stale(f"the tools of {name} have changed since they were shown")
+                await application.pin_program(program, tools, AT_PAGE)
             else:
                 await anyio.to_thread.run_sync(_decide, found, name, digest, before, decision)
         except (Stale, NotWritten, StateUnavailable) as error:
@@ -141,6 +151,11 @@ def _folder(site: Site) -> _Folder:
     if path is None or folder is None:
         raise Problem("There is no configuration file, and saved programs stand beside it.", 404)
     return _Folder(application, folder, state_of(path))
+
+
+def _digest_of(tools: Sequence[UsedTool]) -> str:
+    """Return a digest of definitions, by which a decision names what was shown."""
+    return hashlib.sha256("\n".join(f"{each.path} {each.digest}" for each in tools).encode()).hexdigest()
 
 
 def _proposals(found: _Folder) -> tuple[Proposals, str | None]:
