@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -21,7 +22,6 @@ from tests.integration.harness import SERVERS, counting, http_server, raw, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from typer.testing import Result
 
@@ -69,6 +69,12 @@ def sockets() -> Iterator[dict[str, str]]:
     """Yield an environment whose folder for sockets belongs to one test."""
     with tempfile.TemporaryDirectory(dir="/tmp" if sys.platform != "win32" else None) as folder:
         yield {"XDG_RUNTIME_DIR": folder}
+
+
+async def listening(runtime: dict[str, str]) -> None:
+    """Wait until a terminal can reach the process."""
+    folder = Path(runtime["XDG_RUNTIME_DIR"]) / "codemode-mcp"
+    await until(lambda: folder.is_dir() and any(folder.iterdir()))
 
 
 async def command(env: dict[str, str], *arguments: str) -> Result:
@@ -124,6 +130,7 @@ async def test_a_recording_has_no_secret_of_the_configuration_and_everything_els
                 answer = await session.exec(PROGRAM % json.dumps(list(SECRETS.values())))
                 assert "nothing-secret-49" in answer.error
                 assert all(each in answer.error for each in SECRETS.values() if '"' not in each)
+                await listening(runtime)
                 listed = json.loads((await command(runtime, "runs", "list", "--json")).stdout)
                 (run_id,) = (run["id"] for server in listed["servers"] for run in server["runs"])
                 from_memory = tmp_path / "exported.jsonl"
@@ -186,6 +193,7 @@ async def test_a_run_that_is_not_kept_is_named_with_the_way_to_record_it(tmp_pat
     with sockets() as runtime:
         async with serve(config, env=runtime) as session:
             answer = await session.exec("await yield_control()")
+            await listening(runtime)
             done = await command(runtime, "runs", "export", answer.run_id, "--output", str(tmp_path / "x"))
     said = " ".join(done.stderr.split())
     assert done.exit_code == 1
