@@ -20,6 +20,7 @@ from codemode_mcp.runs.manager import Cell
 from codemode_mcp.sandbox.messages import StartParts
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, FakeClient, bench
+from tests.runs.test_questions import ASK, YES, AskingSource
 from upstream_clients.testing import ScriptedSource, text_result
 
 if TYPE_CHECKING:
@@ -169,6 +170,19 @@ async def test_decisions_of_a_person_are_recorded(engine: Engine) -> None:
     (answer,) = [step for step in steps if isinstance(step, recorded.Answer)]
     assert (question.call, question.tool, question.about) == (1, "mcp:srv:echo", "approval")
     assert (answer.call, answer.by) == (1, "client")
+
+
+async def test_questions_of_servers_and_their_answers_are_recorded(engine: Engine) -> None:
+    recordings = kept()
+    async with bench(engine, AskingSource(), recordings=recordings) as it:
+        outcome = await it.execute(ASK, client=FakeClient("ask", replies=[YES]))
+    assert outcome.value == YES
+    steps = exported(recordings, outcome.run_id).steps
+    (question,) = [step for step in steps if isinstance(step, recorded.Question)]
+    (answer,) = [step for step in steps if isinstance(step, recorded.Answer)]
+    assert (question.tool, question.about) == ("mcp:asker:ask", "elicitation/create")
+    assert json.loads(question.params)["message"] == "name?"
+    assert (answer.by, json.loads(answer.result)) == ("client", YES)
 
 
 async def test_the_same_program_sees_the_same_with_and_without_a_recording(engine: Engine) -> None:
