@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,6 +18,7 @@ from codemode_mcp.errors import RuntimeUnavailable
 from codemode_mcp.type_check.compiler_process import CompilerFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from codemode_mcp.catalog.catalog import Catalog
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
     from codemode_mcp.type_check.problems import TypeProblem
     from codemode_mcp.type_check.session import Session
 
+Result = TypeVar("Result")
+
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 2.0
-"""Time limit of one check, with the time for which it waits for others."""
+"""Time limit of one check, and for the others that it waits for."""
+
+OPEN_SECONDS: Final = 8.0
+"""Time limit for reading the declarations of a catalog, before the first check against it."""
 
 IDLE_SECONDS: Final = 60.0
 """Time after the last check at which the process is ended."""
@@ -61,6 +67,15 @@ class Checked:
         return tuple(each for each in self.problems if each.certain)
 
 
+class _SlowDeclarations(Exception):
+    """The compiler has not read the declarations of a catalog in time."""
+
+
+def _key(catalog: Catalog) -> tuple[int, int]:
+    """Return a key of the catalog's tools. It is valid while the index and the toolset exist."""
+    return id(catalog.index), id(catalog.toolset)
+
+
 def _given_up(reason: str) -> Checked:
     return Checked(unchecked=reason, gave_up=reason)
 
@@ -72,15 +87,25 @@ class TypeChecker:
         cache_dir: the folder of the compiler.
         seconds: the time limit of one check.
         idle_seconds: the time after the last check at which the process is ended.
+        open_seconds: the time limit for the declarations of a catalog that was not checked against before.
     """
 
-    def __init__(self, cache_dir: Path, seconds: float = CHECK_SECONDS, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        cache_dir: Path,
+        seconds: float = CHECK_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+        open_seconds: float = OPEN_SECONDS,
+    ) -> None:
         self._cache_dir = cache_dir
+        self._open_seconds = open_seconds
         self._idle_seconds = idle_seconds
         self._seconds = seconds
         self._turns = anyio.Lock()
         self._session: Session | None = None
         self._declared: OrderedDict[tuple[int, int], tuple[Any, Declared]] = OrderedDict()
+        self._slow: OrderedDict[tuple[int, int], Any] = OrderedDict()
+        self._generation = 0  # counts the processes that were given up
         self._used = anyio.Event()
         self._warned = False
 
@@ -94,9 +119,11 @@ class TypeChecker:
         if len(text.body) > MAX_CHARACTERS:
             return Checked(unchecked=f"it has more than {MAX_CHARACTERS:,} characters")
         try:
-            with anyio.fail_after(self._seconds):
-                async with self._turns:
-                    problems = await self._in_turn(text, catalog)
+            if _key(catalog) in self._slow:
+                raise _SlowDeclarations
+            problems = await self._in_turn(text, catalog)
+        except _SlowDeclarations:
+            return _given_up("the declarations of its tools take too long to read")
         except TimeoutError:
             return _given_up(f"that took longer than {self._seconds:g} s")
         except CompilerFailed as error:
@@ -129,37 +156,71 @@ class TypeChecker:
                 await self.close()
 
     async def _in_turn(self, text: CheckedText, catalog: Catalog) -> list[TypeProblem] | None:
+        with anyio.fail_after(self._seconds):
+            await self._turns.acquire()
         try:
-            return await anyio.to_thread.run_sync(self._check, text, catalog, abandon_on_cancel=True)
+            with anyio.move_on_after(self._open_seconds) as opening:
+                session, made = await self._in_thread(self._open, catalog)
+            if opening.cancelled_caught:
+                # Otherwise a server with such declarations would delay every program.
+                self._slow[_key(catalog)] = (catalog.index, catalog.toolset)
+                while len(self._slow) > MAX_CATALOGS:
+                    self._slow.popitem(last=False)
+                log.warning("type check: the declarations of %d tools take too long to read", len(catalog))
+                raise _SlowDeclarations
+            with anyio.fail_after(self._seconds):
+                return await self._in_thread(self._check, session, made, text)
+        finally:
+            self._turns.release()
+            self._used.set()
+
+    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function in a thread. If it fails or is given up, the process is killed."""
+        try:
+            return await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
         except BaseException as error:
             # The thread waits for the process, or the process is in an unknown state.
             if not isinstance(error, RuntimeUnavailable):
+                self._generation += 1
                 session, self._session = self._session, None
                 if session is not None:
                     session.process.kill()
             raise
-        finally:
-            self._used.set()
 
-    def _check(self, text: CheckedText, catalog: Catalog) -> list[TypeProblem] | None:
+    def _open(self, catalog: Catalog) -> tuple[Session, Declared]:
+        """Return the process, with the project of a catalog."""
         # Imported in this thread and late: most servers check nothing.
         from codemode_mcp.type_check.compiler import find_compiler
-        from codemode_mcp.type_check.inspection import find_problems
         from codemode_mcp.type_check.session import Session
 
-        session = self._session
+        generation, session = self._generation, self._session
         if session is None:
-            session = self._session = Session(find_compiler(self._cache_dir))
+            session = Session(find_compiler(self._cache_dir))
+            if generation == self._generation:
+                self._session = session
         try:
-            return find_problems(session, self._declarations(catalog), text)
+            made = self._declarations(catalog)
+            session.open(made, "exact")
+            if generation != self._generation:
+                raise CompilerFailed("given up")
         except BaseException:
             session.end()  # it waits until the process has ended
+            raise
+        return session, made
+
+    def _check(self, session: Session, made: Declared, text: CheckedText) -> list[TypeProblem] | None:
+        from codemode_mcp.type_check.inspection import find_problems
+
+        try:
+            return find_problems(session, made, text)
+        except BaseException:
+            session.end()
             raise
 
     def _declarations(self, catalog: Catalog) -> Declared:
         from codemode_mcp.type_check.declared import declared
 
-        key = (id(catalog.index), id(catalog.toolset))
+        key = _key(catalog)
         if key not in self._declared:
             # The index and the toolset are kept, so that no other objects get their ids.
             made = declared(catalog)

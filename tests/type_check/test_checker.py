@@ -211,6 +211,15 @@ async def test_a_check_that_takes_too_long_is_given_up_and_the_next_one_works(co
     await checker.close()
 
 
+async def test_declarations_that_take_too_long_are_not_read_again(compiler: Compiler) -> None:
+    checker = TypeChecker(cache_dir(), seconds=60, open_seconds=0)
+    right = cell("1")
+    for _ in range(2):
+        assert (await checker.check(right, CATALOG)).gave_up == "the declarations of its tools take too long to read"
+        assert checker.pid is None
+    await checker.close()
+
+
 async def test_a_process_that_was_killed_is_replaced_and_an_idle_one_is_ended(compiler: Compiler) -> None:
     checker = TypeChecker(cache_dir(), seconds=60, idle_seconds=0.05)
     wrong = cell("await MCP.tracker.createIssue({})")
