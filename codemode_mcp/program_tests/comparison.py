@@ -83,9 +83,10 @@ def _end_problems(expectation: Expectation, old: Snapshot, seen: Seen, source: s
         end = "completed" if new.error is None else "failed"
         return [f"the program {end}", f"  {source}: {before}", *_indented(["now:", *shown] if shown else [])]
     found: list[str] = []
-    for name, before_, after in (("result", old.result, new.result), ("outputs", list(old.outputs), list(new.outputs))):
-        changes = differences(before_, after)
-        found += [f"the {name} differs from that {source}", *_indented(list(changes))] if changes else []
+    if result := differences(old.result, new.result):
+        found += [f"the result differs from that {source}", *_indented(list(result))]
+    if outputs := differences(list(old.outputs), list(new.outputs)):
+        found += [f"the outputs differ from those {source}", *_indented(list(outputs))]
     return found
 
 

@@ -88,6 +88,11 @@ def test_a_program_passes_until_it_does_something_else(folder: Path, tmp_path: P
     assert run(folder)[0] == run(folder, "--update")[0] == 0
     assert (folder / "report.first.expect.json").read_bytes() == before
 
+    write(folder, SAVED.replace("there are", "found"))
+    code, shown = run(folder)
+    assert code == 1
+    assert 'the outputs differ from those in the snapshot\n  [0].text: recorded "there are 2", now "found 2"' in shown
+
     write(folder, SAVED)
     assert run(folder)[0] == 1
     assert run(folder, "--update")[0] == 0
