@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+import anyio
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.positions import Positions
@@ -46,6 +49,7 @@ class ProgramCompiler:
     def __init__(self, transform: Transform) -> None:
         self._transform = transform
         self._compiled: OrderedDict[tuple[str, str], CompiledProgram] = OrderedDict()
+        self._locks: WeakValueDictionary[tuple[str, str], anyio.Lock] = WeakValueDictionary()
 
     def known(self, program: SavedProgram) -> CompiledProgram | None:
         """Return a program that was compiled before."""
@@ -59,11 +63,16 @@ class ProgramCompiler:
             RuntimeUnavailable: esbuild is missing.
         """
         found = self.known(program)
-        if found is None:
-            found = await self._compile(program)
-            self._compiled[program.file, program.text] = found
-            while len(self._compiled) > MAX_COMPILED:
-                self._compiled.popitem(last=False)
+        if found is not None:
+            return found
+        # A run may call a program many times before it is compiled for the first time.
+        key = program.file, program.text
+        async with self._locks.setdefault(key, anyio.Lock()):
+            found = self.known(program)
+            if found is None:
+                found = self._compiled[key] = await self._compile(program)
+                while len(self._compiled) > MAX_COMPILED:
+                    self._compiled.popitem(last=False)
         return found
 
     async def _compile(self, program: SavedProgram) -> CompiledProgram:
