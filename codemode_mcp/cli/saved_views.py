@@ -6,7 +6,6 @@ none can pass for a line of ours.
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import shutil
 import sys
@@ -14,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import counted, cut, plain, wrapped
+from codemode_mcp.saved_programs.differences import different_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,9 +123,7 @@ def difference_lines(before: str, after: str) -> Iterator[str]:
         yield "  The text is the same."
         return
     width = width_of(sys.stderr)
-    for line in difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2):
-        if line.startswith(("---", "+++")) and not line.strip("+- "):
-            continue
+    for line in different_lines(before, after):
         mark, rest = (" ", line) if line.startswith("@@") else (line[:1], line[1:])
         yield from wrapped(rest.replace("\t", "    "), width, f"  {mark} ")
 

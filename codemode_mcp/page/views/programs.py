@@ -5,7 +5,6 @@ A decision is about exactly the texts that the person was shown, by their digest
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from codemode_mcp.page.site import Problem, one_of
 from codemode_mcp.policy.approval import AT_PAGE
 from codemode_mcp.saved_programs import deciding
 from codemode_mcp.saved_programs.deciding import NotWritten, PresentFile, Stale, present_file
+from codemode_mcp.saved_programs.differences import different_lines
 from codemode_mcp.saved_programs.folder import folder_of
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable, state_of
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals
@@ -224,10 +224,8 @@ def _proposal(proposal: Proposal, file: PresentFile | None, version: Version | N
 
 def _difference(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of a difference, each with its kind."""
-    lines = difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2)
-    for number, line in enumerate(lines):
+    for number, line in enumerate(different_lines(before, after)):
         if number >= MAX_LINES:
             return
-        if number >= 2:  # after the lines with the names of the files
-            kind = {"+": "added", "-": "removed", "@": "omitted"}.get(line[:1], "same")
-            yield kind, line if kind == "omitted" else line[1:]
+        kind = {"+": "added", "-": "removed", "@": "omitted"}.get(line[:1], "same")
+        yield kind, line if kind == "omitted" else line[1:]
