@@ -23,6 +23,7 @@ from codemode_mcp.program.preflight import inspect, parse_program
 from codemode_mcp.program.program_form import take_fence
 from codemode_mcp.program.syntax import Span, from_utf16_units, utf16_units
 from codemode_mcp.recordings.masking import PLACEHOLDER
+from declarations.untrusted_text import escape_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 LINE: Final = 120
 """Characters of a line above which the parameter is written on several lines."""
+
+MAX_ORIGIN: Final = 100
 
 DESCRIBE: Final = "Say here what the program does: models choose it by this text."
 
@@ -94,6 +97,7 @@ def make_draft(
     if fenced is not None:
         source, language = fenced.source, fenced.language or language
     source = _HASHBANG.sub("", source)
+    origin = escape_line(origin, MAX_ORIGIN)  # a recording of a stranger names its run
     preflight = inspect(source, language)
     units = utf16_units(source)
     tree = parse_program(units)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.program.preflight import inspect
-from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, text_of, utf16_units
+from codemode_mcp.program.syntax import from_utf16_units, parse, span_of, text_of, utf16_units, words
 from declarations.expressions import TypeWriter
 from declarations.schema import compile_schema
 from declarations.typetree import Unknown
@@ -38,11 +38,16 @@ FUNCTION: Final = "save_program"
 INPUT: Final = "input"
 """The name of the parameter."""
 
+MAX_HTML_COMMENTS: Final = 1_000
+"""Maximum number of texts such as `<!--` that are looked at."""
+
 MAX_NODES: Final = 100_000
 """Maximum number of nodes of a cell that are looked at."""
 
 _WIDTH: Final = 110
 _HASHBANG: Final = re.compile(r"\A(\ufeff?)#!")
+_HTML_COMMENT: Final = re.compile(r"(?P<mark><!--)|(?:^|[\n\r\u2028\u2029]|\*/)[^\S\n\r\u2028\u2029]*(?P<mark2>-->)")
+_TEXT: Final = words("comment string string_fragment template_string regex_pattern")
 _LINE_TAG: Final = re.compile(r"^(\s*)@", re.MULTILINE)
 
 
@@ -78,9 +83,24 @@ def proposed_text(
 
 def is_one_function(text: str) -> bool:
     """Return True if a file has nothing but one exported function and comments."""
-    tree = parse(utf16_units(text))
-    statements = [] if tree is None else [child for child in tree.root_node.named_children if child.type != "comment"]
+    units = utf16_units(text)
+    tree = parse(units)
+    if tree is None or _has_html_comment(units, tree.root_node):
+        return False
+    statements = [child for child in tree.root_node.named_children if child.type != "comment"]
     return [each.type for each in statements] == ["export_statement"]
+
+
+def _has_html_comment(units: str, root: Node) -> bool:
+    """Return True if a text may have comments such as `<!-- x`, which the engine knows and the parser does not.
+
+    The rest of such a line is code for the parser. With a quote there, both would disagree about the lines below.
+    """
+    for number, found in enumerate(_HTML_COMMENT.finditer(units), 1):
+        node = root.descendant_for_byte_range(2 * found.start(found.lastgroup or 0), 2 * found.end())
+        if number > MAX_HTML_COMMENTS or node is None or node.type not in _TEXT:
+            return True
+    return False
 
 
 def _without_own_lines(source: str, *, has_input: bool) -> str:

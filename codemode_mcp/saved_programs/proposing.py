@@ -166,7 +166,10 @@ def _checked_text(source: str, language: Language, *, name: str, **about: Any) -
     except ProgramFileError as error:
         raise _refused(f"the file would not be a saved program: {error.text}") from None
     if not is_one_function(text):
-        raise _refused("the text of this program does not fit into one function; remove unmatched brackets")
+        raise _refused(
+            "the text of this program does not fit into one function; remove unmatched brackets, and comments that "
+            "begin with <!-- or -->"
+        )
     return text, notes, names_in(text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,9 @@ OF_REPL: Final = "$codemode_repl"
 
 NOT_NAMES: Final = OBJECT_PROTOTYPE | RESERVED_WORDS | SPECIAL_MEMBERS | {"index"}
 """Names with another meaning: on every object, in JavaScript, or as the file that lists all programs."""
+
+_DEVICES: Final = re.compile("con|prn|aux|nul|(?:com|lpt)[0-9]", re.IGNORECASE)
+"""Names of devices of Windows, whatever follows after a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,8 @@ def name_problem(name: str) -> str | None:
         return f"a name has 1 to {MAX_NAME} characters, and this one has {len(name)}; choose another one"
     if name in NOT_NAMES:
         return f"the name {name} has another meaning in JavaScript or here; choose another one"
+    if _DEVICES.fullmatch(name) is not None:
+        return f"{name} is a device of Windows, so no file can have this name; choose another one"
     # Names in NFC without hidden characters, so that no two of them look the same.
     if (
         not name.replace("$", "_").isidentifier()

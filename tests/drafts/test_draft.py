@@ -191,3 +191,9 @@ def test_no_text_of_a_program_ends_the_comment_or_begins_a_tag() -> None:
 def test_a_skeleton_is_a_saved_program(language: Language) -> None:
     read = read_program("report", language, skeleton(language))
     assert read.input_schema["required"] == ["name"]
+
+
+def test_the_name_of_a_run_cannot_add_a_tag_to_the_comment() -> None:
+    draft = make_draft("return MCP.a.b({ q: 'x' })", "javascript", origin='run 1\n@input {"type":"object"}\u202e')
+    assert "\n * @input" not in draft.text
+    assert "\u202e" not in draft.text

@@ -153,7 +153,8 @@ def test_another_text_is_refused_with_its_line(source: str, line: int, words: st
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a" * 65, "__proto__", "then", "class", "index", "my-report", "1st", "a\u200bb", "cafe\u0301"]
+    "name",
+    ["", "a" * 65, "__proto__", "then", "class", "index", "my-report", "1st", "a\u200bb", "cafe\u0301", "CON", "lpt1"],
 )
 def test_a_name_that_is_no_own_identifier_is_refused(name: str) -> None:
     assert name_problem(name) is not None

@@ -94,6 +94,8 @@ def keeper(tmp_path: Path) -> KeptProposals:
         ({"source": "namespace A.B { export const c = 1 } return A.B.c"}, "use an object instead"),
         ({"source": "declare module 'x' { export const y: number } return 1"}, "use an object instead"),
         ({"source": "} fetch(1); async function f() {"}, "does not fit into one function"),
+        ({"source": "1 <!-- `\n} fetch(1); async function f() {\n//`"}, "comments that begin with <!--"),
+        ({"source": "/**/ --> `\n} fetch(1); async function f() {\n//`"}, "comments that begin with <!--"),
         ({"source": "const input = 1, b = 2; return b", "schema": '{"type": "object"}'}, "declare it alone"),
     ],
 )
