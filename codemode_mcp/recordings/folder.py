@@ -8,7 +8,6 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from codemode_mcp.recordings.reader import MAX_BYTES
 from codemode_mcp.recordings.writer import RecordingFile
 from upstream_clients.private_files import make_private_folder
 
@@ -29,8 +28,8 @@ class RecordingFolder:
     """The files of runs in one folder.
 
     Args:
-        max_files, max_bytes: limits of all files. The folder is looked at when some new files were created, so it may
-            have a few files more.
+        max_files, max_bytes: limits of all files. The folder is looked at when some new files were created, or many
+            bytes were written, so it may have a few more. One file has at most a quarter of the bytes.
     """
 
     def __init__(self, writer: RecordingWriter, folder: Path, *, max_files: int, max_bytes: int) -> None:
@@ -38,7 +37,9 @@ class RecordingFolder:
         self._folder = folder
         self._max_files = max_files
         self._max_bytes = max_bytes
-        self._new_files = 0
+        self._has_looked = False
+        self._new_files = self._new_bytes = 0
+        """Files and bytes since the folder was looked at. Only the thread of the writer uses them."""
 
     def __repr__(self) -> str:
         return f"<RecordingFolder {self._folder}>"
@@ -48,12 +49,16 @@ class RecordingFolder:
         path = path_of(self._folder, run_id)
         if path is None:
             return None
-        return RecordingFile(self._writer, path, on_open=self._created, max_bytes=min(MAX_BYTES, self._max_bytes))
+        return RecordingFile(
+            self._writer, path, on_open=self._created, on_write=self._written, max_bytes=self._max_bytes // 4
+        )
 
     def reopen(self, run_id: str) -> RecordingFile | None:
         """Return the file of a run that another process has begun; None if there is none."""
         path = path_of(self._folder, run_id)
-        return None if path is None or not path.is_file() else RecordingFile(self._writer, path, reopen=True)
+        if path is None or not path.is_file():
+            return None
+        return RecordingFile(self._writer, path, reopen=True, on_write=self._written, max_bytes=self._max_bytes // 4)
 
     def read(self, run_id: str) -> bytes | None:
         """Return the recording of a run; None if there is none. Raises `OSError`."""
@@ -62,11 +67,18 @@ class RecordingFolder:
 
     def _created(self) -> None:
         # Looking at a thousand files takes milliseconds.
-        if self._new_files % max(1, min(_LOOK, self._max_files // 10)) == 0:
-            self._remove_oldest()
         self._new_files += 1
+        if not self._has_looked or self._new_files >= min(_LOOK, self._max_files // 10):
+            self._remove_oldest()
+
+    def _written(self, size: int) -> None:
+        self._new_bytes += size
+        if self._new_bytes > self._max_bytes // 8:
+            self._remove_oldest()
 
     def _remove_oldest(self) -> None:
+        self._has_looked = True
+        self._new_files = self._new_bytes = 0
         found = []
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:

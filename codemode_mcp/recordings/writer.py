@@ -183,6 +183,7 @@ class RecordingFile:
     Args:
         reopen: True to append to an existing file.
         on_open: called in the thread of the writer, after a new file was created.
+        on_write: called in the thread of the writer with the number of bytes that were written.
         max_bytes: maximum bytes that are written to the file.
     """
 
@@ -193,12 +194,14 @@ class RecordingFile:
         *,
         reopen: bool = False,
         on_open: Callable[[], None] | None = None,
+        on_write: Callable[[int], None] | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.path = path
         self._writer = writer
         self._exists = reopen
         self._on_open = on_open
+        self._on_write = on_write
         self._max_bytes = max_bytes
         self._lines: list[bytes] = []
         self._waiting = self._size = 0
@@ -251,7 +254,10 @@ class RecordingFile:
             if self._descriptor is None:
                 self._descriptor = self._open()
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                written = os.write(self._descriptor, data)
+                data = data[written:]
+                if self._on_write is not None:
+                    self._on_write(written)
         except OSError as error:
             self.fail(error.strerror or str(error))
 

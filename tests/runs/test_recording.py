@@ -253,6 +253,20 @@ async def test_a_folder_has_one_private_file_for_each_run_and_drops_the_oldest(e
     assert (folder / "notes.txt").exists()
 
 
+async def test_a_folder_is_bounded_by_bytes_while_programs_write(engine: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / "recordings"
+    source = ScriptedSource("srv", {"big": lambda _: text_result("x" * 20_000)})
+    with in_folder(folder, max_bytes=400_000) as recordings:
+        async with bench(engine, source, recordings=recordings) as it:
+            for _ in range(8):
+                endless = (await it.execute("for (let i = 0; i < 20; i++) await MCP.srv.big(); return 1")).run_id
+    sizes = {each.name: each.stat().st_size for each in folder.glob("*.jsonl")}
+    assert sum(sizes.values()) < 500_000
+    assert sizes[f"{endless}.jsonl"] < 110_000
+    found = read_recording(folder / f"{endless}.jsonl")
+    assert "it is larger than 100000 bytes" in found.notes[0]
+
+
 async def test_a_recording_that_cannot_be_written_does_not_disturb_the_program(
     engine: Engine, tmp_path: Path, caplog: Any
 ) -> None:
