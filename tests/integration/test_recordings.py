@@ -131,7 +131,7 @@ async def test_a_recording_has_no_secret_of_the_configuration_and_everything_els
                 assert "nothing-secret-49" in answer.error
                 assert all(each in answer.error for each in SECRETS.values() if '"' not in each)
                 await listening(runtime)
-                listed = json.loads((await command(runtime, "runs", "list", "--json")).stdout)
+                listed = json.loads((await command(runtime, "runs", "list", "--json", "--config", str(config))).stdout)
                 (run_id,) = (run["id"] for server in listed["servers"] for run in server["runs"])
                 from_memory = tmp_path / "exported.jsonl"
                 said = await command(runtime, "runs", "export", run_id, "--output", str(from_memory))
