@@ -6,8 +6,13 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import jsonschema_rs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from codemode_mcp.program.syntax import line_count
+from codemode_mcp.saved_programs.compiling import function_body
 from codemode_mcp.saved_programs.program_file import NO_INPUT, read_program
 from codemode_mcp.saved_programs.saved_program import ProgramFileError, name_problem
 
@@ -196,3 +201,35 @@ def test_no_document_that_a_schema_names_is_fetched(tmp_path: Path, member: str)
     problem = problem_of(f"/** @input {schema} */ export default (input: object) => 1;")
     assert "is no JSON Schema" in problem.text
     assert "private-word" not in problem.text
+
+
+WHOLE = """/**
+ * Reports.
+ * @param {{ a: string }} input.b text
+ */
+export default async function f({ a, b = 5 }: { a: Part; b?: -5 | 'x' | null; c: [string, ...boolean[]] }) { return 1 }
+interface Part { next?: Part; [key: string]: unknown }
+export type Query = readonly string[] | (Part & Part);
+"""
+PIECES = [
+    *("{", "}", "(", ")", "<", "[", "|", "&", "?", ":", "export ", "default ", "type X = X;", "...", "Record<X>"),
+    *("`", "'", "/**", "*/", "@input ", '{"a": 1}', "\u2028", "\U0001d4b3", "\\u{110000}", "5e400"),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9), st.sampled_from(PIECES)), max_size=8))
+def test_a_text_is_a_saved_program_or_is_refused_with_a_line(edits: list[tuple[int, int, str]]) -> None:
+    source = WHOLE
+    for at, removed, piece in edits:
+        source = source[:at] + piece + source[at + removed :]
+    refused: ProgramFileError | None = None
+    try:
+        program = read_program("report", "typescript", source)
+    except ProgramFileError as error:
+        refused = error
+    if refused is not None:
+        assert 0 <= refused.line <= line_count(source)
+        return
+    assert function_body(program).splitlines()[-1].startswith("return ")
+    jsonschema_rs.meta.validate(program.input_schema)
