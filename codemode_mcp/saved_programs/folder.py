@@ -204,6 +204,9 @@ def _read_files(folder: Path, names: Iterable[str], previous: Library) -> Librar
             programs.append(_read_file(folder / name, previous))
         except ProgramFileError as error:
             problems.append(FileProblem(name, error.line, error.text))
+        except Exception as error:  # no file of the folder may stop the server
+            text = f"the file cannot be read ({type(error).__name__}); this is a mistake of codemode-mcp"
+            problems.append(FileProblem(name, 0, text))
     return Library(tuple(sorted(programs, key=lambda each: each.name)), tuple(problems))
 
 

@@ -91,6 +91,8 @@ def read_program(name: str, language: Language, text: str) -> SavedProgram:
     except UnknownTypeError as error:
         why = from_utf16_units(str(error))
         raise ProgramFileError(error.line, f"{why}; use another type, or {_WRITE_SCHEMA}") from None
+    except (StopIteration, IndexError):  # a type with a part missing, which the parser has made up
+        raise ProgramFileError(line, f"a type of the function cannot be read; correct it, or {_WRITE_SCHEMA}") from None
     input_schema = _plain_schema(input_schema, line)
     output_schema = None if output_schema is None else _plain_schema(output_schema, line)
     finder = UseFinder(units)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.saved_programs import watch
+from codemode_mcp.saved_programs import program_file, watch
 from codemode_mcp.saved_programs.folder import EMPTY, MAX_PROGRAMS, Library, folder_state, read_folder
 from codemode_mcp.saved_programs.saved_program import MAX_TEXT
 from codemode_mcp.saved_programs.watch import LibraryWatcher
@@ -16,6 +16,9 @@ from codemode_mcp.saved_programs.watch import LibraryWatcher
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from codemode_mcp.saved_programs.saved_program import SavedProgram
+    from codemode_mcp.settings import Language
 
 RIGHT = "export default () => 1;"
 
@@ -115,3 +118,17 @@ async def test_a_changed_folder_is_read_again(tmp_path: Path, monkeypatch: pytes
             folder.rmdir()
             assert (await receive.receive()) == EMPTY
         tasks.cancel_scope.cancel()
+
+
+def test_a_file_that_makes_our_reader_fail_is_reported_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = program_file.read_program
+
+    def fail(name: str, language: Language, text: str) -> SavedProgram:
+        if name == "deep":
+            raise RecursionError
+        return read(name, language, text)
+
+    monkeypatch.setattr(program_file, "read_program", fail)
+    library = read_folder(folder_with(tmp_path, {"deep.ts": RIGHT, "right.ts": RIGHT}))
+    assert [each.name for each in library.programs] == ["right"]
+    assert "cannot be read (RecursionError)" in problems_of(library)["deep.ts"]

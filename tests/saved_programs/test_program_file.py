@@ -146,6 +146,7 @@ def test_a_result_type_that_json_has_not_is_unknown() -> None:
         ("export default function f(a: {\n  when: Date }) {}", 2, "Date is not declared in this file"),
         ("export default function f(a: { b: Partial<{}> }) {}", 1, "Partial<{}> has no JSON Schema"),
         ("export default function f(a: { run(): void }) {}", 1, "run(): void has no JSON Schema"),
+        ("export default ({ a }: const) => 1", 1, "cannot be read"),
         ("/** @input {} x */\nexport default function f(a) {}", 1, "is no JSON"),
         ('/**\n * @input {"type": "text"} */\nexport default function f(a) {}', 2, "is no JSON Schema"),
         (f"export default function f(a: {{ b: {'(' * 60}1{')' * 60} }}) {{}}", 1, "too large or too deep"),

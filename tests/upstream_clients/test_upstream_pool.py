@@ -89,6 +89,7 @@ def test_every_secret_of_a_spec_is_taken_out_of_a_text(number: int) -> None:
         repr,
         json.dumps,
         lambda secret: json.dumps(secret, ensure_ascii=False),
+        lambda secret: json.dumps(secret).replace("/", "\\/"),
         quote,
         quote_plus,
         lambda secret: quote(secret, safe=""),
@@ -96,7 +97,18 @@ def test_every_secret_of_a_spec_is_taken_out_of_a_text(number: int) -> None:
         lambda secret: base64.urlsafe_b64encode(f"a{secret}b".encode()).decode(),
         lambda secret: base64.b64encode(f"me:{secret}".encode()).decode(),
     ],
-    ids=["repr", "json", "json-unicode", "url", "form", "url-part", "base64", "in-base64url", "in-base64"],
+    ids=[
+        "repr",
+        "json",
+        "json-unicode",
+        "json-slashes",
+        "url",
+        "form",
+        "url-part",
+        "base64",
+        "in-base64url",
+        "in-base64",
+    ],
 )
 def test_a_secret_is_taken_out_however_it_is_written(write: Callable[[str], str]) -> None:
     secret = 'p/a+s "w\\ö?=rd9>>>'
