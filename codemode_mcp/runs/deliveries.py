@@ -7,6 +7,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from codemode_mcp.errors import CodeModeError, ProgramError
 from codemode_mcp.json_text import compact_json, replace_lone_surrogates
 from codemode_mcp.runs.open_programs import failure
@@ -39,6 +41,17 @@ VALUES_PER_BATCH = 256
 
 PROPOSALS_PER_RUN = 10
 """Maximum number of proposals of one run in one process. Each needs a parse and a write."""
+
+
+def bounded_proposal(run: Run, request: messages.SaveProgram) -> messages.SaveProgram:
+    """Return a proposal as it is queued: without its texts, if the program has proposed too often.
+
+    Each request has the whole text of the program, so thousands of them would take gigabytes.
+    """
+    run.proposed += 1
+    if run.proposed <= PROPOSALS_PER_RUN:
+        return request
+    return replace(request, source="", description="", input=None)
 
 
 class Deliveries:
@@ -141,10 +154,9 @@ class Deliveries:
 
     async def _propose(self, run: Run, request: messages.SaveProgram) -> Completion:
         run.check_fence()
-        run.proposed += 1
         try:
             proposer = self._proposer
-            if proposer is None or run.proposed > PROPOSALS_PER_RUN:
+            if proposer is None or not request.source:
                 why = "nothing can be saved here" if proposer is None else f"a program may do this {PROPOSALS_PER_RUN}x"
                 raise ProgramError("nested_tool_failed", f"save_program(): {why}")
             caller = run.context.caller

@@ -53,7 +53,7 @@ from codemode_mcp.program.time_zones import named_zones
 from codemode_mcp.runs import answers
 from codemode_mcp.runs.answers import is_unanswerable, questions_due
 from codemode_mcp.runs.calls import Calls
-from codemode_mcp.runs.deliveries import Deliveries
+from codemode_mcp.runs.deliveries import Deliveries, bounded_proposal
 from codemode_mcp.runs.guests import Guests
 from codemode_mcp.runs.left_calls import leave_calls
 from codemode_mcp.runs.persisting import Persisting
@@ -355,6 +355,8 @@ class Driver:
                     run.programs.end(request, now)
                     if error is not None:
                         run.requests.append(request)
+                case messages.SaveProgram():
+                    run.requests.append(bounded_proposal(run, request))
                 case messages.YieldControl(id=yielded, reason=reason):
                     run.yields.append(yielded)
                     run.yield_reason = reason

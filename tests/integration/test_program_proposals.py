@@ -48,6 +48,10 @@ async def test_a_proposal_is_kept_for_a_person_also_after_a_suspension(
         answer = await session.exec('const a = 1; save_program("other", { description: "Other." }); return a')
         assert any("other is proposed" in note for note in answer.structured["notes"])
         assert [each.name for each in state.proposals().waiting] == ["double", "other"]
+        flood = "for (let i = 0; i < 40; i++) save_program('other', { description: `${i}` }).catch(() => 0); return 1"
+        notes = (await session.exec(flood)).structured["notes"]
+        assert any("a program may do this 10x" in note for note in notes)
+        assert [each.description for each in state.proposals().waiting] == ["Doubles a number.", "9"]
         # The name is no global of programs that do not write it.
         assert await session.value('return typeof globalThis["save" + "_program"]') == "undefined"
         refused = await session.exec('return save_program("constructor", { description: "x" })')

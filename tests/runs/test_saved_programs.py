@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from codemode_mcp.calls.outcome import CallRecord
-from codemode_mcp.sandbox.messages import ToolCall
+from codemode_mcp.runs.deliveries import PROPOSALS_PER_RUN, bounded_proposal
+from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
@@ -16,6 +18,7 @@ from upstream_clients.testing import ScriptedSource, SlowSource
 
 if TYPE_CHECKING:
     from codemode_mcp.audit import Event
+    from codemode_mcp.runs.run import Run
     from codemode_mcp.sandbox.engine import Engine
 
 pytestmark = pytest.mark.anyio
@@ -252,3 +255,15 @@ async def test_only_a_program_can_call_a_saved_program(engine: Engine) -> None:
         ended = await it.dispatcher.call(call, context, CallRecord(1, call.target, 0.0), None)
         assert ended.error is not None
         assert "only programs of exec can call" in ended.error.message
+
+
+async def test_proposals_beyond_the_limit_of_a_run_are_queued_without_their_texts() -> None:
+    source = "x" * 1000
+    run = cast("Run", SimpleNamespace(proposed=0))
+    queued = [
+        bounded_proposal(run, SaveProgram(number, "a", "d", "javascript", source, "{}"))
+        for number in range(PROPOSALS_PER_RUN + 2)
+    ]
+    assert [each.source for each in queued] == [source] * PROPOSALS_PER_RUN + ["", ""]
+    assert [each.id for each in queued] == list(range(PROPOSALS_PER_RUN + 2))
+    assert (queued[-1].description, queued[-1].input) == ("", None)
