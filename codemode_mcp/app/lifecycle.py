@@ -166,6 +166,7 @@ class Lifecycle:
         """The saved programs."""
         self._library_state: FolderState = None
         """The state of their folder, taken before they were read."""
+        self._library_watcher: LibraryWatcher | None = None
         self._esbuild: Path | None = None
         self._touched = anyio.Event()
         self._program_waits = anyio.Event()  # ends the delay of `TOUCH_SECONDS`
@@ -347,6 +348,11 @@ class Lifecycle:
     def library(self) -> Library:
         """Return the saved programs as they are now. Runs keep those with which they began."""
         return self._library
+
+    async def read_programs(self) -> None:
+        """Read changed files of saved programs now, before the next poll of their folder."""
+        if self._library_watcher is not None:
+            await self._library_watcher.refresh()
 
     def shown_library(self) -> Library:
         """Return the saved programs as catalogs have them: with warnings about changed definitions of tools."""
@@ -559,9 +565,9 @@ class Lifecycle:
                             group.start_soon(self._answer_terminals, pool, manager, store, recordings)
                         folder = folder_of(self._config.path)
                         if self.code_mode and self._transport is not None and folder is not None:
-                            group.start_soon(
-                                LibraryWatcher(folder, self._library, self._library_state, self._use_library).run
-                            )
+                            watcher = LibraryWatcher(folder, self._library, self._library_state, self._use_library)
+                            self._library_watcher = watcher
+                            group.start_soon(watcher.run)
                         if self._versions is not None and self._transport is not None:
                             group.start_soon(self._versions.run, self.change)
                         if self.code_mode:

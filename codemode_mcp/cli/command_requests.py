@@ -129,7 +129,10 @@ def read_input(text: str | None) -> str | None:
         return text
     if text == "-" and sys.stdin is None:
         stop(2, "--input -: standard input is closed; give the input itself, or @FILE")
-    return _read(Path(text.removeprefix("@")))
+    path = Path(text.removeprefix("@"))
+    if text != "-" and not path.exists():
+        stop(2, f"--input: there is no file {path}")
+    return _read(path)
 
 
 def _read(file: Path) -> str:

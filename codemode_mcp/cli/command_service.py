@@ -59,6 +59,8 @@ async def _run(app: App, caller: Caller, terminal: CommandTerminal, *, request: 
     from codemode_mcp.cli.selection import for_program
 
     asked = ProgramRequest(**request)
+    await app.manager()
+    await app.read_programs()  # a program that was just written or accepted can be run
     if asked.saved is not None:
         return await _run_saved(app, caller, terminal, asked)
     try:

@@ -106,7 +106,7 @@ class SavedRun:
         shown = plain(self._name)
         for problem in library.problems:
             if problem.file.rpartition(".")[0] == self._name:
-                raise Refused(1, f"{problem}; codemode-mcp programs check{self._option}")
+                raise Refused(1, f"{problem}. To see all problems: codemode-mcp programs check{self._option}")
         if self._name in await app.proposed_programs():
             raise Refused(
                 APPROVAL,
@@ -212,13 +212,11 @@ async def present_definitions(
 
 def for_saved(config: Config, name: str) -> Config:
     """Return the configuration with only the servers that a saved program names, if its text names all of them."""
-    from codemode_mcp.cli.selection import configured, narrowed
-    from codemode_mcp.saved_programs.folder import folder_of, read_folder
+    from codemode_mcp.cli.selection import configured, narrowed, saved_programs_of
 
-    folder = folder_of(config.path)
-    library = None if folder is None else read_folder(folder)
-    program = None if library is None else library.get(name)
-    if library is None or program is None:
+    library = saved_programs_of(config)
+    program = library.get(name)
+    if program is None:
         return narrowed(config, (), called=True)
     named = library.servers_in(program.text, program.servers)
     known = configured(config)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from codemode_mcp.config import Config
+    from codemode_mcp.saved_programs.folder import Library
     from codemode_mcp.settings import Language
 
 _ANY_SERVER: Final = re.compile(r"\b(?:API|tools|programs|resources|prompts|globalThis|eval|Function|call)\b|\$api|\\u")
@@ -56,7 +57,10 @@ def server_suggestion(name: str, config: Config) -> str:
 
 
 def for_program(config: Config, source: str, language: Language | None) -> Config:
-    """Return the configuration with only the servers that a program names, if its text names all that it can reach."""
+    """Return the configuration with only the servers that a program names, if its text names all that it can reach.
+
+    Servers that its saved programs name count as well.
+    """
     from codemode_mcp.errors import CodeModeError
     from codemode_mcp.program.preflight import inspect
 
@@ -69,9 +73,18 @@ def for_program(config: Config, source: str, language: Language | None) -> Confi
     if found.broken or found.servers is None or (not found.servers and _calls_unknown_names(source, config)):
         return config
     known = configured(config)
-    if not all(name in known for name in found.servers):
+    named = saved_programs_of(config).servers_in(source, found.servers)
+    if named is None or not all(name in known for name in named):
         return config
-    return narrowed(config, {known[name] for name in found.servers}, called=True)
+    return narrowed(config, {known[name] for name in named}, called=True)
+
+
+def saved_programs_of(config: Config) -> Library:
+    """Return the saved programs beside the configuration file."""
+    from codemode_mcp.saved_programs.folder import EMPTY, folder_of, read_folder
+
+    folder = folder_of(config.path)
+    return EMPTY if folder is None else read_folder(folder)
 
 
 def _calls_unknown_names(source: str, config: Config) -> bool:

@@ -181,7 +181,7 @@ def _exposure(about: os.stat_result) -> str | None:
     if belongs_to_another(about):
         return "belongs to another user; copy it, after you have read it"
     if os.name == "posix" and about.st_mode & stat.S_IWOTH:
-        return "can be written by every user; take that right away: chmod o-w"
+        return "can be written by every user; remove this permission with chmod o-w"
     return None
 
 

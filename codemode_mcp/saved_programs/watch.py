@@ -45,17 +45,27 @@ class LibraryWatcher:
         self._library = library
         self._state = state
         self._apply = apply
+        self._reading = anyio.Lock()
 
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
             await anyio.sleep(POLL_SECONDS)
-            if folder_state(self._folder) != self._state:
-                await self._read()
+            await self.refresh(MAX_QUIET_POLLS)
 
-    async def _read(self) -> None:
+    async def refresh(self, quiet_polls: int = 0) -> None:
+        """Read a changed folder now.
+
+        Args:
+            quiet_polls: the maximum number of polls for a time without a change.
+        """
+        async with self._reading:
+            if folder_state(self._folder) != self._state:
+                await self._read(quiet_polls)
+
+    async def _read(self, quiet_polls: int) -> None:
         state = folder_state(self._folder)
-        for _ in range(MAX_QUIET_POLLS):
+        for _ in range(quiet_polls):
             await anyio.sleep(QUIET_SECONDS)
             before, state = state, folder_state(self._folder)
             if state == before:

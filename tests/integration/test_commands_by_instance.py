@@ -71,6 +71,8 @@ COMMANDS = [
     ["run", "--program", "counts", "--input", "{}"],
     ["run", "--program", "needsDead"],
     ["run", "--program", "count"],
+    ["run", "--program", "counts", "--input", "@no-such-file"],
+    ["run", "-e", "return await programs.counts({ name: 'from a program' })"],
 ]
 
 PROGRAMS = {
@@ -111,6 +113,13 @@ def test_a_command_prints_the_same_with_and_without_the_instance(
     assert pids(folder / "up") == started, "the servers of the instance are used"
     alone = invoke(name, "--private", "--config", str(shared), *rest)
     assert (there.returncode, there.stdout, there.stderr) == (alone.exit_code, alone.stdout, alone.stderr)
+
+
+def test_a_saved_program_can_be_run_as_soon_as_it_is_written(shared: Path, folder: Path) -> None:
+    for number in range(2):
+        (folder / "programs" / f"new{number}.js").write_text(f"export default () => {number};")
+        done = cli("run", "--config", str(shared), "--program", f"new{number}")
+        assert (done.returncode, done.stdout) == (0, f"{number}\n"), done.stderr
 
 
 def test_a_program_finds_its_arguments_in_the_instance(shared: Path, tmp_path: Path) -> None:

@@ -132,3 +132,15 @@ def test_a_file_that_makes_our_reader_fail_is_reported_too(tmp_path: Path, monke
     library = read_folder(folder_with(tmp_path, {"deep.ts": RIGHT, "right.ts": RIGHT}))
     assert [each.name for each in library.programs] == ["right"]
     assert "cannot be read (RecursionError)" in problems_of(library)["deep.ts"]
+
+
+@pytest.mark.anyio
+async def test_a_changed_folder_is_read_immediately_on_demand(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {"a.ts": RIGHT})
+    applied: list[Library] = []
+    watcher = LibraryWatcher(folder, read_folder(folder), folder_state(folder), applied.append)
+    await watcher.refresh()
+    assert not applied
+    (folder / "b.ts").write_text(RIGHT)
+    await watcher.refresh()
+    assert [each.name for each in applied[0].programs] == ["a", "b"]
