@@ -70,8 +70,8 @@ class SavedRun:
 
     @property
     def args(self) -> tuple[str, ...]:
-        """The value of `args` in the program that calls the saved one: its input."""
-        return () if self._input is None else (self._input,)
+        """The value of `args` in the program that calls the saved one: its input, or an empty object."""
+        return (self._input or "{}",)
 
     def note_denied(self) -> None:
         """Note that calls were denied because no person can be asked."""
@@ -160,7 +160,7 @@ class SavedRun:
                     *lines,
                     *([] if why_not is None else [why_not]),
                     f"read it, then: codemode-mcp programs accept {first}{self._option}; or add --accept-changes to "
-                    "run it once all the same",
+                    "run it once",
                 ]
             ),
         )

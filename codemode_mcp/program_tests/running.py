@@ -126,9 +126,10 @@ class Runner:
         except CodeModeError as error:
             raise BrokenTest(error.message) from None
         end = snapshot_of(done.outcome, recorded.counts(done.unused))
-        diverged = () if done.divergence is None else tuple(str(done.divergence).split("\n"))
         # The program that calls the file has its lines, so a position in it is a position in the file.
-        message = _CELL.sub(f"{case.folder.name}/{program.file}", done.outcome.error)
+        file = f"{case.folder.name}/{program.file}"
+        diverged = () if done.divergence is None else tuple(_CELL.sub(file, str(done.divergence)).split("\n"))
+        message = _CELL.sub(file, done.outcome.error)
         seen = Seen(end, diverged, unmade_lines(recorded, done.unused), message)
         found = problems(expectation, recorded.end, seen)
         if not self.update or not found or diverged:

@@ -23,6 +23,9 @@ SHOWN: Final = 160
 
 _ABSENT: Final = object()
 
+_BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*.*?\*/", re.DOTALL | re.MULTILINE)
+"""A comment that begins a line, such as the one before a saved program, which may name tools."""
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
@@ -46,11 +49,16 @@ class Divergence:
 def places_of(expression: str, source: str, file: str) -> tuple[str, ...]:
     """Return the positions of an expression such as `MCP.github.listIssues` in a program; none if there are many."""
     names = r"\s*\.\s*".join(map(re.escape, expression.split(".")))
+    source = _BLOCK_COMMENT.sub(_blank, source)
     found = [match.start() for match in re.finditer(rf"(?<![\w$.]){names}(?![\w$])", source)]
     if len(found) > MAX_PLACES:
         return ()
     lines = [(source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)) for at in found]
     return tuple(f"{file}:{line}:{column}" for line, column in lines)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
 
 
 def differences(recorded: Any, actual: Any) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def suggested(name: str, members: Sequence[str], near: str | None) -> str:
     if not members:
         return ""
     more = ", …" if len(members) > MAX_MEMBERS else ""
-    return f"; there are {', '.join(sorted(members)[:MAX_MEMBERS])}{more}"
+    return f"; its members are {', '.join(sorted(members)[:MAX_MEMBERS])}{more}"
 
 
 def quoted_names(names: str) -> str:

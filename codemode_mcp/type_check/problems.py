@@ -208,6 +208,8 @@ class Judge:
         text = f"there is no `{name}`{where}"
         if type_.endswith("[]"):
             element = type_[:-2]
+            if element in PRIMITIVES:
+                return f"{text}: it is an array of type {type_}"
             inside = not self.types.lacks(element, name)
             return f"{text}: it is an array" + (f", and its elements have `{name}`" if inside else "")
         if type_ in PRIMITIVES or is_literal(type_):
