@@ -160,7 +160,7 @@ def skeleton(language: Language) -> str:
         doc += ["@param {{ name: string }} input", "@param input.name Say here what it is."]
         head = "export default async function (input) {"
     body = [
-        "// Call tools as MCP.<server>.<tool>({...}); codemode-mcp tools lists them.",
+        "// A call: const data = unwrap(await MCP.<server>.<name>({ ... }));",
         "return { greeting: `Hello, ${input.name}` };",
     ]
     return "\n".join([*_comment(doc), head, *(f"  {line}" for line in body), "}", ""])

@@ -268,6 +268,8 @@ def _assigns(target: Node, units: str, name: str) -> bool:
 def _function_name(node: Node, parent: Node | None, units: str) -> str:
     """Return the name that the engine gives to a function: its own, or that of the variable or property."""
     name = node.child_by_field_name("name")
+    while parent is not None and parent.type == "parenthesized_expression":
+        parent = parent.parent
     if name is None and parent is not None:
         match parent.type:
             case "variable_declarator" | "public_field_definition" | "field_definition":

@@ -52,6 +52,10 @@ class NotReadable(Exception):
     """An error for a file that is no recording, or that is damaged. The message is for the user."""
 
 
+class OtherFormat(NotReadable):
+    """An error for a recording in the format of another version."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A recording that was read.
@@ -94,7 +98,7 @@ def decode(line: bytes) -> Line:
         # Not by `msgspec.json`, which refuses lone surrogates.
         raw = parse_json(line.decode())
         if isinstance(raw, dict) and raw.get("kind") == "recording" and raw.get("format") != FORMAT:
-            raise NotReadable(
+            raise OtherFormat(
                 f"it was written in format {str(raw.get('format'))[:20]}, and this version of codemode-mcp reads "
                 f"format {FORMAT}; use the version that has written it"
             )
@@ -176,6 +180,8 @@ def _lines(texts: Iterable[bytes], notes: list[str]) -> Iterator[Line]:
         try:
             yield decode(text)
         except NotReadable as error:
+            if number == 1 and not isinstance(error, OtherFormat):
+                raise NotReadable("it is no recording: its first line does not describe one") from None
             raise NotReadable(f"line {number}: {error}") from None
 
 

@@ -72,10 +72,12 @@ COMMANDS = [
     ["run", "--program", "needsDead"],
     ["run", "--program", "count"],
     ["run", "--program", "counts", "--input", "@no-such-file"],
+    ["run", "--program", "greets"],
     ["run", "-e", "return await programs.counts({ name: 'from a program' })"],
 ]
 
 PROGRAMS = {
+    "greets.js": "/** @param {{ name?: string }} input */\nexport default ({ name = 'you' } = {}) => `Hello, ${name}`;",
     "counts.ts": "export default async (input: { name: string }) => unwrap(await MCP.up.count(input));",
     "needsDead.js": "export default async () => MCP.dead.count({});",
 }

@@ -128,6 +128,9 @@ MESSAGES = {
     "const a = {};\nconst b = a.x;\nconst c = undefined;\nconst d = [c.q, a.x.q];": (
         "cannot read property 'q' of undefined (c is undefined)"
     ),
+    "const f = (function () { return [].find((i) => i.a).b; });\nf();": (
+        "cannot read property 'b' of undefined ([].find((i) => i.a) is undefined)"
+    ),
     "const o = {};\no.nope();": "o.nope is not a function",
     "const o = {}; let z = 1;\no.nope(z);": "o.nope is not a function",
     "const f = 1;\nconst z = f(1);": "f is not a function",

@@ -100,11 +100,11 @@ def test_a_program_passes_until_it_does_something_else(folder: Path, tmp_path: P
 
 
 def test_other_calls_than_the_recorded_ones_fail_and_cannot_be_accepted(folder: Path) -> None:
-    other = SAVED
+    other = SAVED.replace("input */", "input For MCP.tracker.listIssues. */")
     write(folder, other.replace("{ state }))", '{ state: "closed" }))'))
     code, shown = run(folder, "--update")
     assert code == 1
-    assert 'state: recorded "open", now "closed"' in shown
+    assert 'state: recorded "open", now "closed"\n  at programs/report.js:3:' in shown
     assert "record it again" in shown
     expect(folder, input={"state": "open"}, loose=True)
     assert run(folder)[0] == 0

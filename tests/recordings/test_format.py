@@ -104,7 +104,7 @@ def test_a_torn_last_line_is_left_out_with_a_note_wherever_it_is_cut(steps: list
     ("texts", "why"),
     [
         ([], "no whole line"),
-        ([b"no json\n"], "line 1: a line is damaged"),
+        ([b"no json\n"], "it is no recording"),
         ([b'{"kind":"recording","format":99}\n'], "format 99"),
         ([encode(END)], "first line"),
         ([encode(OPENING), encode(CATALOG)], "before its program starts"),

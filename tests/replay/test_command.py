@@ -88,7 +88,7 @@ def test_a_file_that_is_no_recording_is_wrong_usage(tmp_path: Path, capsys: pyte
     path = tmp_path / "some.jsonl"
     for text, message in (
         (None, "there is no file"),
-        ("{}\n", "cannot be replayed: line 1: a line is damaged"),
+        ("{}\n", "cannot be replayed: it is no recording"),
         ("", "cannot be replayed: it has no whole line"),
     ):
         if text is not None:
