@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.saved_programs.saved_program import (
@@ -58,14 +59,14 @@ class Library:
         """Return the programs that a text may call, and those that these may call; all if it names none."""
         if not self.programs or _WORD not in text:
             return ()
-        left = [text]
-        found: dict[str, SavedProgram] = {}
+        names = frozenset(each.name for each in self.programs)
+        found: set[str] = set()
+        left = names.intersection(_NAMES.findall(text))
         while left:
-            named = {*_NAMES.findall(left.pop())}
-            new = [each for each in self.programs if each.name in named and each.name not in found]
-            found |= {each.name: each for each in new}
-            left += [each.text for each in new if _WORD in each.text]
-        return tuple(found.values()) or self.programs
+            found |= left
+            texts = [each.text for each in self.programs if each.name in left and _WORD in each.text]
+            left = frozenset[str]().union(*(_named(each, names) for each in texts)) - found
+        return tuple(each for each in self.programs if each.name in found) or self.programs
 
     def servers_in(self, text: str, own: frozenset[str] | None) -> frozenset[str] | None:
         """Return the servers that a text uses, itself and through saved programs; None if any may be used.
@@ -75,6 +76,12 @@ class Library:
         """
         used = [own, *(each.servers for each in self.named_in(text))]
         return None if None in used else frozenset().union(*(each for each in used if each is not None))
+
+
+@lru_cache(maxsize=MAX_PROGRAMS)
+def _named(text: str, names: frozenset[str]) -> frozenset[str]:
+    """Return the names that are in the text of a saved program. Every run asks, and the texts are long."""
+    return names.intersection(_NAMES.findall(text))
 
 
 EMPTY: Final = Library()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from codemode_mcp.saved_programs import program_file, watch
+from codemode_mcp.saved_programs import folder, program_file, watch
 from codemode_mcp.saved_programs.folder import EMPTY, MAX_PROGRAMS, Library, folder_state, read_folder
 from codemode_mcp.saved_programs.saved_program import MAX_TEXT
 from codemode_mcp.saved_programs.watch import LibraryWatcher
@@ -144,3 +144,19 @@ async def test_a_changed_folder_is_read_immediately_on_demand(tmp_path: Path) ->
     (folder / "b.ts").write_text(RIGHT)
     await watcher.refresh()
     assert [each.name for each in applied[0].programs] == ["a", "b"]
+
+
+def test_the_long_texts_of_saved_programs_are_searched_once_for_the_programs_that_they_call(tmp_path: Path) -> None:
+    files = {
+        "a.js": "export default () => programs.b();",
+        "b.js": "export default () => programs.a() + programs.c();",
+        "c.js": RIGHT,
+        "d.js": RIGHT,
+    }
+    library = read_folder(folder_with(tmp_path, files))
+    folder._named.cache_clear()
+    for _ in range(3):
+        assert [each.name for each in library.named_in("return programs.a()")] == ["a", "b", "c"]
+        assert [each.name for each in library.named_in("return programs[name]()")] == ["a", "b", "c", "d"]
+        assert library.named_in("return a") == ()
+    assert folder._named.cache_info().misses == 2
