@@ -21,6 +21,9 @@ HIDDEN = "***"
 MAX_SECRET: Final = 8 * 1024
 """Characters that are searched behind the end of a text that is cut, so that a secret across the end is found."""
 
+_MAX_NESTED_JSON = 3
+"""Maximum number of JSON texts within each other in which a secret is searched."""
+
 _MIN_BASE64_BYTES = 8
 """Minimum size in bytes of a secret that is also searched in Base64. Shorter ones would match other text."""
 
@@ -96,12 +99,12 @@ def _forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _encodings(secret: str) -> frozenset[str]:
     data = secret.encode("utf-8", "surrogatepass")
-    forms = {
-        *(secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]),
-        *(quote(data), quote(data, safe=""), quote_plus(data)),
-    }
-    # Some writers of JSON, such as PHP, escape each slash.
-    forms |= {form.replace("/", "\\/") for form in forms}
+    # Some writers of JSON, such as PHP, escape each slash. A JSON text is often a string in another one.
+    texts = {secret}
+    for _ in range(_MAX_NESTED_JSON):
+        texts |= {json.dumps(text, ensure_ascii=ascii_)[1:-1] for text in texts for ascii_ in (True, False)}
+        texts |= {text.replace("/", "\\/") for text in texts if "\\/" not in text}
+    forms = {*texts, repr(secret)[1:-1], quote(data), quote(data, safe=""), quote_plus(data)}
     if len(data) >= _MIN_BASE64_BYTES:
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             forms.add(encode(data).decode())
