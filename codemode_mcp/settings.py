@@ -77,7 +77,7 @@ class CodeModeSettings:
     on_output_limit: Literal["offload", "fail"] = "offload"
     """Reaction to output beyond `maxOutputBytes`: keep it for `load`, or fail the program."""
     save_programs: bool = True
-    """Programs may propose with `save_program` to be saved. A person decides about each proposal."""
+    """Programs may propose their text with `save_program`, as a saved program. A person decides about each proposal."""
 
 
 @dataclass(frozen=True, slots=True)

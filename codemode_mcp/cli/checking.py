@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from codemode_mcp.catalog.catalog import Catalog
     from codemode_mcp.config import Config
+    from codemode_mcp.program.compile import Transform
     from codemode_mcp.program.inspection import Preflight
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.settings import Language
@@ -72,7 +73,9 @@ def check_saved(config: Config, programs: Sequence[SavedProgram]) -> CheckedFile
     return anyio.run(partial(_in_app, config, partial(_saved, programs)))
 
 
-async def _in_app(config: Config, check: Callable[[Catalog, Types], Awaitable[CheckedFiles]]) -> CheckedFiles:
+async def _in_app(
+    config: Config, check: Callable[[Catalog, Transform, Types], Awaitable[CheckedFiles]]
+) -> CheckedFiles:
     from codemode_mcp.app.app import open_app
 
     with logging_of(config, level="error"), plugins_on_stderr():
@@ -83,10 +86,12 @@ async def _in_app(config: Config, check: Callable[[Catalog, Types], Awaitable[Ch
             catalog = await app.catalog_for(app.operator, None)
             checker = app.checker
             assert checker is not None
-            return await check(catalog, lambda text: checker.check(text, catalog))
+            return await check(catalog, app.transform, lambda text: checker.check(text, catalog))
 
 
-async def _cell(source: str, language: Language | None, file: str, catalog: Catalog, types: Types) -> CheckedFiles:
+async def _cell(
+    source: str, language: Language | None, file: str, catalog: Catalog, transform: Transform, types: Types
+) -> CheckedFiles:
     from codemode_mcp.program.type_annotations import has_types
     from codemode_mcp.type_check.checked_text import of_cell
 
@@ -95,10 +100,14 @@ async def _cell(source: str, language: Language | None, file: str, catalog: Cata
     if isinstance(found, CheckedFiles):
         return found
     text = of_cell(found, language)
-    return _lines(text, await types(text), file, catalog)
+    lines = _lines(text, await types(text), file, catalog)
+    return await _syntax(source, file, transform) or lines if lines.unchecked else lines
 
 
-async def _saved(programs: Sequence[SavedProgram], catalog: Catalog, types: Types) -> CheckedFiles:
+async def _saved(
+    programs: Sequence[SavedProgram], catalog: Catalog, transform: Transform, types: Types
+) -> CheckedFiles:
+    from codemode_mcp.saved_programs.compiling import function_body
     from codemode_mcp.type_check.checked_text import of_module
 
     found = []
@@ -109,8 +118,25 @@ async def _saved(programs: Sequence[SavedProgram], catalog: Catalog, types: Type
             found.append(inspected)
             continue
         text = of_module(program.text, program.language)
-        found.append(_lines(text, await types(text), file, catalog))
+        lines = _lines(text, await types(text), file, catalog)
+        if lines.unchecked:
+            lines = await _syntax(function_body(program), file, transform) or lines
+        found.append(lines)
     return _joined(found)
+
+
+async def _syntax(source: str, file: str, transform: Transform) -> CheckedFiles | None:
+    """Return the syntax errors of a program that could not be checked; None if none are known.
+
+    JavaScript is read as TypeScript here.
+    """
+    try:
+        await transform(source)
+    except CodeModeError as error:
+        cell = "cell.ts:"
+        found = [f"{file}:{line.removeprefix(cell)}" for line in error.message.splitlines() if line.startswith(cell)]
+        return CheckedFiles(errors=found) if found else None
+    return None
 
 
 def _inspected(source: str, language: Language, file: str, catalog: Catalog) -> Preflight | CheckedFiles:

@@ -95,7 +95,7 @@ class Proposals:
 
 
 def propose(known: Proposals, new: Proposal) -> tuple[Proposals, Status]:
-    """Add a proposal, and return what became of it.
+    """Add a proposal, and return its status.
 
     The same text under the same name is the same proposal, also of another owner. Another text of the same owner
     replaces the owner's earlier proposal with this name.

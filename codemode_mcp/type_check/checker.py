@@ -68,7 +68,7 @@ class Checked:
 
 
 class _SlowDeclarations(Exception):
-    """The compiler has not read the declarations of a catalog in time."""
+    """Error for a compiler that has not read the declarations of a catalog in time."""
 
 
 def _key(catalog: Catalog) -> tuple[int, int]:

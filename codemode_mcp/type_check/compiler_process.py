@@ -37,7 +37,7 @@ _QUESTIONS: Final = ("readFile", "fileExists", "directoryExists", "getAccessible
 
 
 class CompilerFailed(Exception):
-    """The process has ended, refused a request, or sent something else than an answer."""
+    """Error for a process that has ended, refused a request, or sent something else than an answer."""
 
 
 class CompilerProcess:

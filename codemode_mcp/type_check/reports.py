@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from codemode_mcp.type_check.problems import TypeProblem
 
 MAX_SHOWN: Final = 5
-"""Maximum number of errors that are told."""
+"""Maximum number of errors in a message."""
 
 _MAX_SIGNATURE: Final = 1_000
 _REFUSED: Final = "The program was not run, and nothing was sent, because it has {}. Correct it and send it again:"

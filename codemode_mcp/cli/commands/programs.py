@@ -61,7 +61,7 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     for problem in (*map(str, found.library.problems), *found.problems):
         say_line(problem)
     if not programs and not proposals:
-        say(f"there are no saved programs in {found.folder}")
+        say(f"there are no saved programs in {found.folder}; to write one: codemode-mcp new NAME")
     if proposals:
         say("to read a proposal, and to accept or reject it:")
         for verb in ("show", "accept", "reject"):
