@@ -124,6 +124,8 @@ class SavedRun:
             return
         given: Any = {}
         if self._input is not None:
+            if not self._input.strip():
+                raise Refused(USAGE, "--input: the input is empty; write a JSON object, as in --input '{\"a\": 1}'")
             try:
                 given = json.loads(self._input)
             except (ValueError, RecursionError) as error:

@@ -73,6 +73,7 @@ COMMANDS = [
     ["run", "--program", "count"],
     ["run", "--program", "counts", "--input", "@no-such-file"],
     ["run", "--program", "greets"],
+    ["run", "--program", "greets", "--input", ""],
     ["run", "-e", "return await programs.counts({ name: 'from a program' })"],
 ]
 
