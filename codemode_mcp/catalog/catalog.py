@@ -96,6 +96,11 @@ class Catalog:
         return self.toolset.programs.names
 
     @property
+    def broken_programs(self) -> frozenset[str]:
+        """The names of saved programs whose files have problems. They are no members of `programs`."""
+        return self.toolset.programs.broken
+
+    @property
     def withheld(self) -> Mapping[str, Mapping[str, str]]:
         """The reasons why tools are held; see `ServerIndex.withheld`."""
         return self.index.withheld

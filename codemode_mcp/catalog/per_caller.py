@@ -103,16 +103,17 @@ class Catalogs:
         namespaces: Sequence[OfferedNamespace] = () if self._offers is None else self._offers.namespaces()
         own = offered_by_client(frozenset() if client is None else client.supported)
         base = self.servers_of(caller)
-        programs = self._library().programs
-        if not offered and not own and not programs:
+        library = self._library()
+        programs, problems = library.programs, library.problems
+        if not offered and not own and not programs and not problems:
             return base
         # Settings and servers may have changed while plugins made their tools, so the policy is read only now.
         policy = self._policies.of(caller)
-        parts: list[object] = [offered, own, programs, *namespaces]
+        parts: list[object] = [offered, own, programs, problems, *namespaces]
         key = policy, tuple(id(part) for part in parts)
         found = self._variants.get(key)
         if found is None:
-            toolset = select_tools((*offered, *own), namespaces, policy, self._meaning, programs)
+            toolset = select_tools((*offered, *own), namespaces, policy, self._meaning, programs, library.broken)
             found = self._variants[key] = parts, self._reused(policy, base.with_tools(toolset))
             while len(self._variants) > MAX_VARIANTS:
                 self._variants.popitem(last=False)

@@ -34,10 +34,14 @@ class ProgramSet:
     Attributes:
         programs: the programs in the order of their names.
         entries: their entries, in the same order.
+        broken: the names of other programs, whose files have problems.
     """
 
-    def __init__(self, programs: Sequence[SavedProgram] = (), meaning: Meaning | None = None) -> None:
+    def __init__(
+        self, programs: Sequence[SavedProgram] = (), meaning: Meaning | None = None, broken: Iterable[str] = ()
+    ) -> None:
         self.programs = tuple(programs)
+        self.broken = frozenset(broken)
         self.entries = tuple(map(_entry, self.programs))
         self._by_id = {entry.id: (entry, each) for entry, each in zip(self.entries, self.programs, strict=True)}
         self._meaning = meaning
@@ -114,10 +118,17 @@ class ProgramSet:
         return Finder([("programs", entry.tool) for entry in self.entries], self._meaning)
 
 
-def select_programs(programs: Iterable[SavedProgram], policy: Policy, meaning: Meaning | None = None) -> ProgramSet:
-    """Return the saved programs that policy does not deny."""
+def select_programs(
+    programs: Iterable[SavedProgram], policy: Policy, meaning: Meaning | None = None, broken: Iterable[str] = ()
+) -> ProgramSet:
+    """Return the saved programs that policy does not deny.
+
+    Args:
+        broken: the names of programs whose files have problems. Policy decides about these too.
+    """
     shown = [each for each in programs if not isinstance(policy.decide(each.id, EFFECTS), Deny)]
-    return ProgramSet(shown, meaning) if shown else NO_PROGRAMS
+    named = [each for each in broken if not isinstance(policy.decide(program_id(each), EFFECTS), Deny)]
+    return ProgramSet(shown, meaning, named) if shown or named else NO_PROGRAMS
 
 
 def _entry(program: SavedProgram) -> Entry:

@@ -95,6 +95,7 @@ class Toolset:
             and self._labels == other._labels
             and self.namespaces == other.namespaces
             and self.programs.programs == other.programs.programs
+            and self.programs.broken == other.programs.broken
         )
 
     @property
@@ -196,6 +197,7 @@ def select_tools(
     policy: Policy,
     meaning: Meaning | None = None,
     programs: Iterable[SavedProgram] = (),
+    broken: Iterable[str] = (),
 ) -> Toolset:
     """Return what policy does not deny. Of two tools with the same id, the first one counts."""
     kept: dict[str, tuple[OfferedTool, Effects]] = {}
@@ -228,7 +230,7 @@ def select_tools(
         [(name, tool_id) for tool_id, name in named.items()],
         visible,
         meaning,
-        select_programs(programs, policy, meaning),
+        select_programs(programs, policy, meaning, broken),
     )
 
 

@@ -53,6 +53,9 @@ class Members(Protocol):
     @property
     def programs(self) -> Collection[str]: ...
 
+    @property
+    def broken_programs(self) -> Collection[str]: ...
+
 
 Result = TypeVar("Result")
 
@@ -135,7 +138,7 @@ class Preparer:
             note(found.called.note)
         seen = await members(found)
         check_members(found, seen.members, cell.language or "javascript", seen.withheld)
-        check_programs(found.program_calls, seen.programs, cell.language or "javascript")
+        check_programs(found.program_calls, seen.programs, cell.language or "javascript", seen.broken_programs)
         if cell.language != "typescript":
             return Prepared(cell, found, programs.javascript(found))
         with anyio.move_on_after(deadline - self._clock()):

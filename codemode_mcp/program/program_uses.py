@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_REPORTED = 5
 _MAX_LISTED = 12
+BROKEN = "its file has a problem; ask the user to run: codemode-mcp programs check"
+"""The reason why a program whose file has a problem cannot be called."""
 
 
 class ProgramUses:
@@ -63,8 +65,13 @@ class ProgramUses:
                 yield ProgramCall(name, *position(at))
 
 
-def check_programs(calls: Collection[ProgramCall], names: Collection[str], language: Language) -> None:
+def check_programs(
+    calls: Collection[ProgramCall], names: Collection[str], language: Language, broken: Collection[str] = ()
+) -> None:
     """Refuse a program that calls saved programs that do not exist, before it has side effects.
+
+    Args:
+        broken: the names of programs whose files have problems.
 
     Raises:
         ProgramError: `invalid_input` with a line for each distinct mistake (at most five) and the nearest names.
@@ -75,9 +82,12 @@ def check_programs(calls: Collection[ProgramCall], names: Collection[str], langu
             continue
         if len(mistakes) == _MAX_REPORTED:
             break
+        place = f"{CELL_FILES[language]}:{call.line}:{call.column}"
+        if call.name in broken:
+            mistakes[call.name] = f"programs.{call.name} cannot be used ({place}): {BROKEN}"
+            continue
         near = nearest(call.name, names)
         advice = f"Nearest: {', '.join(f'programs.{name}' for name in near)}." if near else _listed(names)
-        place = f"{CELL_FILES[language]}:{call.line}:{call.column}"
         mistakes[call.name] = f"programs.{call.name[:80]} does not exist ({place}). {advice}"
     if mistakes:
         raise ProgramError("invalid_input", "\n".join(mistakes.values()))

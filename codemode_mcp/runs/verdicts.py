@@ -19,6 +19,7 @@ from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.errors import Exceeded
 from codemode_mcp.json_text import json_text
 from codemode_mcp.program.hints import NO_TOOL, mistaken_names
+from codemode_mcp.program.program_uses import BROKEN
 from codemode_mcp.runs.outputs import exceeds
 from codemode_mcp.sandbox.guest import MAX_TURN_BYTES
 from codemode_mcp.settings import MIB
@@ -271,10 +272,14 @@ _NO_PROGRAM = re.compile(r"(?<![\w$.])programs\.([\w$]{1,200}) is (?:not a funct
 
 
 def _with_nearest_program(message: str, error: Thrown, catalog: Catalog) -> str:
-    """Add the nearest saved programs to the first line of a message, if a saved program does not exist."""
+    """Add advice to the first line of a message, if a saved program does not exist or its file has a problem."""
     first, newline, frames = message.partition("\n")
-    match = _NO_PROGRAM.search(first) if error.name == "TypeError" and catalog.programs else None
+    match = _NO_PROGRAM.search(first) if error.name == "TypeError" else None
     if match is None or match[1] in catalog.programs:
+        return message
+    if match[1] in catalog.broken_programs:
+        return f"{first.removesuffix(NO_TOOL)} ({BROKEN}){newline}{frames}"
+    if not catalog.programs:
         return message
     near = nearest(match[1], catalog.programs)
     advice = f"nearest: {', '.join(f'programs.{name}' for name in near)}" if near else 'see API.list("programs/")'

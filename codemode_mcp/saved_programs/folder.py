@@ -55,6 +55,11 @@ class Library:
         """Return the program with a name, if there is one."""
         return next((each for each in self.programs if each.name == name), None)
 
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The names of the programs whose files are not used."""
+        return tuple(dict.fromkeys(_stem(each.file) for each in self.problems if each.file))
+
     def named_in(self, text: str) -> tuple[SavedProgram, ...]:
         """Return the programs that a text may call, and those that these may call; all if it names none."""
         if not self.programs or _WORD not in text:

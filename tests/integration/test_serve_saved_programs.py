@@ -48,6 +48,8 @@ async def test_a_folder_of_programs_is_served_and_read_again_when_it_changes(tmp
         assert "Error: programs.countIssues failed: no such label (programs/countIssues.ts:8:" in failed.error
         assert "cell.js:2:" in failed.error
         assert "programs/broken.ts:1: export default is no function" in session.stderr
+        unusable = await session.exec("return await programs.broken()")
+        assert "programs.broken cannot be used (cell.js:1:14): its file has a problem" in unusable.error
         (folder / "broken.ts").write_text("export default () => 'mended';\n", "utf-8")
         await until(lambda: "the folder of saved programs has changed" in session.stderr)
         assert await session.value("return await programs.broken()") == "mended"

@@ -158,10 +158,10 @@ class Bench:
         offered = () if self.plugins is None else self.plugins.tools()
         namespaces = () if self.plugins is None else self.plugins.namespaces()
         catalog = build(views, Policy(self.rules), offered=offered, namespaces=namespaces)
-        programs = self.library.programs
-        if not programs:
+        programs, broken = self.library.programs, self.library.broken
+        if not programs and not broken:
             return catalog
-        return catalog.with_tools(select_tools(offered, namespaces, Policy(self.rules), None, programs))
+        return catalog.with_tools(select_tools(offered, namespaces, Policy(self.rules), None, programs, broken))
 
     async def catalog_for(self, caller: Caller, client: Client | None) -> Catalog:
         catalog = self.catalog()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from codemode_mcp.calls.outcome import CallRecord
+from codemode_mcp.errors import ProgramError
 from codemode_mcp.runs.deliveries import PROPOSALS_PER_RUN, bounded_proposal
 from codemode_mcp.sandbox.messages import SaveProgram, ToolCall
+from codemode_mcp.saved_programs.saved_program import FileProblem
 from codemode_mcp.settings import PolicyRules
 from tests.runs.bench import CALLER, OWNER, FakeClient, bench
 from tests.runs.saved_programs import DOUBLE, WORK, library
@@ -164,6 +167,26 @@ async def test_a_run_keeps_the_programs_with_which_it_began(engine: Engine) -> N
         it.library = library(version="export default () => 2;")
         assert (await it.observe(waiting.run_id)).value == 1
         assert (await it.execute("return await programs.version()")).value == 2
+
+
+async def test_a_program_whose_file_is_broken_is_named_only_to_callers_that_policy_lets_see_it(engine: Engine) -> None:
+    files = library(bad1="export default () => 1;", outer="export default () => programs.bad2();")
+    files = replace(files, problems=(FileProblem("bad2.ts", 1, "export default is no function"),))
+    advice = "its file has a problem; ask the user to run: codemode-mcp programs check"
+    async with bench(engine) as it:
+        it.library = files
+        with pytest.raises(ProgramError) as refused:
+            await it.execute("return await programs.bad2()")
+        assert refused.value.message == f"programs.bad2 cannot be used (cell.js:1:14): {advice}"
+        saved = await it.execute("return await programs.outer()")
+        assert f"({advice})" in saved.error
+        assert "nearest" not in saved.error
+    async with bench(engine, rules=PolicyRules(deny=("program:saved:bad2",))) as it:
+        it.library = files
+        with pytest.raises(ProgramError) as refused:
+            await it.execute("return await programs.bad2()")
+        assert refused.value.message == "programs.bad2 does not exist (cell.js:1:14). Nearest: programs.bad1."
+        assert advice not in (await it.execute("return await programs.outer()")).error
 
 
 async def test_policy_decides_about_saved_programs_and_about_each_of_their_calls(engine: Engine) -> None:
