@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from codemode_mcp.drafts.syntax_nodes import every_node
 from codemode_mcp.program.syntax import LINE_END, Span, span_of, words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tree_sitter import Node
 
@@ -25,6 +26,24 @@ class Edit:
 
     span: Span
     text: str
+
+
+class _Covered:
+    """The places that spans cover. A look-up takes logarithmic time: a program may have 50,000 lines and edits."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(spans):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def __contains__(self, at: int) -> bool:
+        index = bisect_right(self._starts, at) - 1
+        return index >= 0 and at < self._ends[index]
 
 
 def with_line(units: str, span: Span) -> Span:
@@ -44,15 +63,11 @@ def edited(units: str, whole: Span, edits: Sequence[Edit], root: Node) -> str:
     Lines in a string or template keep their white space, since it is part of the value.
     """
     inside = [edit for edit in edits if whole.start <= edit.span.start and edit.span.end <= whole.end]
-    removed = [edit.span for edit in inside if not edit.text]
-    texts = [span_of(node) for node in every_node(root) if node.type in _TEXTS]
-    long = [span for span in texts if LINE_END.search(units, *span)]
-    indents = [
-        edit
-        for edit in _indents(units, whole)
-        if not any(span.start < edit.span.start < span.end for span in long)
-        and not any(span.start <= edit.span.start < span.end for span in removed)
-    ]
+    removed = (edit.span for edit in inside if not edit.text)
+    texts = (span_of(node) for node in every_node(root) if node.type in _TEXTS)
+    # A line that begins where a text begins is code, so the first place of a text is left out.
+    fixed = _Covered([*removed, *(Span(start + 1, end) for start, end in texts)])
+    indents = [edit for edit in _indents(units, whole) if edit.span.start not in fixed]
     parts, at = [], whole.start
     # Of two edits at one place, the indent is first, since sorting keeps their order.
     for edit in sorted([*indents, *inside], key=lambda each: each.span.start):

@@ -85,6 +85,24 @@ class Parameter:
         return shown if len(shown) <= MAX_EXAMPLE else shown[: MAX_EXAMPLE - 1] + "…"
 
 
+class _Names:
+    """The names that are taken."""
+
+    def __init__(self, taken: Collection[str]) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def take(self, wanted: str) -> str:
+        """Return the first of `wanted`, `wanted2`, `wanted3` that is not taken, and take it."""
+        # No name becomes free again, so the search continues where it ended: thousands of values may have one name.
+        name, number = wanted, self._next.get(wanted, 2)
+        while name in self._taken:
+            name, number = f"{wanted}{number}", number + 1
+        self._next[wanted] = number
+        self._taken.add(name)
+        return name
+
+
 def name_parameters(
     literals: Sequence[Literal], taken: Collection[str], schema_of: ValueSchema | None
 ) -> tuple[list[Parameter], list[Parameter]]:
@@ -95,7 +113,7 @@ def name_parameters(
         schema_of: the schemas of the called tools; None if they are not known.
     """
     constants = {literal.name for literal in literals if literal.is_constant and literal.name}
-    names, variables = set(constants), set(taken) | RESERVED_WORDS | constants
+    names, variables = _Names(constants), _Names({*taken, *RESERVED_WORDS, *constants})
     shared: dict[tuple[str, str, str, bool], Parameter] = {}
     each: list[Parameter] = []
     for literal in literals:
@@ -103,21 +121,12 @@ def name_parameters(
         kind = literal.declared or _type(literal, schema_of)
         key = (wanted, literal.text, kind, literal.is_constant)
         if key not in shared:
-            name = wanted if literal.is_constant else _numbered(wanted, names)
-            variable = wanted if literal.is_constant else _numbered(name, variables)
+            name = wanted if literal.is_constant else names.take(wanted)
+            variable = wanted if literal.is_constant else variables.take(name)
             text = None if _is_secret(literal) else literal.text
             shared[key] = Parameter(name, variable, kind, text, literal.value, _used(literal)).whole()
         each.append(shared[key])
     return each, list(shared.values())
-
-
-def _numbered(wanted: str, taken: set[str]) -> str:
-    """Return the first of `wanted`, `wanted2`, `wanted3` that is not taken, and take it."""
-    name, number = wanted, 2
-    while name in taken:
-        name, number = f"{wanted}{number}", number + 1
-    taken.add(name)
-    return name
 
 
 def _identifier(name: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from codemode_mcp.drafts.value_schemas import value_schema
 from codemode_mcp.saved_programs.program_file import read_program
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from codemode_mcp.drafts import Draft
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.settings import Language
@@ -197,3 +200,34 @@ def test_the_name_of_a_run_cannot_add_a_tag_to_the_comment() -> None:
     draft = make_draft("return MCP.a.b({ q: 'x' })", "javascript", origin='run 1\n@input {"type":"object"}\u202e')
     assert "\n * @input" not in draft.text
     assert "\u202e" not in draft.text
+
+
+def lines_run(source: str) -> int:
+    """Return the number of lines of `codemode_mcp.drafts` that run to make a draft."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace if "drafts" in frame.f_code.co_filename.split("codemode_mcp")[-1] else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        draft(source)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    "text_of",
+    [
+        lambda count: "// a line\n" * count + "return 1",
+        lambda count: "".join(f"const A{n} = {n};\n" for n in range(count)) + "return 1",
+        lambda count: f"MCP.a.b([{', '.join(repr(f'{n}') + ', x' for n in range(count))}])",
+        lambda count: "text(`\n`);\n" * count,
+    ],
+)
+def test_a_program_with_twice_the_lines_or_literals_takes_twice_the_steps(text_of: Any) -> None:
+    assert lines_run(text_of(800)) < 2.2 * lines_run(text_of(400))
