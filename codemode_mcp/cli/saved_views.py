@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.control.display import counted, cut, plain, wrapped
 from codemode_mcp.saved_programs.differences import different_lines
+from codemode_mcp.saved_programs.program_file import syntax_error_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +50,13 @@ def program_row(found: SavedPrograms, program: SavedProgram) -> tuple[str, ...]:
 
 
 def state_of(found: SavedPrograms, program: SavedProgram) -> str:
-    """Return the state of a saved program in words."""
+    """Return the state of a saved program in words, with the line of a syntax error if there is one."""
+    line = syntax_error_line(program.text)
+    state = _version_state(found, program)
+    return state if line is None else f"syntax error in line {line}? See programs check; {state}"
+
+
+def _version_state(found: SavedPrograms, program: SavedProgram) -> str:
     version = found.version(program)
     changes = found.changes(version)
     if changes:
@@ -149,6 +156,7 @@ def program_json(found: SavedPrograms, program: SavedProgram) -> dict[str, Any]:
         "by": None if version is None else version.by,
         "at": None if version is None else version.at,
         "edited": found.is_edited(program),
+        "syntaxErrorLine": syntax_error_line(program.text),
         "tools": _tools_json(None if version is None else version.tools),
         "complete": version is not None and version.complete,
         "changes": [{"path": each.path, "what": each.what} for each in found.changes(version)],

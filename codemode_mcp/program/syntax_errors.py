@@ -10,6 +10,7 @@ from codemode_mcp.program.syntax import FUNCTIONS, LINE_END, Lines, Span, parse,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tree_sitter import Node
 
 _ODD_CHARACTER = re.compile(r"[^\x00-\x7f\w]")
 _QUOTED_TOKEN = re.compile(r"unexpected .*'(.+)'$", re.IGNORECASE)
@@ -39,14 +40,23 @@ def syntax_error_column(source: str, line: int, message: str) -> int:
     return min(max(at, 0), len(text.rstrip("\r\n\u2028\u2029"))) + 1
 
 
+def first_error_line(root: Node) -> int | None:
+    """Return the 1-based line of the first error of the parser in a tree; None if it has none."""
+    return min((node.start_point.row + 1 for node in _error_nodes(root)), default=None)
+
+
 def _parser_errors(units: str) -> Iterator[Span]:
     """Yield the spans that the parser could not parse, or where it missed a token."""
     tree = parse(units)
-    left = [] if tree is None else [tree.root_node]
+    return iter(()) if tree is None else map(span_of, _error_nodes(tree.root_node))
+
+
+def _error_nodes(root: Node) -> Iterator[Node]:
+    left = [root]
     while left:
         node = left.pop()
         if node.is_error or node.is_missing:
-            yield span_of(node)
+            yield node
         elif node.has_error:
             left.extend(node.children)
 

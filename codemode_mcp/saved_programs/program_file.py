@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.program.syntax import from_utf16_units, line_count, parse, text_of, utf16_units
+from codemode_mcp.program.syntax_errors import first_error_line
 from codemode_mcp.program.uses import UseFinder
 from codemode_mcp.saved_programs.doc_comments import (
     DocComment,
@@ -99,6 +101,13 @@ def read_program(name: str, language: Language, text: str) -> SavedProgram:
     finder.read(tree)
     takes_input = parameter is not None
     return SavedProgram(name, language, text, description, input_schema, output_schema, takes_input, finder.servers())
+
+
+@lru_cache(maxsize=500)
+def syntax_error_line(text: str) -> int | None:
+    """Return the line of the first probable syntax error; None if there is none. Valid text is rarely reported."""
+    tree = parse(utf16_units(text))
+    return None if tree is None else first_error_line(tree.root_node)
 
 
 def _plain_schema(schema: JsonObject, line: int) -> JsonObject:

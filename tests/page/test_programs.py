@@ -55,6 +55,10 @@ async def test_a_proposal_is_read_and_accepted_and_names_a_definition_that_chang
             await shown.status("report is accepted.")
             assert "MCP.one.send" in file.read_text("utf-8")
 
+            (file.parent / "open.js").write_text("export default () => { return [1; };", "utf-8")
+            await shown.go("/programs")
+            await shown.sees("Syntax error in line 1?")
+            await shown.go("/programs/report")
             listed(tmp_path, {"name": "send", "description": "Send it to all."})
             await client.exec(RELIST)
             await shown.sees("MCP.one.send has another description")

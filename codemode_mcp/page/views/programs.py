@@ -21,6 +21,7 @@ from codemode_mcp.saved_programs import deciding
 from codemode_mcp.saved_programs.deciding import NotWritten, PresentFile, Stale, present_file
 from codemode_mcp.saved_programs.differences import different_lines
 from codemode_mcp.saved_programs.folder import folder_of
+from codemode_mcp.saved_programs.program_file import syntax_error_line
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable, state_of
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals
 from codemode_mcp.saved_programs.used_tools import unusable
@@ -60,11 +61,12 @@ def routes(site: Site) -> Sequence[Route]:
         found = _folder(site)
         proposals, problem = await anyio.to_thread.run_sync(_proposals, found)
         library = found.application.library()
+        lines = await anyio.to_thread.run_sync(_error_lines, library.programs)
         return site.page(
             request,
             "programs.html",
             folder=str(found.folder),
-            programs=[_row(found.application, each) for each in library.programs],
+            programs=[_row(found.application, each, lines[each.name]) for each in library.programs],
             problems=[*map(str, library.problems), *([] if problem is None else [problem])],
             proposals=[_proposal_row(each) for each in proposals.waiting],
         )
@@ -186,11 +188,17 @@ def _decide(found: _Folder, name: str, digest: str, before: str, decision: Liter
     deciding.accept(found.state, found.folder, proposal, file, by=AT_PAGE, at=time.time())
 
 
-def _row(application: Application, program: SavedProgram) -> dict[str, Any]:
+def _error_lines(programs: Sequence[SavedProgram]) -> dict[str, int | None]:
+    """Return the line of the first probable syntax error of each program. Blocks."""
+    return {each.name: syntax_error_line(each.text) for each in programs}
+
+
+def _row(application: Application, program: SavedProgram, error_line: int | None) -> dict[str, Any]:
     return {
         "name": program.name,
         "address": f"/programs/{quote(program.name, safe='')}",
         "description": program.description.strip().split("\n", 1)[0][:200],
+        "error_line": error_line,
         "changes": len(application.program_changes(program.name)),
     }
 
