@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from codemode_mcp.cli.messages import suggestion
 from codemode_mcp.control.display import cut, plain
 from codemode_mcp.errors import ProgramError
+from codemode_mcp.saved_programs.saved_program import FileProblem
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Sequence
 
     from codemode_mcp.app.app import App
@@ -72,6 +74,10 @@ class SavedRun:
     def args(self) -> tuple[str, ...]:
         """The value of `args` in the program that calls the saved one: its input, or an empty object."""
         return (self._input or "{}",)
+
+    def is_logged(self, entry: logging.LogRecord) -> bool:
+        """Return False for the problem of a file. The command reports that of its own program as an error."""
+        return not any(isinstance(each, FileProblem) and each.file for each in entry.args or ())
 
     def note_denied(self) -> None:
         """Note that calls were denied because no person can be asked."""

@@ -25,6 +25,7 @@ PROGRAMS = {
     "  const sent = await MCP.s.send({ to: input.to });\n  return { to: input.to, failed: !!sent.isError };\n}\n",
     "nested.js": "export default async () => (await programs.sends({ to: 'nested' })).to;\n",
     "plain.js": "export default () => 'plain';\n",
+    "broken.js": "export default 1;\n",
 }
 
 
@@ -72,6 +73,7 @@ def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path, own_
     ):
         done = run("--program", "sends", *arguments, stdin=stdin)
         assert (done.returncode, json.loads(done.stdout)) == (0, {"to": "ann", "failed": False}), done.stderr
+        assert "broken" not in done.stderr, "the file of another program"
     called = run("-e", "return await programs.sends({ to: 'bo' })")
     assert json.loads(called.stdout) == {"to": "bo", "failed": False}, "its servers are started, which -e does not name"
     wrong = run("--program", "sends", "--input", '{"to": 1}')

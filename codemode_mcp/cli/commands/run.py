@@ -207,7 +207,7 @@ def _run_saved(
         if done is not None:
             raise typer.Exit(done)
     from codemode_mcp.cli.following import execute
-    from codemode_mcp.cli.loading import load
+    from codemode_mcp.cli.loading import load, log_filter
     from codemode_mcp.cli.saved_runs import SavedRun, for_saved
     from codemode_mcp.cli.selection import with_servers
     from codemode_mcp.config_path import command_option
@@ -223,18 +223,19 @@ def _run_saved(
         from codemode_mcp.cli.trace.progress import Record
 
         record = Record()
-    ok = execute(
-        loaded,
-        run.source,
-        "javascript",
-        run.args,
-        record=record,
-        record_file=record_file,
-        as_json=request.as_json,
-        quiet=request.quiet,
-        log_start_failures=level is not None,
-        on_denied=run.note_denied,
-    )
+    with log_filter("codemode_mcp.programs", run.is_logged):
+        ok = execute(
+            loaded,
+            run.source,
+            "javascript",
+            run.args,
+            record=record,
+            record_file=record_file,
+            as_json=request.as_json,
+            quiet=request.quiet,
+            log_start_failures=level is not None,
+            on_denied=run.note_denied,
+        )
     if record is not None:
         _show_trace(record, loaded, html, draw=draw)
     if record_file is not None:
