@@ -90,7 +90,11 @@ def read_program(name: str, language: Language, text: str) -> SavedProgram:
         parameter = _parameter(units, found.node)
         input_schema = _input_schema(units, tree.root_node, found, parameter)
         output_schema = _output_schema(units, tree.root_node, found)
+    except ProgramFileError:
+        _check_parameters(found.node)
+        raise
     except UnknownTypeError as error:
+        _check_parameters(found.node)
         why = from_utf16_units(str(error))
         raise ProgramFileError(error.line, f"{why}; use another type, or {_WRITE_SCHEMA}") from None
     except (StopIteration, IndexError):  # a type with a part missing, which the parser has made up
@@ -232,6 +236,14 @@ def _parameter(units: str, function: Node) -> Node | None:
             "one object: { a, b }: { a: string; b: number }",
         )
     return found[0] if found else None
+
+
+def _check_parameters(function: Node) -> None:
+    """Raise `ProgramFileError` if the parameters of a function have a syntax error."""
+    parameters = function.child_by_field_name("parameters")
+    line = None if parameters is None else first_error_line(parameters)
+    if line is not None:
+        raise ProgramFileError(line, f"the parameters of the function have a syntax error; {_ONE_FUNCTION}")
 
 
 def _input_schema(units: str, root: Node, found: DefaultFunction, parameter: Node | None) -> JsonObject:
