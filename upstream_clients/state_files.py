@@ -6,13 +6,15 @@ The functions block on disk operations.
 from __future__ import annotations
 
 import os
+import re
+import stat
 import tempfile
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from upstream_clients.file_lock import NO_LINK, try_lock
-from upstream_clients.private_files import check_private
+from upstream_clients.private_files import belongs_to_another, check_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,10 @@ LOCK_SECONDS: Final = 5.0
 """Seconds to wait for the lock of a file, which other processes hold for milliseconds."""
 
 _PAUSE_SECONDS: Final = 0.01
+
+_PART: Final = ".part"
+_LEFT: Final = re.compile(rf"tmp[a-z0-9_]{{8}}{re.escape(_PART)}")
+"""Names of the files of `replace_file`, which `tempfile` makes."""
 
 Stamp = tuple[int, int, int] | None
 """The identity of one version of a file; None if there is no file."""
@@ -54,7 +60,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a private file in one step. After a crash of the system, the old or the new content is on the disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix="tmp", suffix=_PART)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -64,3 +70,16 @@ def replace_file(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):
             os.unlink(name)
+
+
+def remove_left_files(folder: Path, before: float) -> None:
+    """Remove the files that killed processes have left in `replace_file`. Errors are ignored.
+
+    Args:
+        before: Unix seconds. Newer files may belong to a living process, and stay.
+    """
+    with suppress(OSError):
+        for name in filter(_LEFT.fullmatch, os.listdir(folder)):
+            about = os.lstat(folder / name)
+            if stat.S_ISREG(about.st_mode) and not belongs_to_another(about) and about.st_mtime < before:
+                os.unlink(folder / name)

@@ -81,8 +81,8 @@ class SavedPrograms:
 
     def is_edited(self, program: SavedProgram) -> bool:
         """Return True if a person has edited the file since a version of it was accepted."""
-        latest = self.history(program.name).latest
-        return latest is not None and latest.by != BY_FILE and latest.digest != program.digest
+        history = self.history(program.name)
+        return history.latest is not None and history.latest.by != BY_FILE and history.of(program.digest) is None
 
     def tools(self, program: SavedProgram) -> Sequence[UsedTool]:
         """Return the tools of the present version; empty if they are not known yet."""

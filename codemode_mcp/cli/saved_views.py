@@ -102,11 +102,10 @@ def proposal_lines(found: SavedPrograms, proposal: Proposal) -> Iterator[str]:
     if before is None:
         yield "  There is no such file yet."
         return
-    latest = found.history(proposal.name).latest
     if before.text is None:
         yield f"  It REPLACES {plain(str(before.path))}, which cannot be read."
         return
-    if latest is None or latest.digest != before.digest:
+    if found.history(proposal.name).of(before.digest) is None:
         yield f"  It REPLACES {plain(str(before.path))}, which a person has edited since the last accepted version."
     else:
         yield f"  It replaces {plain(str(before.path))}:"

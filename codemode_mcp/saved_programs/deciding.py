@@ -6,10 +6,12 @@ A decision is about exactly the texts that the person was shown, by their digest
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from codemode_mcp.saved_programs.folder import name_of, program_files, read_text
+from codemode_mcp.saved_programs.program_state import StateUnavailable
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals, settle
 from codemode_mcp.saved_programs.saved_program import (
     SUFFIXES,
@@ -19,7 +21,7 @@ from codemode_mcp.saved_programs.saved_program import (
 )
 from codemode_mcp.saved_programs.versions import History, Version
 from upstream_clients.private_files import make_private_folder
-from upstream_clients.state_files import replace_file
+from upstream_clients.state_files import remove_left_files, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from codemode_mcp.saved_programs.program_state import ProgramState
     from codemode_mcp.saved_programs.used_tools import UsedTool
     from codemode_mcp.settings import Language
+
+LEFT_SECONDS: Final = 3600.0
+"""Age at which a file that a killed process has left is removed. A write takes much less."""
 
 
 class Stale(Exception):
@@ -124,14 +129,18 @@ def accept(
             raise NotWritten(f"{path} cannot be written: {error.strerror or error}") from error
         return settle(known, proposal.name, proposal.digest, rejected=False)
 
-    # The version first: without it, the file would count as written by a person.
-    before_history = state.history(proposal.name)
-    state.change_history(proposal.name, lambda known: known.with_version(version))
+    # The version is announced first: without it, the file would count as written by a person. It counts from the moment
+    # at which the file has its text, so a process that is killed at any step leaves the truth.
+    state.change_history(proposal.name, lambda known: known.announcing(version, _digest(before)))
     try:
         state.change_proposals(change)
     except BaseException:
-        state.change_history(proposal.name, lambda _: before_history)
+        if _digest(present_file(folder, proposal.name)) != proposal.digest:
+            state.change_history(proposal.name, lambda known: known.without_announced(version))
         raise
+    with suppress(StateUnavailable):  # the announced version counts too, now that the file has its text
+        state.change_history(proposal.name, lambda known: known.with_version(version))
+    remove_left_files(folder, before=at - LEFT_SECONDS)
 
 
 def reject(state: ProgramState, name: str, digest: str) -> None:
@@ -159,7 +168,7 @@ def remove(state: ProgramState, file: PresentFile, name: str) -> None:
         file.path.unlink()
     except OSError as error:
         raise NotWritten(f"{file.path} cannot be removed: {error.strerror or error}") from error
-    state.change_history(name, lambda known: replace(known, versions=()))
+    state.change_history(name, lambda known: replace(known, versions=(), announced=None))
 
 
 def pin(

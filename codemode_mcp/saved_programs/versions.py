@@ -52,10 +52,16 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The versions of one program, the oldest first."""
+    """The versions of one program, the oldest first.
+
+    Attributes:
+        announced: the version of a proposal whose file a process has begun to write. The process may have been killed
+            before or after it wrote the file, so only the text of the file tells whether this is a version.
+    """
 
     name: str
     versions: tuple[Version, ...] = ()
+    announced: Version | None = None
 
     @property
     def latest(self) -> Version | None:
@@ -63,15 +69,36 @@ class History:
         return self.versions[-1] if self.versions else None
 
     def of(self, digest: str) -> Version | None:
-        """Return the latest version if it has this text; None otherwise."""
-        return self.latest if self.latest is not None and self.latest.digest == digest else None
+        """Return the announced or the latest version if it has this text; None otherwise."""
+        for each in (self.announced, self.latest):
+            if each is not None and each.digest == digest:
+                return each
+        return None
+
+    def announcing(self, version: Version, digest: str | None) -> History:
+        """Return the history before the file of a version is written.
+
+        Args:
+            digest: the digest of the present file.
+        """
+        earlier = self.announced
+        kept = self if earlier is None or earlier.digest != digest else self.with_version(earlier)
+        return replace(kept, announced=version)
+
+    def without_announced(self, version: Version) -> History:
+        """Return the history after the file of an announced version could not be written."""
+        return replace(self, announced=None) if self.announced == version else self
 
     def with_version(self, version: Version) -> History:
         """Return the history with a new version, or with the same version pinned again."""
-        before = self.versions[:-1] if self.of(version.digest) is not None else self.versions
+        is_same = self.latest is not None and self.latest.digest == version.digest
+        before = self.versions[:-1] if is_same else self.versions
         kept = (*before, version)[-MAX_VERSIONS:]
         old, new = kept[:-MAX_TEXTS], kept[-MAX_TEXTS:]
-        return replace(self, versions=(*(replace(each, text=None) for each in old), *new))
+        announced = self.announced
+        if announced is not None and announced.digest == version.digest:
+            announced = None
+        return replace(self, versions=(*(replace(each, text=None) for each in old), *new), announced=announced)
 
 
 def changes_since(

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp.cli.saved_lookup import SavedPrograms
+from codemode_mcp.cli.saved_views import state_of
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.saved_programs import proposals
-from codemode_mcp.saved_programs.deciding import NotWritten, accept
+from codemode_mcp.saved_programs.deciding import LEFT_SECONDS, NotWritten, accept, pin, present_file
 from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable
 from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
 from codemode_mcp.saved_programs.proposed_text import proposed_text
 from codemode_mcp.saved_programs.proposing import KeptProposals
 from codemode_mcp.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
+from codemode_mcp.saved_programs.versions import BY_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +75,14 @@ async def proposed(keeper: KeptProposals, name: str = "weekly", source: str = "r
     given = {"language": "javascript", "description": "Reports.", "schema": None, "author": PERSON, "read_only": False}
     given["find"] = lambda _: None
     return await keeper.propose(name, source=source, **{**given, **changes})
+
+
+def proposal_of(text: str) -> Proposal:
+    return Proposal("weekly", "javascript", text, digest_of(text), "Counts.", PERSON, 0.0, (), True)
+
+
+def parts_time(folder: Path) -> float:
+    return max(each.stat().st_mtime for each in folder.glob("*.part"))
 
 
 @pytest.fixture
@@ -143,6 +156,64 @@ async def test_a_name_that_differs_from_a_saved_one_in_case_alone_is_refused(tmp
         (tmp_path / "programs" / file).unlink()
     assert state.history("weekly").versions == ()
     assert state.proposals().waiting == (proposal,)
+
+
+def test_a_process_killed_in_accept_leaves_the_truth_and_accept_removes_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (f"/** Counts. */\nexport default () => {number};\n" for number in (1, 2))
+    disk, killed, config = tmp_path / "disk", tmp_path / "killed", tmp_path / "config.json"
+    (disk / "programs").mkdir(parents=True)
+    state = ProgramState(disk / "state", config)
+    for text in (old, new):
+        state.change_proposals(lambda known, text=text: propose(known, proposal_of(text))[0])
+        if text is old:
+            accept(state, disk / "programs", proposal_of(old), None, by="ann", at=1.0)
+    replace = os.replace
+
+    def copy_and_replace(*names: Any) -> None:
+        shutil.copytree(disk, killed / f"{len(os.listdir(killed))}")
+        replace(*names)
+
+    killed.mkdir()
+    before = present_file(disk / "programs", "weekly")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", copy_and_replace)
+        accept(state, disk / "programs", proposal_of(new), before, by="bob", at=2.0)
+    shutil.copytree(disk, killed / "end")
+
+    authors, left = [], 0
+    for each in sorted(killed.iterdir()):
+        state, folder = ProgramState(each / "state", config), each / "programs"
+        found = SavedPrograms(config, folder, state, {}, state.proposals(), ())
+        (program,) = found.library.programs
+        assert (state_of(found, program), found.library.problems) == ("ok", ())
+        version = found.version(program)
+        assert version is not None
+        assert (
+            pin(state, "weekly", program.text, (), complete=True, by=BY_FILE, at=3.0, again=False).of(program.digest)
+            == version
+        )
+        authors.append((version.by, program.text == new, bool(found.proposals.waiting)))
+        parts = list(folder.glob("*.part"))
+        left += len(parts)
+        (folder / "tmpnotes.part").touch()
+        if found.proposals.waiting:
+            accept(state, folder, proposal_of(new), found.file("weekly"), by="bob", at=parts_time(folder) + 10)
+            assert sorted(folder.glob("*.part")) == sorted([*parts, folder / "tmpnotes.part"]), "they are new"
+            state.change_proposals(lambda known: propose(known, proposal_of(old))[0])
+            late = parts_time(folder) + LEFT_SECONDS + 10
+            accept(state, folder, proposal_of(old), found.file("weekly"), by="bob", at=late)
+            assert sorted(os.listdir(folder)) == ["tmpnotes.part", "weekly.js"]
+            assert [every.by for every in state.history("weekly").versions] == ["ann", "bob", "bob"]
+    assert authors == [
+        ("ann", False, True),
+        ("ann", False, True),
+        ("bob", True, True),
+        ("bob", True, False),
+        ("bob", True, False),
+    ]
+    assert left == 1
 
 
 def test_owners_have_bounds_of_their_own_and_share_one(monkeypatch: pytest.MonkeyPatch) -> None:

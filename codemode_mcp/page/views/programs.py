@@ -25,6 +25,7 @@ from codemode_mcp.saved_programs.program_file import syntax_error_line
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable, state_of
 from codemode_mcp.saved_programs.proposals import Proposal, Proposals
 from codemode_mcp.saved_programs.used_tools import unusable
+from codemode_mcp.saved_programs.versions import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from codemode_mcp.page.site import Site
     from codemode_mcp.saved_programs.saved_program import SavedProgram
     from codemode_mcp.saved_programs.used_tools import UsedTool
-    from codemode_mcp.saved_programs.versions import Version
 
 MAX_LINES: Final = 20_000
 """Lines of a difference that are shown. A text has at most 256 KiB."""
@@ -80,17 +80,17 @@ def routes(site: Site) -> Sequence[Route]:
         if program is None and not waiting:
             raise Problem("There is no such program.", 404)
         file = await anyio.to_thread.run_sync(present_file, found.folder, name)
-        version = await anyio.to_thread.run_sync(_version, found, name)
+        history = await anyio.to_thread.run_sync(_history, found, name)
         return site.page(
             request,
             "program.html",
             name=name,
             address=f"/programs/{quote(name, safe='')}",
             program=program,
-            version=version if version is not None and program and version.digest == program.digest else None,
+            version=None if program is None else history.of(program.digest),
             changes=[] if program is None else list(map(str, found.application.program_changes(name))),
             tools="" if program is None else _digest_of(await found.application.tools_of_program(program)),
-            proposals=[_proposal(each, file, version) for each in waiting],
+            proposals=[_proposal(each, file, history) for each in waiting],
             file_digest="" if file is None else file.digest,
             problems=[] if problem is None else [problem],
         )
@@ -168,12 +168,12 @@ def _proposals(found: _Folder) -> tuple[Proposals, str | None]:
         return Proposals(), str(error)
 
 
-def _version(found: _Folder, name: str) -> Version | None:
-    """Return the latest version of a program. Blocks."""
+def _history(found: _Folder, name: str) -> History:
+    """Return the versions of a program; none if they cannot be read. Blocks."""
     try:
-        return found.state.history(name).latest
+        return found.state.history(name)
     except StateUnavailable:
-        return None
+        return History(name)
 
 
 def _decide(found: _Folder, name: str, digest: str, before: str, decision: Literal["accept", "reject"]) -> None:
@@ -214,7 +214,7 @@ def _proposal_row(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _proposal(proposal: Proposal, file: PresentFile | None, version: Version | None) -> dict[str, Any]:
+def _proposal(proposal: Proposal, file: PresentFile | None, history: History) -> dict[str, Any]:
     """Return a proposal with what it replaces, for the page."""
     return {
         **_proposal_row(proposal),
@@ -225,7 +225,7 @@ def _proposal(proposal: Proposal, file: PresentFile | None, version: Version | N
         "file": proposal.file,
         "replaces": file is not None,
         "unreadable": file is not None and file.text is None,
-        "edited": file is not None and (version is None or version.digest != file.digest),
+        "edited": file is not None and history.of(file.digest) is None,
         "difference": [] if file is None or file.text is None else [*_difference(file.text, proposal.text)],
     }
 
