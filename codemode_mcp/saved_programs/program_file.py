@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp.did_you_mean import nearest
 from codemode_mcp.program.syntax import from_utf16_units, line_count, parse, text_of, utf16_units
 from codemode_mcp.program.syntax_errors import first_error_line
 from codemode_mcp.program.uses import UseFinder
@@ -21,6 +22,7 @@ from codemode_mcp.saved_programs.doc_comments import (
 from codemode_mcp.saved_programs.saved_program import (
     MAX_DESCRIPTION,
     MAX_TEXT,
+    FileProblem,
     ProgramFileError,
     SavedProgram,
     name_problem,
@@ -43,6 +45,8 @@ _ONE_FUNCTION: Final = (
     "write one function, such as: export default async function report(input: { city: string }) { ... }"
 )
 _WRITE_SCHEMA: Final = "write the JSON Schema of the input in the comment before the function: @input {...}"
+MAX_NAMED: Final = 12
+"""Maximum number of members that a message names."""
 NO_INPUT: Final[JsonObject] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a function without a parameter."""
 
@@ -112,6 +116,27 @@ def syntax_error_line(text: str) -> int | None:
     """Return the line of the first probable syntax error; None if there is none. Valid text is rarely reported."""
     tree = parse(utf16_units(text))
     return None if tree is None else first_error_line(tree.root_node)
+
+
+def unknown_members(program: SavedProgram) -> Sequence[FileProblem]:
+    """Return a problem for each tag `@param input.<name>` of a saved program that names no member of its input."""
+    schema = program.input_schema
+    if schema.get("additionalProperties") is not False or "patternProperties" in schema:
+        return ()
+    units = utf16_units(program.text)
+    tree = parse(units)
+    written = () if tree is None else params(default_function(units, tree.root_node).about)
+    members = schema.get("properties", {})
+    found = []
+    for each in written:
+        name = each.path[1] if len(each.path) > 1 else ""
+        # The name in the tag ends before a hyphen.
+        if name and name not in members and not any(member.startswith(f"{name}-") for member in members):
+            near = nearest(name, members) or sorted(members)[:MAX_NAMED]
+            advice = f"use one of {', '.join(near)}" if near else "remove the line"
+            text = f"@param {'.'.join(each.path)[:80]} names no member of the input; {advice}"
+            found.append(FileProblem(program.file, each.line, text))
+    return found
 
 
 def _plain_schema(schema: JsonObject, line: int) -> JsonObject:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codemode_mcp.program.syntax import line_count
 from codemode_mcp.saved_programs.compiling import function_body
-from codemode_mcp.saved_programs.program_file import NO_INPUT, read_program
+from codemode_mcp.saved_programs.program_file import NO_INPUT, read_program, unknown_members
 from codemode_mcp.saved_programs.saved_program import ProgramFileError, name_problem
 
 if TYPE_CHECKING:
@@ -159,6 +159,20 @@ def test_another_text_is_refused_with_its_line(source: str, line: int, words: st
     problem = problem_of(source)
     assert problem.line == line
     assert words in problem.text
+
+
+def test_a_description_of_an_unknown_member_is_named_with_its_line() -> None:
+    comment = "/**\n * @param input the query\n * @param input.days how many\n * @param input.{}\n */\n"
+    source = comment + "export default (input: {{ days: number; items: string[]{} }}) => 1"
+
+    def found(member: str, rest: str = "") -> list[str]:
+        return [str(each) for each in unknown_members(read_program("f", "typescript", source.format(member, rest)))]
+
+    problem = "programs/f.ts:4: @param input.dayz names no member of the input; use one of days"
+    assert found("dayz how many") == [problem]
+    assert found("items[].name the names") == []
+    assert found("first-name the name", "; 'first-name': string") == []
+    assert found("dayz how many", "; [name: string]: unknown") == []
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,10 @@ def test_a_terminal_checks_programs_and_saved_programs_without_running_them(tmp_
     assert cli("run", "--check", str(tmp_path / "right.js"), "--config", config).returncode == 0
     assert cli("run", "--check", "--program", "right", "--config", config).returncode == 2, "it does not run"
     (tmp_path / "programs" / "broken.ts").write_text(saved.replace("VALUE", "[1"), "utf-8")
+    (tmp_path / "programs" / "noted.ts").write_text(f"/** @param input.taem the team */\n{saved}", "utf-8")
     found = cli("programs", "check", "--config", config)
     assert found.returncode == 1
+    assert "programs/noted.ts:1: @param input.taem names no member of the input; use one of team" in found.stderr
     assert 'programs/broken.ts:3:12: Expected "]" but found ";"' in found.stderr
     assert "programs/wrong.ts:3:49: there is no `peeple`" in found.stderr.replace("\n  ", " ")
     assert "right" not in found.stderr

@@ -183,14 +183,16 @@ def check(name: NameOrAll = None, config: ConfigOption = None) -> None:
     from codemode_mcp.cli.checking import check_saved, report
     from codemode_mcp.cli.loading import load
     from codemode_mcp.cli.saved_lookup import find_programs
+    from codemode_mcp.saved_programs.program_file import unknown_members
 
     found = find_programs(config)
     problems = [each for each in found.library.problems if name in (None, each.file.rpartition(".")[0])]
     if name is not None and not problems and found.library.get(name) is None:
         stop_line(2, found.unknown(name))
+    programs = [each for each in found.library.programs if name in (None, each.name)]
+    problems += [problem for each in programs for problem in unknown_members(each)]
     for each in problems:
         say_line(str(each))
-    programs = [each for each in found.library.programs if name in (None, each.name)]
     if programs:
         report(check_saved(load(config, "error", None), programs))
     if problems:
