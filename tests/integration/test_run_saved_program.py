@@ -65,29 +65,24 @@ def run(tmp_path: Path, own_cache: dict[str, str], esbuild: None) -> Run:
 
 @pytest.mark.skipif(os.name == "nt", reason="sh")
 def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path, own_cache: dict[str, str]) -> None:
+    # A run takes seconds, so each also shows another way to give the input, or another program.
     (tmp_path / "input.json").write_text('{"to": "ann"}', "utf-8")
-    for arguments, stdin in (
-        (("--input", '{"to": "ann"}'), None),
-        (("--input", f"@{tmp_path}/input.json"), None),
-        (("--input", "-"), '{"to": "ann"}'),
-    ):
-        done = run("--program", "sends", *arguments, stdin=stdin)
-        assert (done.returncode, json.loads(done.stdout)) == (0, {"to": "ann", "failed": False}), done.stderr
-        assert "broken" not in done.stderr, "the file of another program"
+    done = run("--program", "sends", "--input", f"@{tmp_path}/input.json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"to": "ann", "failed": False}), done.stderr
+    assert "broken" not in done.stderr, "the file of another program"
     called = run("-e", "return await programs.sends({ to: 'bo' })")
     assert json.loads(called.stdout) == {"to": "bo", "failed": False}, "its servers are started, which -e does not name"
-    wrong = run("--program", "sends", "--input", '{"to": 1}')
+    wrong = run("--program", "sends", "--input", "-", stdin='{"to": 1}')
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "programs.sends cannot take this input: input.to" in wrong.stderr
 
     (tmp_path / "tools.json").write_text(tools("Send it to everyone."), "utf-8")
-    for name in ("sends", "nested"):
+    assert run("--program", "nested", "--accept-changes").stdout == "nested\n"
+    for name in ("sends", "nested"):  # the changes were accepted for one run
         changed = run("--program", name, *(["--input", '{"to": "ann"}'] if name == "sends" else []))
         assert (changed.returncode, changed.stdout) == (4, ""), changed.stderr
         assert "programs.sends: MCP.s.send has another description" in changed.stderr
         assert "codemode-mcp programs accept sends --config" in changed.stderr.replace("\n  ", " ")
-    assert run("--program", "nested", "--accept-changes").stdout == "nested\n"
-    assert run("--program", "nested").returncode == 4, "it was accepted for one run"
 
     async def accept() -> None:
         env = {**own_cache, "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -97,7 +92,9 @@ def test_each_reason_not_to_run_has_its_exit_code(run: Run, tmp_path: Path, own_
             assert await shown.end() == 0, shown.text
 
     anyio.run(accept)
-    assert run("--program", "nested").stdout == "nested\n"
+    accepted = run("--program", "sends", "--input", '{"to": "eve"}')
+    assert (accepted.returncode, json.loads(accepted.stdout)) == (0, {"to": "eve", "failed": False}), accepted.stderr
+    assert "broken" not in accepted.stderr
     assert run("--program", "plain").stdout == "plain\n"
 
     config = json.loads((tmp_path / "config.json").read_text("utf-8"))

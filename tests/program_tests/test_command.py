@@ -120,24 +120,39 @@ def test_other_calls_than_the_recorded_ones_fail_and_cannot_be_accepted(folder: 
 
 def test_an_expectation_replaces_the_recorded_result(folder: Path) -> None:
     throwing = SAVED.replace("  return", "  null.x;\n  return")
-    for text, members, line in (
-        (SAVED, {"result": ["A", "C"], "calls": {LIST: 1}}, 'result[1]: expected "C", got "B"'),
-        (SAVED, {"error": "no access"}, "the program completed, and it should fail with 'no access'"),
-        (SAVED, {"calls": {"MCP.tracker.listIssues": 2}}, "expected 2 calls, got 1 call"),
-        (SAVED, {"input": {"stat": "open"}}, "stat: no such argument; did you mean state (missing, string)?"),
-        (throwing, {"result": []}, "the program failed, and a result is expected"),
-        (throwing, {}, "the program failed\n  recorded: it completed"),
-        (throwing, {"error": "cannot read property 'y'"}, "the error is not the expected one"),
-        (throwing, {}, "(programs/report.js:5:"),
-    ):
-        write(folder, text)
-        expect(folder, **{"input": {"state": "open"}, **members})
-        code, shown = run(folder)
-        assert (code, line in shown) == (1, True), shown
-        # What a person has written is never replaced.
-        assert run(folder, "--update")[0] == (1 if members else 0)
-    expect(folder, input={"state": "open"}, error="cannot read property 'x'")
-    assert run(folder)[0] == 0
+    (folder / "report.first.recording.jsonl").unlink()
+    (folder / "report.first.expect.json").unlink()
+    cases: dict[str, tuple[str, dict[str, Any], str]] = {
+        "result": (SAVED, {"result": ["A", "C"], "calls": {LIST: 1}}, 'result[1]: expected "C", got "B"'),
+        "completes": (SAVED, {"error": "no access"}, "the program completed, and it should fail with 'no access'"),
+        "calls": (SAVED, {"calls": {"MCP.tracker.listIssues": 2}}, "expected 2 calls, got 1 call"),
+        "input": (SAVED, {"input": {"stat": "open"}}, "stat: no such argument; did you mean state (missing, string)?"),
+        "fails": (throwing, {"result": []}, "the program failed, and a result is expected"),
+        "recorded": (throwing, {}, "the program failed\n  recorded: it completed"),
+        "error": (throwing, {"error": "cannot read property 'y'"}, "the error is not the expected one"),
+        "place": (throwing, {}, "(programs/place.js:5:"),
+        "same": (throwing, {"error": "cannot read property 'x'"}, ""),
+    }
+    for name, (text, members, _) in cases.items():
+        (folder / f"{name}.js").write_text(text, "utf-8")
+        record(folder, f"{name}.first", *RUN)
+        expect(folder, f"{name}.first", **{"input": {"state": "open"}, **members})
+    code, shown = run(folder, "-v")
+    assert code == 1
+    reasons = dict(re.findall(r"^_+ programs/(\w+)\.js::first _+\n(.*?)\n\n", shown, re.DOTALL | re.MULTILINE))
+    assert reasons.keys() == cases.keys() - {"same"}, shown
+    assert [name for name, reason in reasons.items() if cases[name][2] not in reason] == [], shown
+    assert "programs/same.js::first PASSED" in shown
+
+    code, shown = run(folder, "-v", "--update")
+    assert code == 1
+    failed = {name for name in cases if f"programs/{name}.js::first FAILED" in shown}
+    # A person has written their members.
+    assert failed == {name for name, (_, members, _) in cases.items() if members} - {"same"}
+    for name, (_, members, _) in cases.items():
+        now = expected(folder, f"{name}.first")
+        now.pop("snapshot", None)
+        assert now == {"input": {"state": "open"}, **members}
 
 
 def test_update_follows_no_link(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from codemode_mcp.recordings import format as recorded
 from codemode_mcp.recordings.masking import Mask
-from codemode_mcp.recordings.reader import NotReadable, Recording, decode, encode, read_recording, recording_of
+from codemode_mcp.recordings.reader import (
+    NO_END,
+    NO_REST,
+    NotReadable,
+    Recording,
+    decode,
+    encode,
+    read_recording,
+    recording_of,
+)
 from codemode_mcp.recordings.sizes import size_of
 from codemode_mcp.recordings.writer import RecordingFile, RecordingWriter
 from codemode_mcp.sandbox.messages import (
@@ -90,14 +99,20 @@ def test_every_line_is_read_as_it_was_written(line: recorded.Line) -> None:
     assert decode(data) == line
 
 
-@given(st.lists(lines.filter(lambda each: not isinstance(each, recorded.End)), max_size=4), st.integers(0, 400))
-def test_a_torn_last_line_is_left_out_with_a_note_wherever_it_is_cut(steps: list[Any], cut: int) -> None:
-    texts = whole(*steps)
-    torn = encode(END)[: max(1, cut % len(encode(END)))]
-    found = recording_of([*texts, torn])
-    assert found.steps == tuple(steps)
-    assert found.end is None
-    assert len(found.notes) == 2
+STEPS = (
+    recorded.Turn(1.5, (recorded.Completed(1, '"ö"', None, "0f" * 16),)),
+    recorded.Requests((message_of(ToolCall(1, "mcp:x:y", '{"a": 1}')), Timer(2, 5))),
+    recorded.Clock(((2**63 - 1, 2),), ((0, 1),), 3),
+    recorded.Question(1, "ask", "\n", "€"),
+)
+
+
+@pytest.mark.parametrize("last", [*STEPS, recorded.End("completed", "1", ({"type": "json", "value": {"ö": None}},))])
+def test_a_torn_last_line_is_left_out_with_a_note_wherever_it_is_cut(last: recorded.Line) -> None:
+    before, data = whole(*STEPS), encode(last)
+    for cut in range(1, len(data)):
+        found = recording_of([*before, data[:cut]])
+        assert (found.steps, found.end, found.notes) == (STEPS, None, (NO_REST, NO_END)), data[:cut]
 
 
 @pytest.mark.parametrize(
