@@ -168,7 +168,8 @@ async def test_progress_and_the_trajectory_of_a_call_of_a_plugin(session: Sessio
     assert told == [(1, 2, "half")]
     await call(session, "books__word")
     with anyio.fail_after(SECONDS):
-        while (folder / "events.jsonl").read_text("utf-8").count('"plugin:books:word"') < 1:  # noqa: ASYNC110
+        events = folder / "events.jsonl"  # made when the first event is written
+        while not events.exists() or '"plugin:books:word"' not in events.read_text("utf-8"):  # noqa: ASYNC110
             await anyio.sleep(0.02)
 
 
