@@ -199,7 +199,12 @@ async def test_a_hostile_server_takes_no_name_of_another_one(tmp_path: Path) -> 
         assert (await client.get_prompt("bad/good/review")).description == "prompt good/review"
         assert (await client.get_prompt("bad/re\\u202eview")).description == "prompt re\u202eview"
         assert (good.called, bad.called) == (["get"], ["get"] * 2)
-        listed = [resource.uri for resource in (await client.list_resources()).resources]
+        listed: list[str] = []
+        with anyio.fail_after(SECONDS):
+            while len(listed) < 3:  # a server lists its resources after its prompts
+                await anyio.sleep(0.1 if listed else 0)
+                resources = (await client.list_resources(cache_mode="refresh")).resources
+                listed = [resource.uri for resource in resources]
         assert listed == ["note:a", "codemode://servers/bad/codemode://servers/good/note:a", "x:%E2%80%AE1"]
         assert text_of(await client.read_resource("note:a")) == "text of note:a"
         assert text_of(await client.read_resource("note:b")) == "text of note:b"

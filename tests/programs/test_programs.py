@@ -138,6 +138,9 @@ async def test_what_a_program_proposes_to_save_gives_the_same(
             if "namespace" in program.id or "declar" in program.id:
                 continue  # refused, since a function cannot have them
             text, _ = proposed_text(program.code, language, name="saved", description="", schema=None)
+            if program.id == "comments: an HTML comment":
+                assert not is_one_function(text), program.id
+                continue  # refused, since such a comment could hide the end of the function from a parser
             assert is_one_function(text), program.id
             if path.stem == "forms":  # the other ones take the same way
                 answer = await session.finish(await session.exec(text, language=language))
