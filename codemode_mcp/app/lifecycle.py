@@ -262,10 +262,10 @@ class Lifecycle:
     def _proposer(self) -> Proposer:
         from codemode_mcp.saved_programs.folder import folder_of
         from codemode_mcp.saved_programs.program_state import state_of
-        from codemode_mcp.saved_programs.proposing import KeptProposals
+        from codemode_mcp.saved_programs.proposing import Proposer
 
         path = self._config.path
-        return KeptProposals(
+        return Proposer(
             None if path is None else state_of(path),
             folder_of(path),
             enabled=lambda: self._config.tools.code_mode.save_programs,

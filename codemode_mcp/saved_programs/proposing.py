@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -35,37 +35,8 @@ log = logging.getLogger("codemode_mcp.programs")
 _SCHEMA_FORM = 'input: { type: "object", properties: { repo: { type: "string" } }, required: ["repo"] }'
 
 
-class Proposer(Protocol):
-    """The keeper of proposals, as runs see it."""
-
-    async def propose(
-        self,
-        name: str,
-        *,
-        source: str,
-        language: Language,
-        description: str,
-        schema: str | None,
-        author: Author | None,
-        read_only: bool,
-        find: Callable[[str], Definition | None],
-    ) -> dict[str, Any]:
-        """Keep a program until a person accepts it. Return the answer for the program, as JSON.
-
-        Args:
-            schema: the JSON Schema of its input, as JSON text.
-            author: None for a caller that is known only by the id of its run.
-            read_only: True if the caller may use read-only tools only.
-            find: returns the tool at a path such as `MCP.github.createIssue`, as the program sees it.
-
-        Raises:
-            ProgramError: it cannot be kept. The message says why.
-        """
-        ...
-
-
-class KeptProposals:
-    """`Proposer` with the files of one configuration.
+class Proposer:
+    """The keeper of the proposals for one configuration.
 
     Args:
         state: the files; None without a configuration file.
@@ -110,6 +81,17 @@ class KeptProposals:
         read_only: bool,
         find: Callable[[str], Definition | None],
     ) -> dict[str, Any]:
+        """Keep a program until a person accepts it. Return the answer for the program, as JSON.
+
+        Args:
+            schema: the JSON Schema of its input, as JSON text.
+            author: None for a caller that is known only by the id of its run.
+            read_only: True if the caller may use read-only tools only.
+            find: returns the tool at a path such as `MCP.github.createIssue`, as the program sees it.
+
+        Raises:
+            ProgramError: it cannot be kept. The message says why.
+        """
         if not self._enabled():
             raise _refused("saving programs is switched off here (tools.codeMode.savePrograms); tell the user")
         if self._state is None or self._folder is None:

@@ -18,7 +18,7 @@ from codemode_mcp.saved_programs.program_file import read_program
 from codemode_mcp.saved_programs.program_state import ProgramState, StateUnavailable
 from codemode_mcp.saved_programs.proposals import Author, Proposal, Proposals, propose, settle
 from codemode_mcp.saved_programs.proposed_text import proposed_text
-from codemode_mcp.saved_programs.proposing import KeptProposals
+from codemode_mcp.saved_programs.proposing import Proposer
 from codemode_mcp.saved_programs.saved_program import MAX_TEXT, OF_REPL, digest_of
 from codemode_mcp.saved_programs.versions import BY_FILE
 
@@ -71,7 +71,7 @@ def test_no_description_ends_its_comment_or_adds_a_tag(description: str) -> None
     assert program.description.isprintable() or "\n" in program.description
 
 
-async def proposed(keeper: KeptProposals, name: str = "weekly", source: str = "return 1", **changes: Any) -> Any:
+async def proposed(keeper: Proposer, name: str = "weekly", source: str = "return 1", **changes: Any) -> Any:
     given = {"language": "javascript", "description": "Reports.", "schema": None, "author": PERSON, "read_only": False}
     given["find"] = lambda _: None
     return await keeper.propose(name, source=source, **{**given, **changes})
@@ -86,9 +86,9 @@ def parts_time(folder: Path) -> float:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> KeptProposals:
+def keeper(tmp_path: Path) -> Proposer:
     state = ProgramState(tmp_path / "state", tmp_path / "config.json")
-    return KeptProposals(state, tmp_path / "programs", enabled=lambda: True, clock=lambda: 5.0)
+    return Proposer(state, tmp_path / "programs", enabled=lambda: True, clock=lambda: 5.0)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,7 @@ def keeper(tmp_path: Path) -> KeptProposals:
         ({"source": "const input = 1, b = 2; return b", "schema": '{"type": "object"}'}, "declare it alone"),
     ],
 )
-async def test_what_cannot_be_a_saved_program_is_refused(
-    keeper: KeptProposals, changes: dict[str, Any], why: str
-) -> None:
+async def test_what_cannot_be_a_saved_program_is_refused(keeper: Proposer, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ProgramError, match=why):
         await proposed(keeper, **changes)
 
