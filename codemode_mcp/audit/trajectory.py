@@ -10,7 +10,6 @@ import errno
 import logging
 import os
 import sys
-import threading
 import time
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from pydantic_core import to_json
 
 from codemode_mcp.audit.events import ITEM_EVENTS, MAX_NAME
 from codemode_mcp.audit.redaction import Inputs
+from codemode_mcp.audit.writer_thread import WriterThread
 from codemode_mcp.json_text import compact_json
 from upstream_clients.file_lock import NO_LINK
 from upstream_clients.private_files import make_private
@@ -40,7 +40,7 @@ MAX_WAITING: Final = 64 * 1024 * 1024
 """Maximum characters of the inputs of these events."""
 
 LINGER_SECONDS: Final = 0.05
-"""Interval at which events are written together. A thread that wakes up often slows the event loop down."""
+"""Interval at which events are written together."""
 
 CLOSE_SECONDS: Final = 5.0
 """Seconds at the end to write the events that still wait."""
@@ -80,10 +80,7 @@ class Trajectory:
         self._redact = redact
         self._inputs = Inputs(include=include_inputs)
         self._queue: deque[Event] = deque()
-        self._awake = threading.Event()
-        self._hurry = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._thread = WriterThread("trajectory", self._write_all, LINGER_SECONDS)
         self._entered = self._left = 0
         """Characters of inputs that were queued, and that were written. Only `record` changes the first, and only the
         thread changes the second, so that neither needs a lock."""
@@ -98,17 +95,14 @@ class Trajectory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._closed = True
-        self._hurry.set()
-        self._awake.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
-            if self._thread.is_alive():
-                log.error("the trajectory %s could not be written to its end: the disk does not answer", self._path)
+        if self._thread.close(CLOSE_SECONDS):
+            self._file.close()
+        else:
+            log.error("the trajectory %s could not be written to its end: the disk does not answer", self._path)
 
     def record(self, event: Event) -> None:
         """Queue an event to be written soon. It never waits. Only one thread may call it."""
-        if self._closed:
+        if self._thread.is_closed:
             return
         size = 0 if event.inputs is None else len(event.inputs)
         if len(self._queue) >= MAX_EVENTS or self._entered - self._left + size > MAX_WAITING:
@@ -116,28 +110,14 @@ class Trajectory:
             return
         self._entered += size
         self._queue.append(event)
-        if not self._awake.is_set():
-            self._awake.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_all, name="trajectory", daemon=True)
-            self._thread.start()
+        self._thread.wake()
 
     # in the thread
 
     def _write_all(self) -> None:
-        while True:
-            self._awake.wait()
-            self._hurry.wait(LINGER_SECONDS)  # more events may come; closing ends this wait
-            # Both before the queue is emptied. An event that comes later sets `_awake` again, and no event comes after
-            # `_closed` was set.
-            self._awake.clear()
-            over = self._closed
-            while self._queue:
-                self._write_batch()
-            self._report_lost()
-            if over:
-                self._file.close()
-                return
+        while self._queue:
+            self._write_batch()
+        self._report_lost()
 
     def _write_batch(self) -> None:
         events = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]

@@ -193,7 +193,8 @@ class Answer(Record, frozen=True, tag_field="kind", tag="answer"):
     """The answer to a question, for the reader.
 
     Attributes:
-        by: the one who has answered: `client`, `terminal`, `page`, `policy`, ...; empty if it is not known.
+        by: the one who has answered: `client`, `terminal`, `page`, `policy`, ...; empty if it is not known, or if there
+            is no answer.
         result: JSON text.
     """
 

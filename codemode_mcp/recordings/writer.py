@@ -19,6 +19,7 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from codemode_mcp.audit.writer_thread import WriterThread
 from codemode_mcp.errors import CodeModeError
 from codemode_mcp.recordings.format import CatalogText, Incomplete, Line
 from codemode_mcp.recordings.reader import MAX_BYTES, encode
@@ -39,7 +40,7 @@ MAX_WAITING: Final = 128 * 1024 * 1024
 """Maximum approximate characters of lines that wait to be written."""
 
 LINGER_SECONDS: Final = 0.02
-"""Interval at which lines are written together. A thread that wakes up often slows the event loop down."""
+"""Interval at which lines are written together."""
 
 FLUSH_SECONDS: Final = 2.0
 """Maximum seconds that a suspension waits for the lines of its run."""
@@ -71,9 +72,7 @@ class RecordingWriter:
     def __init__(self, mask: Callable[[], Mask]) -> None:
         self._mask = mask
         self._queue: deque[tuple[RecordingFile, Line | LazyLine | threading.Event | None, int]] = deque()
-        self._awake, self._hurry = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._thread = WriterThread("recordings", self._write_all, LINGER_SECONDS)
         self._entered = self._left = 0
         """Characters that were queued, and that were written. Only the event loop changes the first, and only the
         thread changes the second, so that neither needs a lock."""
@@ -83,13 +82,8 @@ class RecordingWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._closed = True
-        self._hurry.set()
-        self._awake.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
-            if self._thread.is_alive():
-                log.error("recordings could not be written to their ends: the disk does not answer")
+        if not self._thread.close(CLOSE_SECONDS):
+            log.error("recordings could not be written to their ends: the disk does not answer")
 
     def __repr__(self) -> str:
         return f"<RecordingWriter: {len(self._queue)} lines to be written>"
@@ -101,46 +95,27 @@ class RecordingWriter:
 
     def put(self, file: RecordingFile, line: Line | LazyLine | None) -> None:
         """Queue a line to be written soon, or None to close the file. It never waits. Only one thread may call it."""
-        if self._closed:
+        if self._thread.is_closed:
             return
         size = 1000 if line is None or callable(line) else size_of(line)
         self._entered += size
         self._queue.append((file, line, size))
-        self._wake()
+        self._thread.wake()
 
     def flush(self, file: RecordingFile) -> None:
         """Wait until the lines of a file were written, for a limited time. May be called in any thread."""
         written = threading.Event()
-        if self._closed or self._thread is None:
+        if self._thread.is_closed or not self._thread.is_started:
             return
         self._queue.append((file, written, 0))
-        self._wake()
-        self._hurry.set()
+        self._thread.hurry()
         written.wait(FLUSH_SECONDS)
-
-    def _wake(self) -> None:
-        if not self._awake.is_set():
-            self._awake.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_all, name="recordings", daemon=True)
-            self._thread.start()
 
     # in the thread
 
     def _write_all(self) -> None:
-        while True:
-            self._awake.wait()
-            self._hurry.wait(LINGER_SECONDS)  # more lines may come; flushing and closing end this wait
-            # Both before the queue is emptied. A line that comes later sets `_awake` again, and none comes after
-            # `_closed` was set.
-            self._awake.clear()
-            over = self._closed
-            if not over:
-                self._hurry.clear()
-            if self._queue:
-                self._write_queue(self._mask())
-            if over:
-                return
+        if self._queue:
+            self._write_queue(self._mask())
 
     def _write_queue(self, mask: Mask) -> None:
         # Lines of a file are written together. Each write is a change of threads, which costs more than a line.

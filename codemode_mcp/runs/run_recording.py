@@ -119,7 +119,7 @@ async def recorded_answer(
     try:
         answer = await ask()
     except QuestionRefused as error:
-        run.recorder.answer(live.call.id, "nobody", json_text({"refused": str(error)}))
+        run.recorder.answer(live.call.id, "", json_text({"refused": str(error)}))
         raise
     run.recorder.answer(live.call.id, "client", json_text(answer))
     return answer
