@@ -23,7 +23,7 @@ def depth(environ: dict[str, str] | os._Environ[str]) -> int:
 
 def with_depth(spec: UpstreamSpec) -> UpstreamSpec:
     """Return the spec of a server. If the server is a process, its environment gets the variable for its depth."""
-    if spec.transport != "stdio":
+    if not spec.is_process:
         return spec
     from dataclasses import replace  # takes 10 ms; a relay needs only `depth`
 

@@ -196,7 +196,7 @@ def start_failure(
 
 def is_command_missing(spec: UpstreamSpec, cause: BaseException) -> bool:
     """Return True if the command does not exist or may not be executed."""
-    return spec.url is None and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
+    return spec.is_process and any(isinstance(leaf, FileNotFoundError | PermissionError) for leaf in _leaves(cause))
 
 
 def not_started(spec: UpstreamSpec, reason: str) -> str:
@@ -206,17 +206,17 @@ def not_started(spec: UpstreamSpec, reason: str) -> str:
 
 def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
     """Return the error for a server that was silent for `spec.connect_timeout`."""
-    where = f"command {spec.command!r}" if spec.url is None else spec.address
+    where = f"command {spec.command!r}" if spec.is_process else spec.address
     reason = (
         f"no complete answer from {where} within {spec.connect_timeout:g} s; "
-        f"check that it is an MCP server{' and speaks MCP on its stdout' if spec.url is None else ''}"
+        f"check that it is an MCP server{' and speaks MCP on its stdout' if spec.is_process else ''}"
     )
     return not_started(spec, reason) + _quote(said, stray)
 
 
 def lost(spec: UpstreamSpec, said: str = "") -> str:
     """Return the error for a ready connection that the server has closed."""
-    what = "its process ended" if spec.url is None else f"the connection to {spec.address} ended"
+    what = "its process ended" if spec.is_process else f"the connection to {spec.address} ended"
     return f"server {spec.name!r} is gone: {what}; it is being connected again" + _quote(said)
 
 
@@ -275,7 +275,7 @@ def _refusal(spec: UpstreamSpec, error: JsonRpcError, exit_code: int | None) -> 
         if not fault.answered or fault.status in (401, 403):
             return http_reason(spec, fault.status)
     if is_transport_failure(error):
-        if spec.url is None:
+        if spec.is_process:
             return f"it exited{_exit_words(exit_code)} before it answered; run the command by hand to see why"
         return f"{spec.address} closed the connection before it answered"
     return f"it refused the MCP handshake with error {error.code}: {spec.cut(error.message, _MAX_QUOTE)}"

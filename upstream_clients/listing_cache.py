@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -146,7 +146,9 @@ def _digest(key: bytes, spec: UpstreamSpec) -> str:
     definition = [
         FORMAT,
         *(spec.name, spec.transport, spec.command, spec.args, spec.cwd, spec.url),
+        *(spec.document, spec.document_version),
         *(sorted(spec.env.items()), sorted(spec.withheld), sorted(spec.headers.items()), spec.secrets),
+        *(() if spec.credentials is None else astuple(spec.credentials)),
     ]
     return hashlib.blake2b(json.dumps(definition).encode(), key=key, digest_size=16).hexdigest()
 

@@ -329,8 +329,8 @@ class LiveConnection:
         return listing if self.modern else listing._replace(hint=NO_HINT)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the MCP headers of a request; an empty dict for a stdio server."""
-        if self._spec.url is None:
+        """Return the MCP headers of a request; an empty dict for a process or an API."""
+        if self._spec.is_process or self._spec.is_api:
             return {}
         headers = {VERSION_HEADER: self.protocol_version}
         if not self.modern:

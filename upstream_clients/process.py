@@ -81,7 +81,7 @@ async def start_ahead(spec: UpstreamSpec, on_line: Callable[[str], object] | Non
         The process; None for other servers, on Windows, and if the server cannot be started. In the last case, the
         connection tries again and reports the reason.
     """
-    if spec.transport != "stdio" or sys.platform == "win32":
+    if not spec.is_process or sys.platform == "win32":
         return None
     stderr = StderrTail(spec.name, spec.redact, on_line)
     stderr.open()

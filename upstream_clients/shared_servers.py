@@ -224,7 +224,7 @@ class SharedServers:
 
 def definition_of(spec: UpstreamSpec) -> UpstreamSpec:
     """Return a spec that is equal for equal servers: with a resolved command, and with inherited variables in `env`."""
-    if spec.command is None:
+    if not spec.is_process or spec.command is None:
         return spec  # a connection to a remote server uses the variables of this process
     env = {**inherited(spec), **spec.env}
     command = shutil.which(spec.command, path=os.pathsep.join(os.get_exec_path(env)))

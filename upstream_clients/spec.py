@@ -1,4 +1,4 @@
-"""The definition of one upstream MCP server. Pure: no I/O, no MCP SDK."""
+"""The definition of one upstream: an MCP server, or an HTTP API with an OpenAPI document. Pure: no I/O, no MCP SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from upstream_clients.redaction import HIDDEN, basic_credentials, cut, hide
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-TransportKind = Literal["stdio", "http", "sse", "auto"]
+    from upstream_clients.credential_settings import CredentialSettings
+
+TransportKind = Literal["stdio", "http", "sse", "auto", "openapi"]
 
 IDLE_SECONDS = 600.0
 """Seconds without calls after which a local server is closed, to save memory."""
@@ -28,6 +30,11 @@ KEY_IN_PATH = re.compile(r"(?<=/)(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[^/]{20,}(?=/|$)
 """A path segment that looks like a credential: some services put it there."""
 
 
+def is_url(text: str) -> bool:
+    """Return True for an address with the scheme `http` or `https`, and False for a path."""
+    return text.lower().startswith(("http://", "https://"))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthSettings:
     """The section `auth` of an entry. All fields are optional, since most servers announce what is needed.
@@ -38,6 +45,7 @@ class OAuthSettings:
             that.
         scopes: scopes to request instead of those that the server names.
         redirect_port: port on this machine to which the browser is redirected; None for any free port.
+        authorization_url, token_url: the endpoints of the authorization server, instead of those that the server names.
     """
 
     client_id: str | None = None
@@ -45,6 +53,8 @@ class OAuthSettings:
     client_metadata_url: str | None = None
     scopes: tuple[str, ...] | None = None
     redirect_port: int | None = None
+    authorization_url: str | None = None
+    token_url: str | None = None
 
     def __repr__(self) -> str:
         return f"OAuthSettings(client_id={self.client_id!r}, scopes={self.scopes!r})"
@@ -56,10 +66,15 @@ class UpstreamSpec:
 
     Attributes:
         name: the server's name in the configuration; used in every message.
-        transport: `stdio` starts `command`; the others connect to `url`. `http` and `auto` fall back to the older
-            HTTP+SSE transport when the server refuses streamable HTTP.
+        transport: `stdio` starts `command`; `openapi` calls the API of `document`; the others connect to `url`. `http`
+            and `auto` fall back to the older HTTP+SSE transport when the server refuses streamable HTTP.
         env: variables for the child, besides those that it inherits (`environment`).
         withheld: names of variables that the child does not inherit.
+        url: the address of a remote server. With `document`, the base address of the API; None for the address that the
+            document names.
+        document: the path or the URL of an OpenAPI document.
+        document_version: the time and the size of the document, if it is a file. Another version is another server.
+        credentials: the credentials that are added to requests to the API, except those of a login.
         timeout_ms: limit of a call that has no limit of its own; None for no limit.
         connect_timeout: seconds from opening the transport to the end of the first tool list.
         start: `eager` connects at the start. `lazy` connects when first needed, if the tools are known from an earlier
@@ -86,6 +101,9 @@ class UpstreamSpec:
     withheld: frozenset[str] = frozenset()
     cwd: str | None = None
     url: str | None = None
+    document: str | None = None
+    document_version: tuple[int, int] | None = None
+    credentials: CredentialSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ms: int | None = None
     description: str | None = None
@@ -102,9 +120,19 @@ class UpstreamSpec:
     followers: list[UpstreamSpec] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
-        missing = "command" if self.transport == "stdio" else "url"
+        missing = {"stdio": "command", "openapi": "document"}.get(self.transport, "url")
         if not getattr(self, missing):
             raise ValueError(f"server {self.name!r}: transport {self.transport!r} needs {missing!r}")
+
+    @property
+    def is_process(self) -> bool:
+        """True if the server is a process on this machine, which is started by `command`."""
+        return self.transport == "stdio"
+
+    @property
+    def is_api(self) -> bool:
+        """True if the server is an HTTP API with an OpenAPI document, and does not speak MCP."""
+        return self.transport == "openapi"
 
     @property
     def timeout(self) -> float | None:
@@ -116,22 +144,27 @@ class UpstreamSpec:
         """Seconds without calls after which the connection is closed; infinity if it is never closed."""
         seconds = self.idle_seconds
         if seconds is None:
-            seconds = IDLE_SECONDS if self.transport == "stdio" else 0
+            seconds = IDLE_SECONDS if self.is_process else 0
         return seconds or math.inf
 
     @property
     def address(self) -> str:
-        """The command, or the URL without credentials and query, for messages."""
-        if self.url is None:
+        """The command, or the URL without credentials and query, or the document of an API, for messages."""
+        url = self.url or self.document
+        if url is None:
             return self.command or ""
-        parts = urlsplit(self.url)
+        if not is_url(url):
+            return self.redact(url)
+        parts = urlsplit(url)
         path = KEY_IN_PATH.sub(HIDDEN, parts.path)
         return self.redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", "")))
 
     @property
     def may_log_in(self) -> bool:
-        """True if the server is remote and the entry has no `Authorization` header."""
-        return self.url is not None and not any(name.lower() == "authorization" for name in self.headers)
+        """True if the server is remote and the entry has no `Authorization` header. For an API, `auth` must say so."""
+        if self.is_process or (self.is_api and self.oauth is None):
+            return False
+        return not any(name.lower() == "authorization" for name in self.headers)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Hide these values from now on, in this spec and its followers."""
@@ -189,8 +222,10 @@ class UpstreamSpec:
             for each in basic_credentials(value):
                 found.setdefault(each, name)
                 found.setdefault(each.partition(":")[2], f"{name}_password")
-        if self.url is not None:
-            parts = urlsplit(self.url)
+        for url in (self.url, self.document):
+            if url is None or not is_url(url):
+                continue
+            parts = urlsplit(url)
             for name, value in parse_qsl(parts.query):
                 found.setdefault(value, f"url_{name}")
             if parts.username:
@@ -199,6 +234,9 @@ class UpstreamSpec:
                 found.setdefault(parts.password, "url_password")
         if self.oauth is not None and self.oauth.client_secret:
             found.setdefault(self.oauth.client_secret, "client_secret")
+        if self.credentials is not None:
+            for value, name in self.credentials.named_secrets.items():
+                found.setdefault(value, name)
         for number, value in enumerate(self.secrets, 1):
             found.setdefault(value, str(number))
         for value in tuple(self.learned):  # which another thread may change

@@ -128,6 +128,8 @@ def server_digest(spec: UpstreamSpec) -> str:
     Values of variables and headers do not count, since tokens are renewed. The server checks the login itself.
     """
     parts = [spec.name, spec.command, list(spec.args), spec.cwd, spec.url]
+    if spec.document is not None:
+        parts.append(spec.document)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 

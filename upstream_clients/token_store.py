@@ -91,6 +91,8 @@ class LoginStore:
     def __init__(self, spec: UpstreamSpec, folder: Path | None = None) -> None:
         settings = spec.oauth or OAuthSettings()
         definition = [spec.name, spec.url, settings.client_id, settings.client_metadata_url, settings.scopes]
+        if spec.document is not None:
+            definition += [spec.document, settings.authorization_url, settings.token_url]
         self._key = hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:32]
         self._server = spec.name
         self._folder = folder or logins_folder()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.stderr import StderrTail
 
-Kind = Literal["stdio", "http", "sse"]
+Kind = Literal["stdio", "http", "sse", "openapi"]
 
 
 class OpenTransport(NamedTuple):
@@ -52,6 +52,8 @@ async def open_transport(
             async with open_process(spec, stderr, process) as (transport, direct):
                 yield OpenTransport(transport, direct, pid=transport.pid)
         return
+    if kind == "openapi":
+        raise NotImplementedError("APIs with an OpenAPI document cannot be called yet")
     from upstream_clients.bearer import Bearer
     from upstream_clients.http import McpHttpClient
     from upstream_clients.sdk_streams import SdkTransport

@@ -32,7 +32,7 @@ def server_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def remote_server_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return names of the servers that have a URL: only these have a login."""
-    return _complete(incomplete, lambda: _servers(ctx, with_key=("url", "serverUrl")))
+    return _complete(incomplete, lambda: _servers(ctx, with_key=("url", "serverUrl", "openapi")))
 
 
 def listed_items(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -36,6 +36,8 @@ _HARMLESS: Final = ("$schema", "clients", "instance", "tools")
 _KEYS_OF_TOOLS: Final = (("approval", "notify"), ("esbuild",))
 """Keys of `tools` that start programs."""
 
+_ADDRESSES: Final = ("url", "serverUrl", "httpUrl", "openapi")
+
 _SPACES: Final = re.compile(r"(?<=\S)[^\S\r\n]{2,}")
 """Several spaces, except at the beginning of a line."""
 
@@ -115,11 +117,15 @@ def _lines(key: str, part: object) -> Iterator[str]:
         for name, entry in part.items():
             yield f"server {name}: {_target(entry)}"
             if isinstance(entry, dict):
-                for field in ("cwd", "envFile"):
+                for field in ("cwd", "envFile", "baseUrl"):
                     if entry.get(field):
                         yield f"  {field}: {entry[field]}"
                 if isinstance(entry.get("env"), dict) and entry["env"]:
                     yield f"  variables: {', '.join(map(str, entry['env']))}"
+                auth = entry.get("auth")
+                for field in ("authorizationUrl", "tokenUrl"):
+                    if isinstance(auth, dict) and auth.get(field):
+                        yield f"  {field}: {auth[field]}"
                 yield from _programs("  ", entry)
     elif key == "plugins" and isinstance(part, dict):
         for name, entry in part.items():
@@ -151,7 +157,7 @@ def _target(entry: object) -> str:
     if not isinstance(entry, dict):
         return "?"
     if entry.get("command") is None:
-        return str(entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl") or "?")
+        return str(next((entry[key] for key in _ADDRESSES if entry.get(key)), "?"))
     args = entry.get("args")
     return _without_secrets([entry["command"], *(args if isinstance(args, list) else [])])
 

@@ -56,6 +56,8 @@ _PLAIN_LAST: Final = frozenset(
 )
 """Last words of names whose values are not secret, such as `API_TOKEN_URL`."""
 
+_PLAIN_AUTH_KEYS: Final = frozenset(("type", "clientId", "in", "name", "audience"))
+
 PLAIN_VALUES: Final = frozenset(
     ("", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1", "bearer", "basic")
 )
@@ -110,7 +112,7 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], st
         for key, value in values.items() if isinstance(values, dict) else ():
             if isinstance(value, str):
                 yield (table, key), value, key
-    for key in ("command", "url", "cwd", "envFile", "description"):
+    for key in ("command", "url", "openapi", "baseUrl", "cwd", "envFile", "description"):
         if isinstance(entry.get(key), str):
             yield (key,), entry[key], None
     args = entry.get("args")
@@ -121,8 +123,9 @@ def _texts(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], st
             yield ("args", index), text, before.lstrip("-") if option and not text.startswith("-") else None
     auth = entry.get("auth")
     for key, value in auth.items() if isinstance(auth, dict) else ():
-        if isinstance(value, str) and key not in ("type", "clientId"):
-            yield ("auth", key), value, key
+        if isinstance(value, str) and key not in _PLAIN_AUTH_KEYS:
+            # The value of an API key is secret, which its own name does not say.
+            yield ("auth", key), value, "api_key" if key == "value" else key
 
 
 def _spans(text: str, name: str | None) -> list[tuple[int, int, str]]:

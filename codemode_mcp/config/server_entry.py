@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from codemode_mcp.config.api_document import read_api_document
 from codemode_mcp.config.expand import read_env_file
 from codemode_mcp.config.literals import secret_args
 from codemode_mcp.config.nodes import Node, array_of, describe, nearest, one_of, read_fields
-from codemode_mcp.config.oauth_fields import is_http_url, is_metadata_url, scope
+from codemode_mcp.config.oauth_fields import is_http_url
 from codemode_mcp.config.own_command import starts_this_server
+from codemode_mcp.config.server_auth import HEADER_NAME, NOT_IN_A_HEADER, AuthReader, ServerAuth
 from upstream_clients.environment import plain_values, secrets_passed_on
-from upstream_clients.spec import OAuthSettings, TransportKind, UpstreamSpec
+from upstream_clients.spec import TransportKind, UpstreamSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 KEYS = (
     *("command", "args", "env", "cwd", "envFile"),
     *("url", "serverUrl", "headers", "auth", "type", "transport"),
+    *("openapi", "baseUrl"),
     *("timeoutMs", "disabled", "allow", "deny", "description", "trustAnnotations", "trust", "override", "expose"),
     *("start", "share", "idleSeconds", "maxConcurrentCalls", "connectTimeoutMs"),
 )
@@ -31,14 +35,20 @@ KEYS = (
 
 Table = Literal["env", "headers", "auth"]
 
-_KINDS: Mapping[str, TransportKind] = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
+_KINDS: Mapping[str, TransportKind] = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "sse": "sse",
+    "openapi": "openapi",
+}
+
+_PROCESS_KEYS = ("args", "env", "cwd", "envFile")
 
 _MAX_TIME = 10**9
 """Largest number of seconds or milliseconds. It is as good as "never", and can still be added to a time."""
 
 _NOT_IN_A_VARIABLE = re.compile("[=\0\ud800-\udfff]")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def _positive(node: Node) -> int:
@@ -81,9 +91,10 @@ class EntryReader:
         env |= self._table("env")
         withheld = self._withheld()
         cwd = str(expander.path(fields["cwd"])) if "cwd" in fields else None
-        url = self._url()
+        api = read_api_document(fields, expander)
+        url = self._url() if api is None else api.base_url
         headers = self._table("headers")
-        oauth = self._oauth()
+        auth = self._auth(is_api=api is not None)
         limits = read_fields(fields, _LIMITS)
         if "connectTimeoutMs" in fields:
             limits["connect_timeout"] = min(_positive(fields["connectTimeoutMs"]), _MAX_TIME) / 1000
@@ -98,6 +109,9 @@ class EntryReader:
             withheld=withheld,
             cwd=cwd,
             url=url,
+            document=None if api is None else api.document,
+            document_version=None if api is None else api.version,
+            credentials=auth.credentials,
             headers=headers,
             secrets=(
                 *expander.used,
@@ -105,7 +119,7 @@ class EntryReader:
                 *(secrets_passed_on(expander.environ, withheld) if command is not None else ()),
             ),
             plain=plain_values(expander.environ),
-            oauth=oauth,
+            oauth=auth.oauth,
             **limits,
         )
 
@@ -120,22 +134,31 @@ class EntryReader:
         declared = [(each, _KINDS[kind]) for each in kinds if (kind := each.choice(*_KINDS)) is not None]
         if len({kind for _, kind in declared}) > 1:
             self.node.fail("`type` and `transport` contradict each other; keep one")
-        local, remote = "command" in fields, "url" in fields or "serverUrl" in fields
+        local, remote, api = "command" in fields, "url" in fields or "serverUrl" in fields, "openapi" in fields
         if local and remote:
             self.node.fail("has `command` and `url`; keep `command` for a local server, or `url` for a remote server")
+        elif api and (local or remote):
+            other = "command" if local else "url"
+            self.node.fail(f"has `openapi` and `{other}`; keep `openapi` for an API, or `{other}` for an MCP server")
         elif local:
             self._refuse(("headers", "auth"), "url")
             for each, kind in declared:
                 if kind != "stdio":
                     each.fail(f'{describe(each.value)} contradicts `command`; allowed: "stdio"')
             return "stdio"
-        elif remote:
-            self._refuse(("args", "env", "cwd", "envFile"), "command")
+        elif api:
+            self._refuse(_PROCESS_KEYS, "command")
             for each, kind in declared:
-                if kind == "stdio":
-                    each.fail('"stdio" contradicts `url`; allowed: "http", "sse"')
-        elif not any(nearest(key, KEYS) in ("command", "url", "serverUrl") for key in self.node.value):
-            self.node.fail("needs `command` for a local server, or `url` for a remote server")
+                if kind != "openapi":
+                    each.fail(f'{describe(each.value)} contradicts `openapi`; allowed: "openapi"')
+            return "openapi"
+        elif remote:
+            self._refuse(_PROCESS_KEYS, "command")
+            for each, kind in declared:
+                if kind in ("stdio", "openapi"):
+                    each.fail(f'{describe(each.value)} contradicts `url`; allowed: "http", "sse"')
+        elif not any(nearest(key, KEYS) in ("command", "url", "serverUrl", "openapi") for key in self.node.value):
+            self.node.fail("needs `command` for a local server, `url` for a remote server, or `openapi` for an API")
         return declared[0][1] if declared else "auto"
 
     def _refuse(self, keys: tuple[str, ...], owner: str) -> None:
@@ -171,7 +194,7 @@ class EntryReader:
             # Messages do not quote a malformed name. In `"Authorization: Bearer ..."`, the secret is in the name.
             if table == "env" and (not key or _NOT_IN_A_VARIABLE.search(key)):
                 node.fail("the name of a variable is empty, or has a character that is not allowed, such as `=`")
-            elif table == "headers" and not _HEADER_NAME.fullmatch(key):
+            elif table == "headers" and not HEADER_NAME.fullmatch(key):
                 node.fail("the name of a header is empty, or has a character that is not allowed, such as `:`")
             elif item.value is not None or table == "headers":
                 self._read_secret(item, table, key, values)
@@ -188,7 +211,7 @@ class EntryReader:
         is_literal = isinstance(node.value, str)
 
         def take(node: Node, value: str) -> None:
-            if table == "headers" and _NOT_IN_A_HEADER.search(value):
+            if table == "headers" and NOT_IN_A_HEADER.search(value):
                 node.fail("the value has a character that is not allowed in headers, such as a line break")
             elif is_literal:
                 values[key] = value
@@ -197,42 +220,12 @@ class EntryReader:
 
         self.secrets.read(node, self.expander, take)
 
-    def _oauth(self) -> OAuthSettings | None:
-        """Return the settings of `auth`: "oauth", or an object with details for the authorization server."""
+    def _auth(self, *, is_api: bool) -> ServerAuth:
+        """Return the login and the credentials of `auth`."""
         node = self.fields.get("auth")
         if node is None or node.value is None:
-            return None
-        given: dict[str, Any] = {}
-        if isinstance(node.value, dict):
-            fields = node.fields(("type", "clientId", "clientSecret", "clientMetadataUrl", "scopes", "redirectPort"))
-            if "type" not in fields:
-                node.fail('needs `type`: "oauth"')
-            given = read_fields(
-                fields,
-                {
-                    "type": one_of("oauth"),
-                    "clientId": self.expander.nonblank,
-                    "clientMetadataUrl": self._metadata_url,
-                    "scopes": array_of(scope),
-                    "redirectPort": lambda node: node.integer("a port from 1 to 65535", lowest=1, highest=65535),
-                },
-            )
-            given.pop("type", None)
-            if "clientSecret" in fields:
-                if "clientId" not in fields:
-                    fields["clientSecret"].fail("needs `clientId` too")
-                self._read_secret(fields["clientSecret"], "auth", "client_secret", given)
-            if "clientId" in fields and "clientMetadataUrl" in fields:
-                node.fail("has `clientId` and `clientMetadataUrl`; keep one")
-        elif node.value != "oauth":
-            node.fail('expected "oauth" or {"type": "oauth", ...}')
+            return ServerAuth()
         headers = self.fields["headers"].value if "headers" in self.fields else None
-        if isinstance(headers, dict) and any(name.lower() == "authorization" for name in headers):
-            node.fail("contradicts the Authorization header in `headers`; keep one of them")
-        return OAuthSettings(**given)
-
-    def _metadata_url(self, node: Node) -> str:
-        url = self.expander.text(node)
-        if node.valid and not is_metadata_url(url):
-            node.fail("expected a URL like https://host/path")
-        return url
+        names = frozenset(map(str.lower, headers)) if isinstance(headers, dict) else frozenset()
+        set_value = partial(self.set_value, "auth")
+        return AuthReader(node, is_api, names, self.expander, self.secrets, set_value).read()

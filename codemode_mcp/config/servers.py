@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from codemode_mcp.config.expose import read_server_expose
 from codemode_mcp.config.nodes import array_of
@@ -112,7 +112,7 @@ class Servers:
             case "headers":
                 spec = replace(spec, headers={**spec.headers, key: value})
             case "auth":
-                spec = replace(spec, oauth=replace(spec.oauth or OAuthSettings(), client_secret=value))
+                spec = _with_auth_value(spec, key, value)
         self.specs[name] = spec
 
     def set_argument(self, name: str, tool_id: str, table: Literal["fixed", "default"], key: str, value: str) -> None:
@@ -162,6 +162,14 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
                     servers.specs[name] = spec
                     servers.written[name] = written_entry(node.value)
     return servers
+
+
+def _with_auth_value(spec: UpstreamSpec, key: str, value: str) -> UpstreamSpec:
+    """Return a spec with a value of `auth`, by the name of its field."""
+    if spec.credentials is not None:
+        credentials: Any = spec.credentials  # one of several classes; `key` is a field of this one
+        return replace(spec, credentials=replace(credentials, **{key: value}))
+    return replace(spec, oauth=replace(spec.oauth or OAuthSettings(), client_secret=value))
 
 
 def _check_name(name: str, node: Node) -> None:

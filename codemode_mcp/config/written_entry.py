@@ -1,4 +1,4 @@
-"""The command line or the URL of a server entry, as it is written, without secrets. Pure.
+"""The command line, the URL or the document of a server entry, as it is written, without secrets. Pure.
 
 Pins compare it, so that a name that is given to another server is noticed. Variables stay as `${NAME}`. So the result
 has none of their values, and is the same for each person and each machine with the same entry. Secrets that are written
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from codemode_mcp.config.literals import secrets_of
 from upstream_clients.redaction import HIDDEN
-from upstream_clients.spec import KEY_IN_PATH
+from upstream_clients.spec import KEY_IN_PATH, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from upstream_clients.tools import JsonObject
+
+_KEYS: Final = ("command", "args", "cwd", "url", "openapi", "baseUrl")
 
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#]*@")
 _FRAGMENT: Final = re.compile(r"#.*", re.DOTALL)
@@ -26,12 +28,16 @@ _PARAMETER: Final = re.compile(r"(?<=[?&])(?:([^=&]*=)[^&]*|[^=&]+)")
 
 
 def written_entry(entry: Mapping[str, Any]) -> JsonObject:
-    """Return the members of a valid entry that decide which server it is: `command`, `args` and `cwd`, or `url`."""
-    hidden = _without_secrets({key: entry[key] for key in ("command", "args", "cwd", "url") if key in entry})
+    """Return the members of a valid entry that decide which server it is.
+
+    These are `command`, `args` and `cwd`, or `url`, or `openapi` and `baseUrl`.
+    """
+    hidden = _without_secrets({key: entry[key] for key in _KEYS if key in entry})
     if "url" not in entry and "serverUrl" in entry:
         hidden |= _without_secrets({"url": entry["serverUrl"]})
-    if isinstance(hidden.get("url"), str):
-        hidden["url"] = _without_parameters(hidden["url"])
+    for key in ("url", "openapi", "baseUrl"):
+        if isinstance(hidden.get(key), str) and (key == "url" or is_url(hidden[key])):
+            hidden[key] = _without_parameters(hidden[key])
     # An empty list says the same as none.
     return {key: value for key, value in hidden.items() if value not in (None, [])}
 

@@ -69,7 +69,7 @@ class ClientConfig:
         common = Path.home() if config.path is None else config.path.parent
         folders = {"user": str(common), "client": self._hello.folder}
         upstreams = tuple(
-            replace(spec, cwd=folders[spec.share]) if spec.cwd is None and spec.command is not None else spec
+            replace(spec, cwd=folders[spec.share]) if spec.cwd is None and spec.is_process else spec
             for spec in config.upstreams
         )
         return replace(config, upstreams=upstreams)

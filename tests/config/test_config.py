@@ -285,7 +285,7 @@ def test_a_mistake_is_named_with_its_path_the_value_seen_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({}, "s: needs `command` for a local server, or `url` for a remote server"),
+        ({}, "s: needs `command` for a local server, `url` for a remote server, or `openapi` for an API"),
         ({"command": "x", "serverUrl": "http://h"}, "s: has `command` and `url`; keep"),
         ({"command": ["x"]}, "s.command: expected a string, got an array"),
         ({"command": " "}, "s.command: must not be empty"),

@@ -193,7 +193,7 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         environ: the environment variables of this process.
     """
     key = f"mcpServers.{spec.name}"
-    if spec.url is not None:
+    if not spec.is_process:
         if "HTTP 401" in why or "HTTP 403" in why:
             return f"codemode-mcp login {shlex.quote(spec.name)}, or correct the token in {key}.headers"
         if "cannot be reached" in why:

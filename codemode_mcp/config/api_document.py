@@ -1,0 +1,80 @@
+"""The keys `openapi` and `baseUrl` of a server entry: an HTTP API with a document that describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from codemode_mcp.config.oauth_fields import is_http_url
+from upstream_clients.spec import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from codemode_mcp.config.expand import Expander
+    from codemode_mcp.config.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDocument:
+    """The place of a document.
+
+    Attributes:
+        document: an absolute path or a URL.
+        version: the time and the size of a file; None for a URL, and for a file that cannot be read.
+        base_url: the base address of the API; None for the one that the document names.
+    """
+
+    document: str
+    version: tuple[int, int] | None
+    base_url: str | None
+
+
+def read_api_document(fields: Mapping[str, Node], expander: Expander) -> ApiDocument | None:
+    """Return the place of a document; None if the entry has none. Report problems."""
+    if "openapi" not in fields:
+        if "baseUrl" in fields:
+            fields["baseUrl"].fail("`baseUrl` is only for a server with `openapi`")
+        return None
+    node = fields["openapi"]
+    document, version = expander.nonblank(node), None
+    if not node.valid:
+        pass
+    elif is_url(document):
+        if not is_http_url(document):
+            node.fail("expected a file or a URL like https://host/openapi.json")
+    elif "://" in document:
+        node.fail("expected a file or a URL like https://host/openapi.json; allowed: http and https")
+    else:
+        path = expander.path(node)
+        # Before it is read: a missing file is watched too, until it appears.
+        expander.reading.files.append(path)
+        document, version = str(path), _version(path)
+    return ApiDocument(document, version, _base_url(fields["baseUrl"], expander) if "baseUrl" in fields else None)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _base_url(node: Node, expander: Expander) -> str:
+    url = expander.text(node)
+    if not node.valid:
+        return url
+    if not is_http_url(url):
+        node.fail("expected a URL like https://host/path; allowed: http and https")
+        return url
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        node.fail('has a user name or a password; write them in `auth`: {"type": "basic", "username", "password"}')
+    elif parts.query or parts.fragment:
+        node.fail(
+            'has a query or a fragment; write a key in `auth`: {"type": "apiKey", "in": "query", "name", "value"}'
+        )
+    return url

@@ -1,0 +1,190 @@
+"""Entries of HTTP APIs: `openapi`, `baseUrl`, and the kinds of `auth`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from codemode_mcp.config import load_config
+from codemode_mcp.config.written_entry import written_entry
+from codemode_mcp.errors import ConfigError
+from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
+from upstream_clients.spec import OAuthSettings, UpstreamSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENT = "https://api.example/openapi.json"
+TOKEN_URL = "https://login.example/token"
+
+
+def load(folder: Path, entry: dict[str, Any], **environ: str) -> UpstreamSpec:
+    path = folder / "config.json"
+    path.write_text(json.dumps({"mcpServers": {"pets": entry}}), "utf-8")
+    (spec,) = load_config(path, environ=environ).upstreams
+    return spec
+
+
+def problem(folder: Path, entry: dict[str, Any], **environ: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(folder, entry, **environ)
+    (text,) = raised.value.problems
+    return text
+
+
+def test_a_document_is_a_file_beside_the_configuration_or_a_url(tmp_path: Path) -> None:
+    (tmp_path / "pets.yaml").write_text("openapi: 3.1.0")
+    entry = {"openapi": "pets.yaml", "baseUrl": "http://127.0.0.1:8000/v1", "timeoutMs": 5, "maxConcurrentCalls": 2}
+    local = load(tmp_path, entry)
+    assert (local.transport, local.document, local.url) == ("openapi", str(tmp_path / "pets.yaml"), entry["baseUrl"])
+    assert (local.timeout_ms, local.max_concurrent_calls, local.may_log_in) == (5, 2, False)
+    assert load(tmp_path, entry) == local
+    os.utime(tmp_path / "pets.yaml", (1, 1))
+    assert load(tmp_path, entry) != local, "a changed document must restart the server"
+    assert tmp_path / "pets.yaml" in load_config(tmp_path / "config.json", environ={}).files
+
+    remote = load(
+        tmp_path, {"openapi": "https://${HOST}/openapi.json?key=k1234567", "type": "openapi"}, HOST="a.example"
+    )
+    assert (remote.document, remote.url) == ("https://a.example/openapi.json?key=k1234567", None)
+    assert remote.address == "https://***/openapi.json", "the value of a variable is hidden"
+    assert "k1234567" in remote.secret_values
+    missing = load(tmp_path, {"openapi": "missing.json"})
+    assert (missing.document, missing.document_version) == (str(tmp_path / "missing.json"), None)
+
+
+@pytest.mark.parametrize(
+    ("auth", "expected"),
+    [
+        ({"type": "bearer", "token": "${SECRET}"}, BearerToken("s3cret-value")),
+        ({"type": "basic", "username": "ann", "password": "${SECRET}"}, BasicLogin("ann", "s3cret-value")),
+        (
+            {"type": "apiKey", "in": "query", "name": "key", "value": "${SECRET}"},
+            ApiKey("query", "key", "s3cret-value"),
+        ),
+        (
+            {"type": "clientCredentials", "tokenUrl": TOKEN_URL, "clientId": "c", "clientSecret": "${SECRET}"},
+            ClientCredentials(TOKEN_URL, "c", "s3cret-value"),
+        ),
+    ],
+)
+def test_credentials_are_read_from_variables_and_programs_and_are_hidden(
+    tmp_path: Path, auth: dict[str, Any], expected: object
+) -> None:
+    spec = load(tmp_path, {"openapi": DOCUMENT, "auth": auth}, SECRET="s3cret-value")
+    assert spec.credentials == expected
+    assert spec.redact("got s3cret-value") == "got ***"
+    assert "s3cret" not in repr(spec) + repr(spec.credentials)
+
+    program = {"command": ["printf", "s3cret-value"]}
+    by_program = {key: program if value == "${SECRET}" else value for key, value in auth.items()}
+    spec = load(tmp_path, {"openapi": DOCUMENT, "auth": by_program}, PATH=os.environ["PATH"])
+    assert spec.credentials == expected
+    assert spec.redact("got s3cret-value") == "got ***"
+
+
+def test_a_basic_login_is_hidden_as_it_is_sent_and_a_key_as_the_user_name_too() -> None:
+    header = BasicLogin("sk_live_123", "").header
+    spec = UpstreamSpec(name="s", transport="openapi", document=DOCUMENT, credentials=BasicLogin("sk_live_123", ""))
+    assert spec.redact(f"{header} sk_live_123") == "Basic *** ***"
+
+
+def test_a_login_of_an_api_may_name_its_endpoints(tmp_path: Path) -> None:
+    auth = {"type": "oauth", "authorizationUrl": "https://l.example/auth", "tokenUrl": TOKEN_URL, "clientId": "c"}
+    spec = load(tmp_path, {"openapi": DOCUMENT, "auth": auth})
+    assert spec.oauth == OAuthSettings("c", authorization_url="https://l.example/auth", token_url=TOKEN_URL)
+    assert spec.may_log_in
+    assert load(tmp_path, {"openapi": DOCUMENT, "auth": "oauth"}).oauth == OAuthSettings()
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"openapi": "ftp://a.example/x"}, "expected a file or a URL like https://host/openapi.json"),
+        ({"openapi": " "}, "must not be empty"),
+        ({"openapi": DOCUMENT, "url": "https://a.example"}, "has `openapi` and `url`; keep `openapi` for an API"),
+        ({"openapi": DOCUMENT, "command": "x"}, "has `openapi` and `command`"),
+        ({"openapi": DOCUMENT, "cwd": "/x"}, "`cwd` is only for a server with `command`"),
+        ({"openapi": DOCUMENT, "type": "http"}, '"http" contradicts `openapi`'),
+        ({"url": "https://a.example", "type": "openapi"}, '"openapi" contradicts `url`'),
+        ({"url": "https://a.example", "baseUrl": "https://b.example"}, "`baseUrl` is only for a server with `openapi`"),
+        ({"openapi": DOCUMENT, "baseUrl": "a.example"}, "expected a URL like https://host/path"),
+        (
+            {"openapi": DOCUMENT, "baseUrl": "https://u:p@a.example"},
+            "has a user name or a password; write them in `auth`",
+        ),
+        ({"openapi": DOCUMENT, "baseUrl": "https://a.example/?k=1"}, "has a query or a fragment"),
+        (
+            {"openapi": DOCUMENT, "auth": {"token": "x"}},
+            "needs `type`: bearer, basic, apiKey, oauth, clientCredentials",
+        ),
+        ({"openapi": DOCUMENT, "auth": {"type": "Bearer", "token": "x"}}, 'expected "bearer" or "basic"'),
+        ({"openapi": DOCUMENT, "auth": {"type": "bearer"}}, "needs `token`"),
+        ({"openapi": DOCUMENT, "auth": {"type": "bearer", "token": "Bearer x"}}, "write it without `Bearer`"),
+        (
+            {"openapi": DOCUMENT, "auth": {"type": "basic", "username": "a:b", "password": ""}},
+            "the user name has a colon",
+        ),
+        (
+            {"openapi": DOCUMENT, "auth": {"type": "apiKey", "in": "body", "name": "k", "value": "v"}},
+            'expected "header"',
+        ),
+        (
+            {"openapi": DOCUMENT, "auth": {"type": "apiKey", "in": "cookie", "name": "k", "value": "a;b"}},
+            "is not allowed in cookies",
+        ),
+        (
+            {"openapi": DOCUMENT, "auth": {"type": "apiKey", "in": "header", "name": "k", "value": "a\r\nb: c"}},
+            "is not allowed in headers",
+        ),
+        (
+            {
+                "openapi": DOCUMENT,
+                "headers": {"X-Key": "a"},
+                "auth": {"type": "apiKey", "in": "header", "name": "x-key", "value": "v"},
+            },
+            "contradicts the header of the same name in `headers`",
+        ),
+        (
+            {"openapi": DOCUMENT, "headers": {"AUTHORIZATION": "a"}, "auth": {"type": "bearer", "token": "x"}},
+            "contradicts the Authorization header in `headers`",
+        ),
+        (
+            {
+                "openapi": DOCUMENT,
+                "auth": {
+                    "type": "clientCredentials",
+                    "tokenUrl": "http://login.example/token",
+                    "clientId": "c",
+                    "clientSecret": "s",
+                },
+            },
+            "http is allowed for this machine and for private addresses",
+        ),
+        (
+            {"openapi": DOCUMENT, "auth": {"type": "oauth", "tokenUrl": TOKEN_URL, "clientId": "c"}},
+            "needs both `authorizationUrl` and `tokenUrl`",
+        ),
+        (
+            {"url": "https://a.example", "auth": {"type": "bearer", "token": "x"}},
+            "the token of an MCP server belongs in `headers`",
+        ),
+    ],
+)
+def test_an_entry_that_cannot_be_used_says_why_and_quotes_no_secret(
+    tmp_path: Path, entry: dict[str, Any], expected: str
+) -> None:
+    assert expected in problem(tmp_path, entry)
+
+
+def test_pins_compare_the_document_and_the_address_without_secrets() -> None:
+    entry = {
+        "openapi": "https://u:pw@a.example/o.json?key=k1",
+        "baseUrl": "https://a.example/v1",
+        "auth": {"token": "x"},
+    }
+    assert written_entry(entry) == {"openapi": "https://***@a.example/o.json?key=***", "baseUrl": entry["baseUrl"]}
+    assert written_entry({"openapi": "docs/pets#1.yaml"}) == {"openapi": "docs/pets#1.yaml"}
