@@ -12,10 +12,10 @@ Installs what the tests need, beside the sources and nowhere else: a virtual env
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
 tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
 whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Where there is no
-PostgreSQL server or no Chromium, root on Debian gets the system's own. Then runs every check and stops after one that
-fails; the tests of the extra are also run with it. Installations that do not need each other run at the same time, and
-the checks that read the sources run beside them. Needs Python 3.11 or later and, for the tests that use them, Node with
-npm.
+PostgreSQL server, no Chromium or no HAProxy, root on Debian gets the system's own. Then runs every check and stops
+after one that fails; the tests of the extra are also run with it. Installations that do not need each other run at the
+same time, and the checks that read the sources run beside them. Needs Python 3.11 or later and, for the tests that use
+them, Node with npm.
 
 A second run installs nothing unless something it depends on has changed.
 """
@@ -311,9 +311,18 @@ def has_chromium() -> bool:
     return any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
 
 
+def haproxy() -> str | None:
+    """Return the path of HAProxy, which Debian keeps off the PATH of users."""
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+
+
 def install_from_debian() -> None:
-    """Install Debian's PostgreSQL and Chromium where this process may: as root. Tests without theirs are skipped."""
-    programs = {"postgresql": ("PostgreSQL", postgres_binaries), "chromium": ("Chromium", has_chromium)}
+    """Install Debian's PostgreSQL, Chromium and HAProxy if this process is root. Tests without theirs are skipped."""
+    programs = {
+        "postgresql": ("PostgreSQL", postgres_binaries),
+        "chromium": ("Chromium", has_chromium),
+        "haproxy": ("HAProxy", haproxy),
+    }
     missing = [package for package, (_, there) in programs.items() if not there()]
     if not missing:
         return

@@ -25,6 +25,7 @@ import typer
 from codemode_mcp import __version__
 from codemode_mcp.cli import app
 from codemode_mcp.program import esbuild_pin
+from tests.container_file import CONTAINERFILE, environment, given, instructions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -355,19 +356,6 @@ def test_the_wheel_installs_in_a_clean_environment_and_by_pipx(wheel: Path, tmp_
 
 # the container file
 
-CONTAINERFILE = ROOT / "Containerfile"
-
-
-def instructions() -> list[tuple[str, str]]:
-    """Each instruction and its arguments, in one line."""
-    text = "\n".join(line for line in CONTAINERFILE.read_text("utf-8").splitlines() if not line.startswith("#"))
-    lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
-    return [(line.split()[0], " ".join(line.split()[1:])) for line in lines]
-
-
-def given(name: str) -> list[str]:
-    return [arguments for instruction, arguments in instructions() if instruction == name]
-
 
 def test_the_linter_finds_nothing_in_the_container_file() -> None:
     hadolint = shutil.which("hadolint", path=sysconfig.get_path("scripts"))
@@ -417,7 +405,7 @@ def test_the_images_command_is_one_of_the_command_line_and_its_check_asks_where_
     (check,) = given("HEALTHCHECK")
     assert f"http://127.0.0.1:{port}/healthz" in check
     (volumes,) = given("VOLUME")
-    environ = dict(each.split("=", 1) for each in given("ENV")[0].split())
+    environ = environment()
     folders = {environ[f"XDG_{kind}_HOME"] for kind in ("CACHE", "DATA", "STATE")}
     kept = {*folders, str(Path(environ["CODEMODE_MCP_CONFIG"]).parent)}
     assert kept == set(json.loads(volumes))
