@@ -107,6 +107,27 @@ def refuse_unknown(path: Path, value: object) -> None:
         raise _refusal(path)
 
 
+def is_confirmed(path: Path, value: object) -> bool:
+    """Return True if a person has confirmed the content of a configuration of the working directory."""
+    from codemode_mcp.config import confirmation
+
+    return confirmation.is_confirmed(path, value, _folder())
+
+
+def confirm_changed(path: Path) -> None:
+    """Confirm a configuration of the working directory after a person has changed it by a command.
+
+    Failures only have the consequence that the person is asked again.
+    """
+    from contextlib import suppress
+
+    from codemode_mcp.config import confirmation
+    from codemode_mcp.config.source import SourceError, parse, read_text
+
+    with suppress(OSError, SourceError):
+        confirmation.confirm(path, parse(read_text(path)), _folder())
+
+
 def _folder() -> Path:
     from codemode_mcp.paths import state_dir
 

@@ -111,7 +111,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     path, modes = read_modes(config)
     if not modes:
         say_line("no server is configured: see codemode-mcp import, or name a configuration with --config")
-    folder = PinsFolder(_pins_folder(), path)
+    folder = PinsFolder(pins_folder(), path)
     selected = None if item is None else parse_reference(item, modes)
     if item is not None and selected is None:
         stop(2, f"there is no server for {plain(item)!r}; {suggestion(item.partition('.')[0], modes)}")
@@ -237,7 +237,8 @@ def read_modes(config: str | None) -> tuple[Path | None, Mapping[str, Mode]]:
     return path, modes
 
 
-def _pins_folder() -> Path:
+def pins_folder() -> Path:
+    """Return the folder with the pins of all configuration files."""
     from codemode_mcp.paths import state_dir
 
     return state_dir() / "pins"

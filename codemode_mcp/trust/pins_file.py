@@ -116,6 +116,17 @@ class PinsFolder:
         except OSError as error:
             raise PinsUnavailable(f"the pins of server {server!r} cannot be written to {path}: {error}") from error
 
+    def forget(self, server: str) -> None:
+        """Delete the pins of a server, if it has any. Raises `PinsUnavailable`."""
+        path = self.path(server)
+        if not path.parent.is_dir():
+            return
+        try:
+            with locked(path.with_suffix(".lock")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise PinsUnavailable(f"the pins of server {server!r} in {path} cannot be deleted: {error}") from error
+
 
 def _read(path: Path) -> ServerPins | None:
     try:

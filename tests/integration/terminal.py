@@ -39,9 +39,9 @@ class Terminal:
                     return found
                 assert await self._read(), f"{pattern!r} was not shown: {self.text}"
 
-    async def confirm(self) -> None:
-        """Type what the command asks for."""
-        self.type((await self.see(r"type: (\w+ [0-9]{4})\r?\n> "))[1] + "\n")
+    async def confirm(self, verb: str = r"\w+") -> None:
+        """Type what the command asks for: the first time, or the first time for a verb."""
+        self.type((await self.see(rf"type: ({verb} [0-9]{{4}})\r?\n> "))[1] + "\n")
 
     async def end(self) -> int:
         """Return the exit code."""

@@ -196,7 +196,7 @@ def make_plan(
         variables=_variables(chosen.values(), members, machine, secrets),
         references=references,
         shown={name: without_secrets(entry) for name, entry in members.items()},
-        change=_change(target, before, members) if members else None,
+        change=change_adding(target, before, members) if members else None,
     )
 
 
@@ -214,8 +214,15 @@ def servers_of(document: Document | None) -> dict[str, Any]:
     return {name: entry for table in tables if isinstance(table, dict) for name, entry in table.items()}
 
 
-def _change(target: Path, before: Document | None, members: Mapping[str, Any]) -> Change:
-    """Return the change that adds servers to our configuration."""
+def change_adding(target: Path, before: Document | None, members: Mapping[str, Any]) -> Change:
+    """Return the change that adds servers to our configuration.
+
+    Args:
+        before: our configuration; None to create it.
+
+    Raises:
+        SourceError: the configuration cannot be changed safely.
+    """
     if before is None:
         text = json.dumps({ROOT_KEYS[0]: members}, ensure_ascii=False, indent=2) + "\n"
         if re.search("[\ud800-\udfff]", text):  # a lone surrogate, which UTF-8 cannot encode

@@ -1,0 +1,1 @@
+"""The parts of `codemode-mcp add`, `remove`, `enable` and `disable`."""

@@ -1,0 +1,169 @@
+"""The steps of `codemode-mcp add` with the person at the terminal.
+
+Nothing starts before the person has agreed to the command line or address. Nothing is written before the person has
+seen what the server lists. The pins are stored before the entry, so that a running instance that reads the new entry
+compares with what the person has seen.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from codemode_mcp.cli.adding import keyring_entries, pins, views
+from codemode_mcp.cli.adding.proposal import Refused, with_values
+from codemode_mcp.cli.adding.questions import ask_all, ask_yes
+from codemode_mcp.cli.adding.trial import list_server, spec_of
+from codemode_mcp.cli.deciding import confirm
+from codemode_mcp.cli.loading import logging_of
+from codemode_mcp.cli.messages import print_json, say, say_command, say_line, stop_line
+from codemode_mcp.config import Config
+from codemode_mcp.config.literals import secrets_of
+from codemode_mcp.config.servers import ROOT_KEYS
+from codemode_mcp.control.display import counted, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from codemode_mcp.cli.adding.proposal import Answers, Proposal, Setting
+    from codemode_mcp.cli.adding.target import Target
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import UpstreamView
+
+
+def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
+    """Ask the person about a proposal, and add it.
+
+    Args:
+        given: values of settings that the command line has.
+    """
+    name = proposal.name
+    if name in target.servers:
+        stop_line(2, f"{target.path} has a server {name!r} already; choose another name with --name")
+    if len(views.command_line(proposal.entry)) > views.MAX_COMMAND:
+        stop_line(1, "the command line is too long to be seen at a terminal; write the entry by hand")
+    for line in views.proposal_lines(proposal, target.path):
+        say_command(line)
+    _refuse_unkeepable(proposal)
+    confirm(proposal.verb, f"{cut(name, 60)} as shown above")
+    answers = ask_all(proposal.settings, given)
+    entry = with_values(proposal.entry, answers.plain)
+    if any(secrets_of({"env": {setting.name: value}}) for setting, value in answers.plain.items()):
+        stop_line(
+            1,
+            "one of these values looks like a secret, and the configuration would have it as plain text; nothing was "
+            "added; name its variable with --env NAME, and its value is kept in the system keyring",
+        )
+    try:
+        spec = spec_of(name, entry, target.path.parent, answers.secret)
+    except Refused as error:
+        stop_line(1, f"nothing was added, since the configuration would not load: {error}")
+    view = _listed(spec)
+    shown = pins.read_listing(view, spec, entry, target.path, target.servers)
+    for line in views.listing_lines(view, shown):
+        say_command(line)
+    confirm("add", f"{cut(name, 60)} with what it lists as shown above")
+    _write(entry, answers, target, shown, name)
+    say_line(f"{name} is added to {target.path}; what it lists is accepted ({counted(len(view.tools), 'tool')})")
+    _say_next(name, view, target)
+
+
+def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
+    """Print what would be written. Nothing is started, asked or written."""
+    for line in views.proposal_lines(proposal, target.path):
+        say_command(line)
+    if proposal.name in target.servers:
+        stop_line(2, f"{target.path} has a server {proposal.name!r} already; choose another name with --name")
+    values: dict[Setting, object] = {}
+    for setting in proposal.settings:
+        if setting.secret:
+            values[setting] = {"keyring": f"{proposal.name}/{setting.name}"}
+        else:
+            values[setting] = given.get(setting) or setting.default or f"<{setting.name}>"
+    print_json({ROOT_KEYS[0]: {proposal.name: with_values(proposal.entry, values)}})
+    say("nothing was started or written, because of --dry-run")
+
+
+def _refuse_unkeepable(proposal: Proposal) -> None:
+    """End the command if a secret would have no place."""
+    needed = [each for each in proposal.settings if each.secret and each.required]
+    if needed and not keyring_entries.can_keep():
+        names = ", ".join(cut(each.name, 60) for each in needed)
+        stop_line(
+            1,
+            f"this system has no keyring for the value of {names}, and a secret is not written into the configuration "
+            "as plain text; nothing was added; set a variable where codemode-mcp starts, and write the entry with "
+            "${NAME} by hand",
+        )
+
+
+def _listed(spec: UpstreamSpec) -> UpstreamView:
+    """Return the view of a server, after a login if it needs one. End the command if it lists nothing."""
+    from codemode_mcp.cli.doctor.servers import advice_for
+
+    with logging_of(Config(upstreams=(spec,)), level="error"):
+        say(f"{'starting' if spec.command else 'connecting to'} {cut(spec.name, 60)} ...")
+        view = list_server(spec)
+        if view.login_required and _logs_in(spec):
+            view = list_server(spec)
+    if view.state != "ready":
+        why = (view.error or f"it is still {view.state}").removeprefix(f"server {spec.name!r} ")
+        advice = "" if view.login_required else f"; {advice_for(spec, why, os.environ)}"
+        stop_line(1, f"nothing was added: {spec.name} {why}{advice}")
+    return view
+
+
+def _logs_in(spec: UpstreamSpec) -> bool:
+    """Log in with a browser, if the person wants that. Return True if the person is logged in then."""
+    from codemode_mcp.cli.browser_login import can_open_browser, log_in, open_browser
+    from upstream_clients.errors import LoginError
+
+    if not ask_yes(f"{cut(spec.name, 60)} needs a login. Log in with a browser now?"):
+        return False
+
+    def show(url: str) -> None:
+        say("If no browser opens, open:" if can_open_browser() else "Open in a browser:")
+        say_command(url)
+        if can_open_browser():
+            open_browser(url)
+
+    try:
+        anyio.run(partial(log_in, spec, show))
+    except LoginError as error:
+        stop_line(1, spec.redact(f"nothing was added: no login to {spec.name}: {error}"))
+    return True
+
+
+def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.Shown, name: str) -> None:
+    """Store the secrets, the pins and the entry. End the command if one of them cannot be stored."""
+    from upstream_clients.keychain import NoKeychain
+
+    references: Mapping[Setting, dict[str, str]] = {}
+    try:
+        if answers.secret:
+            references = keyring_entries.store(name, answers.secret)
+    except NoKeychain as error:
+        stop_line(1, f"nothing was added: a secret cannot be stored: {error}")
+    is_written = False
+    try:
+        change = target.adding(name, with_values(entry, references))
+        pins.store_pins(shown.pins, target.path)
+        target.write(change)
+        is_written = True
+    finally:
+        if not is_written:
+            pins.forget_pins(name, target.path)
+            keyring_entries.forget(each["keyring"] for each in references.values())
+    pins.record_acceptance(shown.pins, target.path)
+
+
+def _say_next(name: str, view: UpstreamView, target: Target) -> None:
+    say("next:")
+    say_command(f"codemode-mcp tools --long --server {shlex.quote(name)}{target.option}")
+    if view.tools:
+        call = shlex.quote(f"{name}.{view.tools[0].name}")
+        say_command(f"codemode-mcp call {call}{target.option}")

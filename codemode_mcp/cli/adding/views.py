@@ -1,0 +1,124 @@
+"""The text of `add`, `remove` and `enable`: what would run, and what a server lists.
+
+Names, commands and texts may come from a registry or from a server. All of them are escaped, and take one line each.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.cli.adding.proposal import MARK
+from codemode_mcp.cli.mcp_clients.secrets import without_secrets
+from codemode_mcp.control.display import counted, cut, plain
+from codemode_mcp.trust.references import reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from codemode_mcp.cli.adding.pins import Shown
+    from codemode_mcp.cli.adding.proposal import Proposal, Setting
+    from upstream_clients.tools import Tool, UpstreamView
+
+MAX_TOOLS: Final = 300
+"""Tools that a terminal lists."""
+
+MAX_FINDINGS: Final = 60
+"""Findings that a terminal shows in full. The gravest come first."""
+
+MAX_TEXT: Final = 110
+"""Characters of a description in a list."""
+
+MAX_COMMAND: Final = 4000
+"""Characters of a command line. A longer one is refused, since a part of it would not be seen."""
+
+_TABLES: Final = {"env": "variables", "headers": "headers", "args": "arguments"}
+
+
+def proposal_lines(proposal: Proposal, path: Path) -> Iterator[str]:
+    """Yield the lines about a proposal, before anything of it starts."""
+    yield f"server {plain(proposal.name)}, {plain(proposal.origin)}"
+    yield from entry_lines(proposal.entry)
+    for table, title in _TABLES.items():
+        names = [_named(each) for each in proposal.settings if each.table == table]
+        if names:
+            yield f"  {title} that it gets: {', '.join(names)}"
+    for warning in proposal.warnings:
+        yield f"  CAUTION: {plain(warning)}"
+    yield f"  is added to {plain(str(path))}"
+
+
+def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines about what an entry starts or reaches. Literal secrets are hidden."""
+    entry = without_secrets(entry)
+    if "command" in entry:
+        yield f"  starts, as you: {command_line(entry)}"
+    for key, title in (("url", "connects to"), ("serverUrl", "connects to"), ("openapi", "reads the API document")):
+        if entry.get(key):
+            yield f"  {title}: {plain(str(entry[key]))}"
+    for key in ("baseUrl", "cwd", "envFile"):
+        if entry.get(key):
+            yield f"  {key}: {plain(str(entry[key]))}"
+    for table in ("env", "headers"):
+        values = entry.get(table)
+        if isinstance(values, dict) and values:
+            texts = {name: f"={value}" if isinstance(value, str) else "" for name, value in values.items()}
+            yield f"  {table}: {', '.join(plain(name + text) for name, text in texts.items())}"
+
+
+def command_line(entry: Mapping[str, Any]) -> str:
+    """Return the command line of an entry as a shell would read it, with the names of missing values as `<NAME>`."""
+    words = [entry.get("command", ""), *(entry.get("args") or ())]
+    return " ".join(map(_word, map(str, words)))
+
+
+def listing_lines(view: UpstreamView, shown: Shown) -> Iterator[str]:
+    """Yield the lines about what a server has listed."""
+    version = f" {cut(view.server_version, 40)}" if view.server_version else ""
+    own = f" ({cut(view.server_name, 60)}{version})" if view.server_name else ""
+    counts = [counted(len(view.tools), "tool")]
+    counts += [counted(len(view.prompt_list), "prompt")] if view.prompt_list else []
+    counts += [counted(len(view.template_list), "resource template")] if view.template_list else []
+    yield f"{plain(view.name)}{own} lists {', '.join(counts)}"
+    for tool in view.tools[:MAX_TOOLS]:
+        text = f": {cut(tool.description.strip(), MAX_TEXT)}" if tool.description.strip() else ""
+        yield f"  {cut(tool.name, 80)}{_hints(tool)}{text}"
+    if len(view.tools) > MAX_TOOLS:
+        yield f"  and {len(view.tools) - MAX_TOOLS:,} more"
+    for problem in view.problems[:10]:
+        yield f"  note: {cut(problem, 200)}"
+    for report, finding in shown.findings[:MAX_FINDINGS]:
+        name = cut(reference(report.server, report.kind, report.name), 100)
+        yield f"  {finding.severity}  {finding.rule}  {name} {plain(finding.where)}"
+        yield f"    {finding.message}"
+        yield f"    {plain(finding.excerpt)}"
+    if len(shown.findings) > MAX_FINDINGS:
+        rest = Counter(finding.severity for _, finding in shown.findings[MAX_FINDINGS:])
+        yield f"  and more findings: {', '.join(f'{count} {severity}' for severity, count in rest.items())}"
+
+
+def _hints(tool: Tool) -> str:
+    found = [
+        word
+        for word, is_said in (
+            ("read-only", tool.annotations.read_only),
+            ("destructive", tool.annotations.destructive and not tool.annotations.read_only),
+        )
+        if is_said
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _named(setting: Setting) -> str:
+    words = [word for word, holds in (("secret", setting.secret), ("optional", not setting.required)) if holds]
+    return plain(setting.name) + (f" ({', '.join(words)})" if words else "")
+
+
+def _word(text: str) -> str:
+    if MARK in text:
+        parts = text.split(MARK)
+        parts[1::2] = [f"<{each}>" for each in parts[1::2]]
+        return plain("".join(parts))
+    return plain(shlex.quote(text))
