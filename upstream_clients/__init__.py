@@ -18,6 +18,7 @@ General layout, from top to bottom:
   has the subscriptions of a pool.
 - Transports: `transports`, `stdio`, `process`, `environment`, `stderr`, `line_messages`, `http`, `sse`, `events`,
   `sdk_streams`. `handshake` starts a server on trial.
+- HTTP APIs: `openapi` has servers of this process whose tools are the operations of an OpenAPI document.
 - Lines and log messages of a server: `server_log` has the latest ones, `log_listeners` passes messages on.
 - Logins: `bearer` uses and renews a login. `oauth_discovery`, `challenge`, `oauth` and `fetch` obtain one.
   `token_store` and `keychain` store it. `address_guard` and `loopback` judge addresses.

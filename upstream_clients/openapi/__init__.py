@@ -1,0 +1,13 @@
+"""HTTP APIs with an OpenAPI document, as MCP servers in this process.
+
+Pure, with `api` as their one door:
+
+- `reading`, `document` and `swagger2`: the text of a document as values of JSON, and its local references.
+- `operations` and `servers`: names, paths, addresses and logins.
+- `schemas` and `bounds`: JSON Schemas, cut to a size.
+- `arguments`, `bodies`, `styles` and `requests`: the argument of a tool, and the request that it becomes.
+- `answers`: the result that an answer becomes.
+
+The whole document is untrusted. Sizes, depths and counts are bounded, and one bad operation never hides the others: it
+is in `Api.skipped` with the reason. Nothing that a document names is ever fetched.
+"""

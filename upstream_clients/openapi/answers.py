@@ -1,0 +1,196 @@
+"""Answers of an API as results of tools, and the schema of their values. Pure: no I/O.
+
+A body in JSON is `structuredContent`, whatever its type. A text is a text block, a picture a picture, and any other
+body an embedded resource with its bytes in base64. Status and a few headers are in `_meta.http`.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from upstream_clients.openapi.bodies import media_kind
+from upstream_clients.openapi.document import UnsupportedError
+from upstream_clients.openapi.schemas import Converted
+
+if TYPE_CHECKING:
+    from upstream_clients.openapi.document import Document
+    from upstream_clients.openapi.operations import Operation
+    from upstream_clients.openapi.schemas import Schemas
+
+_HEADERS: Final = frozenset({"etag", "last-modified", "link", "location", "retry-after"})
+_HEADER_PREFIXES: Final = ("ratelimit", "x-ratelimit", "x-rate-limit", "x-total", "x-page", "x-per-page", "x-next-page")
+_MAX_HEADER: Final = 4_000
+_MAX_HEADERS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResponse:
+    """An answer of an API.
+
+    Attributes:
+        headers: names in lower case.
+    """
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers that an operation describes for success.
+
+    Attributes:
+        accept: the header `Accept`.
+        schema: the schema of the value; None if it may be something other than JSON, or is not described.
+    """
+
+    accept: str
+    schema: Converted | None
+
+
+def read_answers(operation: Operation, document: Document, schemas: Schemas) -> Answers:
+    """Return the successful answers of an operation.
+
+    An answer that cannot be read leaves the value undescribed, and the operation can be called.
+    """
+    responses = operation.node.get("responses")
+    try:
+        found = [document.follow(each) for each in _successful(responses)] if isinstance(responses, Mapping) else []
+        contents = [_content(each, document) for each in found]
+    except UnsupportedError:
+        contents = []
+    types = list(dict.fromkeys(media_type for content in contents for media_type in content))
+    kinds = {media_kind(each) for each in types if "*" not in each}
+    accept = _accept([each for each in types if "*" not in each and each.isascii() and each.isprintable()][:8])
+    described = operation.method != "HEAD" and contents and kinds <= {"json"} and any(contents)
+    if not described:
+        return Answers(accept, None)
+    parts: dict[str, Converted] = {}
+    for content in contents:
+        for media in content.values():
+            converted = schemas.convert(media.get("schema"), "output")
+            if not isinstance(converted.schema, Mapping) or not converted.schema:
+                return Answers(accept, None)
+            parts.setdefault(str(converted.schema), converted)
+    if not all(contents):
+        parts["null"] = Converted({"type": "null"}, (), 20)
+    if len(parts) == 1:
+        return Answers(accept, next(iter(parts.values())))
+    names = tuple(dict.fromkeys(name for part in parts.values() for name in part.names))
+    whole = {"anyOf": [part.schema for part in parts.values()]}
+    return Answers(accept, Converted(whole, names, 20 + sum(part.size for part in parts.values())))
+
+
+def _successful(responses: Mapping[str, Any]) -> list[Any]:
+    found = [each for status, each in responses.items() if len(status) == 3 and status.startswith("2")]
+    return found or [responses[each] for each in ("default",) if each in responses]
+
+
+def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
+    """Return the contents of an answer by media type; none for an answer without a body."""
+    content = response.get("content") if isinstance(response, Mapping) else None
+    if not isinstance(content, Mapping):
+        return {}
+    found = {media_type: document.follow(media) for media_type, media in content.items()}
+    return {media_type: media for media_type, media in found.items() if isinstance(media, Mapping)}
+
+
+def _accept(types: list[str]) -> str:
+    in_json = [each for each in types if media_kind(each) == "json"]
+    chosen = in_json or types or ["application/json"]
+    return ", ".join([*chosen, "*/*;q=0.1"])
+
+
+# Results
+
+
+def result_of(response: ApiResponse, tool: str, *, is_json_expected: bool) -> dict[str, Any]:
+    """Return the result of `tools/call` for an answer.
+
+    Args:
+        is_json_expected: True if the operation answers with JSON. Then a body of an unclear type is read as JSON.
+    """
+    meta = {"http": {"status": response.status, "headers": _shown_headers(response.headers)}}
+    media_type = response.headers.get("content-type", "")
+    kind = media_kind(media_type) if media_type else None
+    if not 200 <= response.status < 300:
+        return {"content": _error(response, kind), "isError": True, "_meta": meta}
+    if not response.body.strip():
+        return {"content": [_text("null")], "structuredContent": None, "_meta": meta}
+    if kind == "json" or is_json_expected or kind is None:
+        try:
+            value = msgspec.json.decode(response.body.removeprefix(codecs.BOM_UTF8))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+            pass
+        else:
+            content = [_text("null")] if value is None else []
+            return {"content": content, "structuredContent": value, "_meta": meta}
+    if kind in ("json", "text", "form") or (kind is None and _decoded(response, strict=True) is not None):
+        return {"content": [_text(_decoded(response) or "")], "_meta": meta}
+    return {"content": [_binary(response, media_type, tool)], "_meta": meta}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _error(response: ApiResponse, kind: str | None) -> list[dict[str, Any]]:
+    reason = "".join(each for each in response.reason[:200] if each.isprintable())
+    blocks = [_text(f"HTTP {response.status} {reason}".rstrip())]
+    location = response.headers.get("location")
+    if 300 <= response.status < 400 and location:
+        blocks.append(_text(f"It redirects to {location[:_MAX_HEADER]}, which was not followed."))
+    if response.body:
+        readable = kind in ("json", "text", "form") or _decoded(response, strict=True) is not None
+        body = _decoded(response) if readable else f"The body has {len(response.body)} bytes that are no text."
+        blocks.append(_text(body or ""))
+    return blocks
+
+
+def _decoded(response: ApiResponse, *, strict: bool = False) -> str | None:
+    """Return the body as text. `strict`: return None if it is not valid."""
+    _, _, parameters = response.headers.get("content-type", "").partition(";")
+    charset = "utf-8"
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            charset = value.strip().strip('"')
+    try:
+        codec = codecs.lookup(charset)
+        if not codec._is_text_encoding:
+            codec = codecs.lookup("utf-8")
+    except (LookupError, ValueError):
+        codec = codecs.lookup("utf-8")
+    try:
+        text = response.body.removeprefix(codecs.BOM_UTF8).decode(codec.name, "strict" if strict else "replace")
+    except (UnicodeError, ValueError):
+        return None
+    return None if strict and "\0" in text else text
+
+
+def _binary(response: ApiResponse, media_type: str, tool: str) -> dict[str, Any]:
+    name = media_type.partition(";")[0].strip().lower() or "application/octet-stream"
+    data = base64.b64encode(response.body).decode("ascii")
+    if name.startswith("image/") and "svg" not in name:
+        return {"type": "image", "data": data, "mimeType": name}
+    if name.startswith("audio/"):
+        return {"type": "audio", "data": data, "mimeType": name}
+    return {"type": "resource", "resource": {"uri": f"openapi:{tool}", "mimeType": name, "blob": data}}
+
+
+def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in headers.items():
+        if (name in _HEADERS or name.startswith(_HEADER_PREFIXES)) and len(value) <= _MAX_HEADER:
+            found[name] = value
+            if len(found) == _MAX_HEADERS:
+                break
+    return found

@@ -1,0 +1,148 @@
+"""An HTTP API as tools: the one door to the pure part of this package. Pure: no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from upstream_clients.openapi.answers import Answers, ApiResponse, read_answers, result_of
+from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
+from upstream_clients.openapi.bounds import bounded
+from upstream_clients.openapi.document import DocumentError, UnsupportedError
+from upstream_clients.openapi.operations import Operation, Skipped, read_operations
+from upstream_clients.openapi.reading import read_document
+from upstream_clients.openapi.requests import ApiRequest, ArgumentProblem, make_request
+from upstream_clients.openapi.schemas import Schemas, plain_text
+from upstream_clients.openapi.servers import http_address, logins, server_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from upstream_clients.openapi.document import Document
+
+__all__ = ["Api", "ApiRequest", "ApiResponse", "ArgumentProblem", "DocumentError", "Skipped"]
+
+MAX_INPUT: Final = 24_000
+MAX_OUTPUT: Final = 12_000
+"""Maximum length, as JSON, of the schemas of a tool. Larger ones are cut (`bounds`)."""
+_MAX_TITLE: Final = 200
+
+_READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_IDEMPOTENT: Final = _READ_ONLY | {"PUT", "DELETE"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    operation: Operation
+    arguments: Arguments
+    answers: Answers
+
+
+class Api:
+    """An API as its document describes it.
+
+    Attributes:
+        base_url: the configured address, else that of the document; None if there is neither. It has no final slash.
+            The target of a request is appended to it.
+        base_from_document: True if the address comes from the document.
+        tools: as in `tools/list`, in the order of the document.
+        skipped: operations that are no tools.
+        security: sentences about the logins that the document names.
+    """
+
+    def __init__(self, document: Document, *, base_url: str | None, source: str) -> None:
+        info = document.root.get("info")
+        info = info if isinstance(info, dict) else {}
+        self.title = plain_text(info.get("title"), _MAX_TITLE) or ""
+        self.version = plain_text(str(info.get("version", "")), _MAX_TITLE) or ""
+        self.description = plain_text(info.get("description"), 4_000) or ""
+        self.security: tuple[str, ...] = logins(document)
+        operations, skipped = read_operations(document)
+        stated = document.root.get("servers")
+        if not stated:
+            stated = next((each.node["servers"] for each in operations if each.node.get("servers")), stated)
+        from_document = server_address(stated, source)
+        self.base_url = http_address(base_url) if base_url is not None else from_document
+        self.base_from_document = base_url is None and self.base_url is not None
+        schemas, credentials = Schemas(document), Credentials(document)
+        self._tools: dict[str, _Tool] = {}
+        listed: list[Mapping[str, Any]] = []
+        for operation in operations:
+            try:
+                self._check_server(operation, source, from_document)
+                arguments = read_arguments(operation, document, schemas, credentials)
+                answers = read_answers(operation, document, schemas)
+            except UnsupportedError as error:
+                skipped.append(Skipped(f"{operation.method} {operation.path}", str(error)))
+                continue
+            self._tools[operation.name] = _Tool(operation, arguments, answers)
+            listed.append(self._listed(operation, arguments, answers, schemas))
+        self.tools: tuple[Mapping[str, Any], ...] = tuple(listed)
+        self.skipped: tuple[Skipped, ...] = tuple(skipped)
+
+    @classmethod
+    def read(cls, data: bytes, *, base_url: str | None, source: str) -> Self:
+        """Return the API that a document describes.
+
+        Args:
+            base_url: the configured address of the API; None if the document states it.
+            source: the document's own address or path.
+
+        Raises:
+            DocumentError: the document cannot be used. The message is a sentence for a person.
+        """
+        try:
+            return cls(read_document(data), base_url=base_url, source=source)
+        except RecursionError:
+            raise DocumentError("the document is nested too deeply") from None
+
+    def request(self, tool: str, arguments: Mapping[str, Any]) -> ApiRequest:
+        """Return the request of a call.
+
+        Raises:
+            ArgumentProblem: the arguments cannot be sent. The message says what to do.
+            KeyError: the tool is unknown.
+        """
+        found = self._tools[tool]
+        operation = found.operation
+        return make_request(
+            operation.method, operation.path, operation.query, found.answers.accept, found.arguments, arguments
+        )
+
+    def result(self, tool: str, response: ApiResponse) -> dict[str, Any]:
+        """Return the result of `tools/call` for the answer to a request."""
+        return result_of(response, tool, is_json_expected=self._tools[tool].answers.schema is not None)
+
+    def is_repeatable(self, tool: str) -> bool:
+        """Return True if a request has the same effect when it is sent again."""
+        return self._tools[tool].operation.method in _IDEMPOTENT
+
+    def _check_server(self, operation: Operation, source: str, common: str | None) -> None:
+        """Raise `UnsupportedError` for an operation at another address than the others."""
+        servers = operation.node.get("servers")
+        if servers:
+            address = server_address(servers, source)
+            if address != common:
+                raise UnsupportedError(f"it has a server of its own ({address or 'without a usable address'})")
+
+    def _listed(self, operation: Operation, arguments: Arguments, answers: Answers, schemas: Schemas) -> dict[str, Any]:
+        base = self.base_url if self.base_from_document else ""
+        place = f"{operation.method} {base}{operation.path}"
+        tool: dict[str, Any] = {
+            "name": operation.name,
+            "description": f"{operation.description}\n{place}".lstrip(),
+            "inputSchema": bounded(arguments.schema, schemas, "input", MAX_INPUT),
+            "annotations": _annotations(operation.method),
+        }
+        if answers.schema is not None:
+            tool["outputSchema"] = bounded(answers.schema, schemas, "output", MAX_OUTPUT)
+        return tool
+
+
+def _annotations(method: str) -> dict[str, bool]:
+    found = {"readOnlyHint": method in _READ_ONLY, "openWorldHint": True}
+    if method in _IDEMPOTENT:
+        found["idempotentHint"] = True
+    if method == "DELETE":
+        found["destructiveHint"] = True
+    return found

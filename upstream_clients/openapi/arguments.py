@@ -1,0 +1,262 @@
+"""The one argument of a tool: parameters and body of an operation by their names. Pure: no I/O.
+
+Parameters and the members of a body that is an object stand side by side. If two have one name, the first of path,
+query, header, cookie and body keeps it, and the others get a prefix, such as `query_id` or `body_id`. So a name
+changes only if a parameter is added that clashes with it.
+
+Credentials are no arguments: parameters that a security scheme names, and `Authorization`. Headers that a client sets
+itself are none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from upstream_clients.openapi.bodies import BASE64, Body, Member, choose_content, is_file, members_of
+from upstream_clients.openapi.document import UnsupportedError, shown
+from upstream_clients.openapi.schemas import Converted, plain_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from upstream_clients.openapi.document import Document
+    from upstream_clients.openapi.operations import Operation
+    from upstream_clients.openapi.schemas import Schemas
+
+PLACES: Final = ("path", "query", "header", "cookie")
+_STYLES: Final = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""Styles by place; the first one is the default."""
+_NO_ARGUMENTS: Final = frozenset(
+    {"accept", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "date"}
+    | {"expect", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    | {"referer", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via"}
+)
+"""Headers, in lower case, that the client or OpenAPI's own rules set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter.
+
+    Attributes:
+        argument: its name as a member of the argument.
+        name: its name in the request.
+        place: one of `PLACES`.
+        is_json: True if the value is sent as JSON.
+        is_reserved: True if the value may have reserved characters that are not encoded.
+    """
+
+    argument: str
+    name: str
+    place: str
+    is_required: bool
+    style: str
+    explode: bool
+    is_json: bool = False
+    is_reserved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The parameters and the body of an operation, and the schema of its argument before it is cut to a size."""
+
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    schema: Converted
+
+
+class Credentials:
+    """The names of parameters that are credentials by the security schemes of a document."""
+
+    def __init__(self, document: Document) -> None:
+        components = document.root.get("components")
+        schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+        self._names: set[tuple[str, str]] = set()
+        for scheme in schemes.values() if isinstance(schemes, Mapping) else ():
+            try:
+                scheme = document.follow(scheme)
+            except UnsupportedError:
+                continue
+            if isinstance(scheme, Mapping) and scheme.get("type") == "apiKey":
+                self._names.add((str(scheme.get("in")), str(scheme.get("name")).lower()))
+
+    def has(self, place: str, name: str) -> bool:
+        """Return True if a parameter is a credential."""
+        return (place, name.lower()) in self._names
+
+
+def read_arguments(operation: Operation, document: Document, schemas: Schemas, credentials: Credentials) -> Arguments:
+    """Return the arguments of an operation.
+
+    Raises:
+        UnsupportedError: a part of the request cannot be made.
+    """
+    names = _Names()
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    conditions: dict[str, list[str]] = {}
+    parts: list[Converted] = []
+    parameters = []
+    listed = [each for each in operation.parameters if _is_argument(each, operation, credentials)]
+    listed += _undeclared(operation)
+    for node in sorted(listed, key=lambda each: PLACES.index(each["in"])):
+        parameter, converted = _parameter(node, document, schemas, names)
+        parameters.append(parameter)
+        properties[parameter.argument] = converted.schema
+        parts.append(converted)
+        if parameter.is_required:
+            required.append(parameter.argument)
+    body = None
+    if operation.node.get("requestBody") is not None:
+        body, found, needed = _body(operation, document, schemas, names)
+        for argument, converted in found.items():
+            properties[argument] = converted.schema
+            parts.append(converted)
+        if body.is_required:
+            required += needed
+        elif needed:
+            # Without a body nothing is needed.
+            conditions = {each: [other for other in needed if other != each] for each in found}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    if conditions := {each: others for each, others in conditions.items() if others}:
+        schema["dependentRequired"] = conditions
+    size = 80 + sum(part.size for part in parts) + sum(len(name) + 6 for name in properties) + len(str(conditions))
+    references = tuple(dict.fromkeys(name for part in parts for name in part.names))
+    return Arguments(tuple(parameters), body, Converted(schema, references, size))
+
+
+def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Credentials) -> bool:
+    name, place = node["name"], node["in"]
+    if place not in PLACES:
+        raise UnsupportedError(f"its parameter {shown(name)} is in {shown(place)}")
+    if place == "path":
+        return f"{{{name}}}" in operation.path
+    if credentials.has(place, name):
+        return False
+    return place != "header" or name.lower() not in _NO_ARGUMENTS
+
+
+def _undeclared(operation: Operation) -> Iterable[Mapping[str, Any]]:
+    """Return parameters for the names in the path that the document does not declare."""
+    declared = {node["name"] for node in operation.parameters if node["in"] == "path"}
+    for part in operation.path.split("{")[1:]:
+        name, closing, _ = part.partition("}")
+        if not closing or not name:
+            raise UnsupportedError("its path has a brace without another")
+        if name not in declared:
+            declared.add(name)
+            yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+class _Names:
+    """The names of arguments that are taken."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, name: str, place: str) -> str:
+        """Return the name, or the name with a prefix if it is taken."""
+        if name in self._taken:
+            name = f"{place}_{name}"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def _parameter(
+    node: Mapping[str, Any], document: Document, schemas: Schemas, names: _Names
+) -> tuple[Parameter, Converted]:
+    name, place = node["name"], node["in"]
+    schema, is_json = node.get("schema"), False
+    content = node.get("content")
+    if schema is None and isinstance(content, Mapping) and content:
+        media = document.follow(next(iter(content.values())))
+        schema = media.get("schema") if isinstance(media, Mapping) else None
+        is_json = True
+    style = node.get("style") or _STYLES[place][0]
+    if style not in _STYLES[place]:
+        raise UnsupportedError(f"its parameter {shown(name)} has the style {shown(str(style))}")
+    explode = node.get("explode")
+    parameter = Parameter(
+        names.take(name, place),
+        name,
+        place,
+        place == "path" or node.get("required") is True,
+        style,
+        explode if isinstance(explode, bool) else style in ("form", "deepObject"),
+        is_json,
+        node.get("allowReserved") is True,
+    )
+    return parameter, _described(schemas.convert(schema, "input"), node)
+
+
+def _described(converted: Converted, node: Mapping[str, Any]) -> Converted:
+    """Return the schema of a parameter with the texts of the parameter."""
+    more: dict[str, Any] = {}
+    text = plain_text(node.get("description"))
+    if text:
+        more["description"] = text
+    if node.get("deprecated") is True:
+        more["deprecated"] = True
+    if not more or not isinstance(converted.schema, Mapping):
+        return converted
+    return Converted({**converted.schema, **more}, converted.names, converted.size + len(text or "") + 40)
+
+
+# Bodies
+
+
+def _body(
+    operation: Operation, document: Document, schemas: Schemas, names: _Names
+) -> tuple[Body, dict[str, Converted], list[str]]:
+    """Return the body, the schemas of its arguments, and the names of those that it needs."""
+    node = document.follow(operation.node["requestBody"])
+    if not isinstance(node, Mapping):
+        raise UnsupportedError("its body is not an object")
+    kind, media_type, media = choose_content(node.get("content"), document)
+    schema, is_required = media.get("schema"), node.get("required") is True
+    stated = media.get("encoding")
+    encodings = stated if isinstance(stated, Mapping) else {}
+    if kind in ("text", "bytes"):
+        argument = names.take("body", "body")
+        text = "The body, as text" if kind == "text" else BASE64
+        single = Converted({"type": "string", **_bytes(kind), "description": f"{text} ({media_type})."}, (), 120)
+        return Body(kind, media_type, is_required, argument, (), {}), {argument: single}, [argument]
+    members = members_of(schema, document)
+    if members is None:
+        argument = names.take("body", "body")
+        whole = _described(schemas.convert(schema, "input"), node)
+        return Body(kind, media_type, is_required, argument, (), encodings), {argument: whole}, [argument]
+    found: dict[str, Converted] = {}
+    taken = []
+    for name, member in members.properties.items():
+        argument = names.take(name, "body")
+        files = is_file(member, document) if kind == "multipart" else False
+        found[argument] = _file(member, document) if files else schemas.convert(member, "input")
+        taken.append(Member(argument, name, files))
+    needed = [each.argument for each in taken if each.name in members.required]
+    return Body(kind, media_type, is_required, None, tuple(taken), encodings), found, needed
+
+
+def _bytes(kind: str) -> dict[str, str]:
+    return {"contentEncoding": "base64"} if kind == "bytes" else {}
+
+
+def _file(schema: Any, document: Document) -> Converted:
+    node = document.follow(schema)
+    text = plain_text(node.get("description")) if isinstance(node, Mapping) else None
+    one = {"type": "string", "contentEncoding": "base64"}
+    described = {"description": f"{text}\n{BASE64}." if text else f"{BASE64}."}
+    if isinstance(node, Mapping) and node.get("type") == "array":
+        return Converted({"type": "array", "items": one, **described}, (), 160 + len(text or ""))
+    return Converted({**one, **described}, (), 120 + len(text or ""))

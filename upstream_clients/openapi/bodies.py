@@ -1,0 +1,307 @@
+"""Bodies of requests: the choice of the media type, and their bytes. Pure: no I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from upstream_clients.openapi.document import UnsupportedError, shown
+from upstream_clients.openapi.styles import ArgumentProblem, form_pairs, plain, quoted
+
+if TYPE_CHECKING:
+    from upstream_clients.openapi.document import Document
+
+BASE64: Final = "The bytes in base64"
+MAX_MEMBERS: Final = 500
+_MAX_ALL_OF: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a body.
+
+    Attributes:
+        argument: its name as a member of the argument.
+        name: its name in the body.
+        is_file: True if it is a file, or a list of files, in base64.
+    """
+
+    argument: str
+    name: str
+    is_file: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of an operation.
+
+    Attributes:
+        kind: `json`, `form`, `multipart`, `text` or `bytes`.
+        media_type: as the document writes it.
+        whole: the argument that is the whole body; None if its members are arguments.
+        members: the members of the body, unless `whole` is the body.
+        encodings: `encoding` of OpenAPI, by the name of the member.
+    """
+
+    kind: str
+    media_type: str
+    is_required: bool
+    whole: str | None
+    members: tuple[Member, ...]
+    encodings: Mapping[str, Any]
+
+
+_TEXTS: Final = ("+xml", "/xml", "+yaml", "/yaml", "/x-yaml", "/x-ndjson", "/graphql")
+
+
+def media_kind(media_type: str) -> str | None:
+    """Return the kind of a media type; None if it cannot be sent."""
+    name = media_type.partition(";")[0].strip().lower()
+    if name == "application/json" or name.endswith(("+json", "/json")):
+        return "json"
+    if name == "application/x-www-form-urlencoded":
+        return "form"
+    if name == "multipart/form-data":
+        return "multipart"
+    if name.startswith("multipart/"):
+        return None
+    if name.startswith("text/") or name.endswith(
+        ("+xml", "/xml", "+yaml", "/yaml", "/x-yaml", "/x-ndjson", "/graphql")
+    ):
+        return "text"
+    return "bytes" if "/" in name and name.isascii() and name.isprintable() and " " not in name else None
+
+
+_ORDER: Final = ("json", "form", "multipart", "text", "bytes")
+
+
+def choose_content(content: Any, document: Document) -> tuple[str, str, Mapping[str, Any]]:
+    """Return kind, media type and node of the content that is sent.
+
+    Raises:
+        UnsupportedError: no kind can be sent.
+    """
+    if not isinstance(content, Mapping) or not content:
+        raise UnsupportedError("its body has no `content`")
+    found = []
+    for position, (media_type, node) in enumerate(content.items()):
+        node = document.follow(node)
+        node = node if isinstance(node, Mapping) else {}
+        kind = media_kind(media_type)
+        if "*" in media_type:
+            kind, media_type = _of_any_type(node.get("schema"), document)
+        if kind is None or not media_type.isprintable() or not media_type.isascii() or len(media_type) > 200:
+            continue
+        found.append((_ORDER.index(kind), _patch_order(media_type), position, kind, media_type, node))
+    if not found:
+        raise UnsupportedError(f"its body can only be sent as {shown(', '.join(content))}")
+    _, _, _, kind, media_type, node = min(found, key=lambda each: each[:3])
+    return kind, media_type, node
+
+
+def _patch_order(media_type: str) -> int:
+    """Return the order of types of JSON: JSON itself first, and the list of changes of a JSON patch last."""
+    name = media_type.partition(";")[0].strip().lower()
+    return 0 if name == "application/json" else 2 if name == "application/json-patch+json" else 1
+
+
+def _of_any_type(schema: Any, document: Document) -> tuple[str, str]:
+    if _is_bytes(document.follow(schema)):
+        return "bytes", "application/octet-stream"
+    return "json", "application/json"
+
+
+def _is_bytes(schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    if schema.get("type") == "file":
+        return True
+    if schema.get("type") not in (None, "string"):
+        return False
+    return schema.get("format") == "binary" or ("contentMediaType" in schema and "contentEncoding" not in schema)
+
+
+def is_file(schema: Any, document: Document) -> bool:
+    """Return True if a schema is that of a file, or of a list of files."""
+    try:
+        node = document.follow(schema)
+        if isinstance(node, Mapping) and node.get("type") == "array":
+            node = document.follow(node.get("items"))
+    except UnsupportedError:
+        return False
+    return _is_bytes(node) or (isinstance(node, Mapping) and node.get("contentEncoding") == "base64")
+
+
+@dataclass(slots=True)
+class Members:
+    """The members of an object, as schemas of the document."""
+
+    properties: dict[str, Any]
+    required: set[str]
+
+
+_MERGED: Final = frozenset({"oneOf", "anyOf", "not", "if", "patternProperties", "dependentSchemas", "const", "enum"})
+
+
+def members_of(schema: Any, document: Document, depth: int = 0) -> Members | None:
+    """Return the members of a schema that describes exactly one object. Return None for any other schema.
+
+    Raises:
+        UnsupportedError: a reference of the schema leads nowhere or outside the document.
+    """
+    node = document.follow(schema)
+    if not isinstance(node, Mapping) or depth > _MAX_ALL_OF or node.get("nullable") is True:
+        return None
+    for keyword in _MERGED & node.keys():
+        if keyword not in ("anyOf", "oneOf") or not _is_only_required(node[keyword]):
+            return None
+    if node.get("additionalProperties") not in (None, False) or node.get("unevaluatedProperties") not in (None, False):
+        return None
+    declared, own, parts = node.get("type"), node.get("properties"), node.get("allOf")
+    if declared not in (None, "object", ["object"]) or not isinstance(own, (Mapping, type(None))):
+        return None
+    if own is None and not parts and declared is None:
+        return None
+    if own is None and not parts and node.get("additionalProperties") is not False:
+        return None  # any object
+    found = Members({}, set())
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, Mapping) and part.keys() <= {"required", "description", "title"}:
+            inside: Members | None = Members({}, {each for each in part.get("required") or () if isinstance(each, str)})
+        else:
+            inside = members_of(part, document, depth + 1)
+        if inside is None:
+            return None
+        found.properties.update(inside.properties)
+        found.required |= inside.required
+    for name, member in (own or {}).items():
+        if isinstance(member, Mapping) and member.get("readOnly") is True:
+            found.properties.pop(name, None)
+        elif name and len(name) <= 200 and name.isprintable():
+            found.properties[name] = member
+        else:
+            return None
+    required = node.get("required")
+    found.required |= {each for each in required if isinstance(each, str)} if isinstance(required, list) else set()
+    found.required &= found.properties.keys()
+    return found if len(found.properties) <= MAX_MEMBERS else None
+
+
+def _is_only_required(branches: Any) -> bool:
+    """Return True for alternatives that only require members."""
+    return isinstance(branches, list) and all(
+        isinstance(each, Mapping) and each.keys() <= {"required", "title", "description"} for each in branches
+    )
+
+
+# Bytes
+
+
+def encode(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None:
+    """Return the content type and the bytes of a body; None if there is none.
+
+    Raises:
+        ArgumentProblem: an argument cannot be sent.
+    """
+    if body.whole is not None:
+        if body.whole not in arguments:
+            return None
+        value = arguments[body.whole]
+        files: dict[str, bool] = {}
+    else:
+        value = {each.name: arguments[each.argument] for each in body.members if each.argument in arguments}
+        files = {each.name: each.is_file for each in body.members}
+        if not value and not body.is_required:
+            return None
+    if body.kind == "json":
+        return body.media_type, _json(value)
+    if body.kind == "text":
+        return body.media_type, str(value).encode("utf-8", "replace")
+    if body.kind == "bytes":
+        return body.media_type, decoded(value, body.whole or "body")
+    if not isinstance(value, Mapping):
+        raise ArgumentProblem(f"`{body.whole}` is not an object, which a form needs; give an object")
+    if body.kind == "form":
+        return body.media_type, _form(value, body.encodings).encode("ascii")
+    return _multipart(value, files, body.encodings)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def decoded(value: Any, argument: str) -> bytes:
+    """Return the bytes of a value in base64.
+
+    Raises:
+        ArgumentProblem: it is not in base64.
+    """
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise ArgumentProblem(f"`{argument}` is not base64; give the bytes in base64, as btoa() returns them") from None
+
+
+def _form(value: Mapping[str, Any], encodings: Mapping[str, Any]) -> str:
+    pairs: list[tuple[str, str]] = []
+    for name, member in value.items():
+        encoding = encodings.get(name)
+        if isinstance(encoding, Mapping) and ("style" in encoding or "explode" in encoding):
+            style = str(encoding.get("style") or "form")
+            explode = encoding.get("explode")
+            pairs += form_pairs(name, member, style, explode if isinstance(explode, bool) else style == "form")
+        else:
+            pairs += _default_pairs(name, member)
+    return "&".join(f"{key}={text}" for key, text in pairs)
+
+
+def _default_pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [(quoted(name), quoted(plain(value)))]
+    members = value if isinstance(value, list) else [value]
+    return [(quoted(name), quoted(plain(each))) for each in members]
+
+
+def _multipart(value: Mapping[str, Any], files: Mapping[str, bool], encodings: Mapping[str, Any]) -> tuple[str, bytes]:
+    parts: list[bytes] = []
+    for name, member in value.items():
+        encoding = encodings.get(name)
+        stated = encoding.get("contentType") if isinstance(encoding, Mapping) else None
+        stated = stated.partition(",")[0].strip() if isinstance(stated, str) else ""
+        if not stated.isascii() or not stated.isprintable() or "*" in stated:
+            stated = ""
+        for each in member if isinstance(member, list) else [member]:
+            if each is None:
+                continue
+            quoted_name = quoted_header(name)
+            if files.get(name):
+                head = f'form-data; name="{quoted_name}"; filename="{quoted_name}"'
+                content, kind = decoded(each, name), stated or "application/octet-stream"
+            else:
+                head = f'form-data; name="{quoted_name}"'
+                is_json = isinstance(each, (Mapping, list)) or media_kind(stated) == "json"
+                content = _json(each) if is_json else plain(each).encode("utf-8", "replace")
+                kind = stated or ("application/json" if is_json else "")
+            line = f"\r\nContent-Type: {kind}" if kind else ""
+            parts.append(f"Content-Disposition: {head}{line}\r\n\r\n".encode() + content)
+    # The same arguments give the same bytes.
+    boundary = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32].encode()
+    while any(boundary in part for part in parts):
+        boundary = hashlib.sha256(boundary).hexdigest()[:32].encode()
+    lines = b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts)
+    return f"multipart/form-data; boundary={boundary.decode()}", lines + b"--" + boundary + b"--\r\n"
+
+
+def quoted_header(text: str) -> str:
+    """Return a text for a quoted parameter of a header, as HTML forms write it."""
+    return text.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")

@@ -1,0 +1,72 @@
+"""OpenAPI documents as plain JSON values, and their local references. Pure: no I/O.
+
+Documents are read into dicts and lists, and not into classes: a document may have one bad operation, which must not
+hide the others, and its schemas are needed as JSON anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+MAX_REFERENCES: Final = 20
+"""Maximum number of references that lead from one to the next."""
+
+
+class DocumentError(Exception):
+    """A document that cannot be used. The message is a sentence for a person, without the address of the document."""
+
+
+class UnsupportedError(Exception):
+    """A part of a document that cannot be used. The message is the reason, as part of a sentence."""
+
+
+class Document:
+    """A document of OpenAPI 3.
+
+    Attributes:
+        root: the whole document.
+        is_legacy: True for OpenAPI 3.0 and Swagger 2, whose schemas are not JSON Schema.
+    """
+
+    def __init__(self, root: Mapping[str, Any], *, is_legacy: bool) -> None:
+        self.root = root
+        self.is_legacy = is_legacy
+
+    def target(self, reference: str) -> Any:
+        """Return the value that a reference leads to.
+
+        Raises:
+            UnsupportedError: it leads outside the document or nowhere.
+        """
+        if not reference.startswith("#"):
+            raise UnsupportedError(f"it refers to another document ({shown(reference)})")
+        here: Any = self.root
+        for segment in unquote(reference[1:]).split("/")[1:]:
+            key = segment.replace("~1", "/").replace("~0", "~")
+            if isinstance(here, Mapping) and key in here:
+                here = here[key]
+            elif isinstance(here, list) and key.isascii() and key.isdecimal() and len(key) < 7 and int(key) < len(here):
+                here = here[int(key)]
+            else:
+                raise UnsupportedError(f"its reference {shown(reference)} leads nowhere")
+        return here
+
+    def follow(self, node: Any) -> Any:
+        """Return a value, or the value at the end of its references.
+
+        Raises:
+            UnsupportedError: a reference leads outside the document, nowhere or in a circle.
+        """
+        for _ in range(MAX_REFERENCES):
+            if not isinstance(node, Mapping) or not isinstance(node.get("$ref"), str):
+                return node
+            node = self.target(node["$ref"])
+        raise UnsupportedError(f"it has more than {MAX_REFERENCES} references in a row")
+
+
+def shown(text: str) -> str:
+    """Return a text of a document for a message: one short line of printable characters, in quotes."""
+    line = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text[:200])
+    return repr(line if len(text) <= 100 else line[:97] + "...")

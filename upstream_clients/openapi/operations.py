@@ -1,0 +1,212 @@
+"""Operations of an OpenAPI document. Pure: no I/O.
+
+An operation that cannot be called is skipped with the reason, and the others are not affected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from upstream_clients.openapi.document import UnsupportedError, shown
+from upstream_clients.openapi.schemas import plain_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from upstream_clients.openapi.document import Document
+
+METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+MAX_OPERATIONS: Final = 5_000
+MAX_PARAMETERS: Final = 300
+MAX_NAME: Final = 64
+MAX_PATH: Final = 1_000
+MAX_DESCRIPTION: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An operation that is no tool.
+
+    Attributes:
+        operation: method and path, such as `GET /pets`.
+        reason: a part of a sentence, such as "it has a body of an unknown type".
+    """
+
+    operation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation as the document describes it.
+
+    Attributes:
+        name: the name of its tool.
+        method: in capitals.
+        path: template that begins with `/`, as the document writes it.
+        query: fixed part of the query, which a few documents have in the path.
+        node: the operation in the document.
+        parameters: the parameters of the path and the operation, with references followed.
+    """
+
+    name: str
+    method: str
+    path: str
+    query: str
+    node: Mapping[str, Any]
+    parameters: tuple[Mapping[str, Any], ...]
+
+    @property
+    def description(self) -> str:
+        """Summary and description."""
+        summary = plain_text(self.node.get("summary"), 500) or ""
+        text = plain_text(self.node.get("description"), MAX_DESCRIPTION) or ""
+        if text.startswith(summary.rstrip(".")):
+            summary = ""
+        parts = [summary, text, "Deprecated." if self.node.get("deprecated") is True else ""]
+        return "\n".join(part for part in parts if part)
+
+
+def read_operations(document: Document) -> tuple[list[Operation], list[Skipped]]:
+    """Return the operations of a document, in its order, and those that are skipped."""
+    found: list[Operation] = []
+    skipped: list[Skipped] = []
+    for count, (method, path, item, node) in enumerate(_all_operations(document, skipped)):
+        title = f"{method.upper()} {_shown_path(path)}"
+        if count == MAX_OPERATIONS:
+            skipped.append(Skipped(title, f"the document has more than {MAX_OPERATIONS} operations"))
+            break
+        try:
+            found.append(_operation(document, method, path, item, node))
+        except UnsupportedError as error:
+            skipped.append(Skipped(title, str(error)))
+    return _with_distinct_names(found), skipped
+
+
+def _shown_path(path: str) -> str:
+    line = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in path[:200])
+    return line if len(path) <= 200 else line + "..."
+
+
+def _all_operations(
+    document: Document, skipped: list[Skipped]
+) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    paths = document.root.get("paths")
+    for path, item in paths.items() if isinstance(paths, Mapping) else ():
+        if path.startswith("x-"):
+            continue
+        try:
+            item = document.follow(item)
+        except UnsupportedError as error:
+            skipped.append(Skipped(_shown_path(path), str(error)))
+            continue
+        if not isinstance(item, Mapping):
+            skipped.append(Skipped(_shown_path(path), "it is not an object"))
+            continue
+        for method in METHODS:
+            if method in item:
+                yield method, path, item, item[method]
+
+
+def _operation(document: Document, method: str, path: str, item: Mapping[str, Any], node: object) -> Operation:
+    if not isinstance(node, Mapping):
+        raise UnsupportedError("it is not an object")
+    if method == "trace":
+        raise UnsupportedError("its method TRACE is not allowed")
+    template, _, query = path.partition("#")[0].partition("?")
+    if not template.startswith("/"):
+        template = "/" + template
+    if len(template) + len(query) > MAX_PATH:
+        raise UnsupportedError(f"its path has more than {MAX_PATH} characters")
+    if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in template.split("/")):
+        raise UnsupportedError("its path has a segment `.` or `..`")
+    parameters: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for holder in (item, node):
+        listed = holder.get("parameters") or []
+        if not isinstance(listed, list):
+            raise UnsupportedError("its `parameters` are not a list")
+        for each in listed[: MAX_PARAMETERS + 1]:
+            parameter = document.follow(each)
+            name = parameter.get("name") if isinstance(parameter, Mapping) else None
+            place = parameter.get("in") if isinstance(parameter, Mapping) else None
+            if not isinstance(name, str) or not isinstance(place, str) or not name:
+                raise UnsupportedError("it has a parameter without `name` and `in`")
+            if len(name) > 200 or not name.isprintable():
+                raise UnsupportedError(f"it has a parameter with the name {shown(name)}")
+            parameters[place, name] = parameter
+    if len(parameters) > MAX_PARAMETERS:
+        raise UnsupportedError(f"it has more than {MAX_PARAMETERS} parameters")
+    servers = node.get("servers") or item.get("servers")
+    return Operation(
+        _name(node.get("operationId"), method, template),
+        method.upper(),
+        template,
+        quote(query, safe="=&/:@!$'()*+,;-._~%"),
+        {**node, "servers": servers} if servers else node,
+        tuple(parameters.values()),
+    )
+
+
+# Names
+
+
+_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+
+
+def _name(operation_id: object, method: str, path: str) -> str:
+    words = _WORD.findall(operation_id[:500]) if isinstance(operation_id, str) else []
+    return _bounded_name(_camel_case(words) if words else name_of_path(method, path))
+
+
+def name_of_path(method: str, path: str) -> str:
+    """Return a name made of method and path, such as `getPetsById`."""
+    words = [method.lower()]
+    for segment in path.split("/"):
+        for part in re.split(r"(\{[^{}]*\})", segment):
+            found = _WORD.findall(part)
+            words += ["By", *found] if part.startswith("{") else found
+    return _camel_case(words)
+
+
+def _camel_case(words: list[str]) -> str:
+    """Return words as an identifier, in the way in which declarations write the names of all tools."""
+    first = words[0]
+    if not (first[0].isupper() and first[1:2].isupper()):
+        first = first[0].lower() + first[1:]
+    name = first + "".join(word[0].upper() + word[1:] for word in words[1:])
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def _bounded_name(name: str, of: str = "") -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 7]}_{_digest(of or name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:6]
+
+
+def _with_distinct_names(operations: list[Operation]) -> list[Operation]:
+    """Return the operations with different names. Names that clash get a suffix of method and path."""
+    groups: dict[str, list[Operation]] = {}
+    for operation in operations:
+        groups.setdefault(operation.name, []).append(operation)
+    result = []
+    taken = {name for name, group in groups.items() if len(group) == 1}
+    for operation in operations:
+        name = operation.name
+        if len(groups[name]) > 1:
+            place = f"{operation.method} {operation.path} {operation.query}"
+            name = _bounded_name(f"{name}_{name_of_path(operation.method, operation.path)}", place)
+            if name in taken:
+                name = f"{name[: MAX_NAME - 7]}_{_digest(place)}"
+            taken.add(name)
+            operation = Operation(
+                name, operation.method, operation.path, operation.query, operation.node, operation.parameters
+            )
+        result.append(operation)
+    return result

@@ -1,0 +1,393 @@
+"""Schemas of OpenAPI 3.0 and 3.1 as JSON Schema 2020-12 with `$defs`. Pure: no I/O.
+
+Keywords of the wrong type are dropped, since one of them makes a validator refuse the whole schema. A result never
+allows less than the document, with two exceptions: a member that is only for answers (`readOnly`) is no argument, and
+one that is only for requests (`writeOnly`) is not in an answer. `oneOf` becomes `anyOf`: documents with a
+`discriminator` have alternatives that overlap. `not`, `if` and `unevaluatedProperties` are dropped: beside a part that
+allows more than the document, they would allow less.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from upstream_clients.openapi.document import UnsupportedError
+
+if TYPE_CHECKING:
+    from upstream_clients.openapi.document import Document
+
+Use = Literal["input", "output"]
+
+MAX_DEPTH: Final = 60
+"""Maximum number of nested schemas that are converted. Deeper ones become "anything"."""
+MAX_NODES: Final = 1_000_000
+"""Maximum number of schemas that are converted for a document. Further ones become "anything"."""
+MAX_TEXT: Final = 1_000
+"""Maximum length of the description of a schema."""
+MAX_CHOICES: Final = 1_000
+"""Maximum number of values in a choice. A longer one is dropped."""
+MAX_VALUE: Final = 200
+"""Maximum length, as JSON, of a default or an example."""
+
+_TYPES: Final = {
+    **{name: name for name in ("string", "number", "integer", "boolean", "object", "array", "null")},
+    "int": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "long": "integer",
+    "bool": "boolean",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "file": "string",
+    "date": "string",
+}
+"""Types of JSON Schema, by the names in documents."""
+_ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames")
+_SCHEMAS_BY_NAME: Final = ("patternProperties", "dependentSchemas")
+_LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A schema of JSON Schema.
+
+    Attributes:
+        schema: the schema. Its references are `#/$defs/NAME`.
+        names: the names in `$defs` that it refers to, in their order.
+        size: about its length as JSON.
+    """
+
+    schema: Any
+    names: tuple[str, ...]
+    size: int
+
+
+class Schemas:
+    """The schemas of a document. Each named one is converted once for requests and once for answers."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._nodes = MAX_NODES
+        self._references: dict[str, str] = {}
+        """References by the name in `$defs`."""
+        self._named: dict[tuple[Use, str], Converted] = {}
+
+    def convert(self, schema: Any, use: Use) -> Converted:
+        """Return one schema of the document."""
+        return _Conversion(self, use).run(schema)
+
+    def named(self, name: str, use: Use) -> Converted:
+        """Return the schema with a name in `$defs`."""
+        found = self._named.get((use, name))
+        if found is None:
+            try:
+                target = self._document.target(self._references[name])
+            except UnsupportedError:
+                target = {}
+            found = self._named[use, name] = self.convert(target, use)
+        return found
+
+    def target(self, name: str) -> Any:
+        """Return the schema of the document that has a name in `$defs`."""
+        return self._document.target(self._references[name])
+
+    def name(self, reference: str) -> str:
+        """Return the name of a reference in `$defs`. It depends on the reference alone.
+
+        Raises:
+            UnsupportedError: the reference leads nowhere or outside the document.
+        """
+        known = _defined_name(reference)
+        if known not in self._references:
+            self._document.target(reference)
+            self._references[known] = reference
+        return known
+
+    def spend(self) -> bool:
+        """Count one schema. Return False if there were too many."""
+        self._nodes -= 1
+        return self._nodes >= 0
+
+    @property
+    def is_legacy(self) -> bool:
+        return self._document.is_legacy
+
+
+@lru_cache(maxsize=10_000)
+def _defined_name(reference: str) -> str:
+    found = re.fullmatch(r"#/(?:components/schemas|definitions)/([A-Za-z0-9_.-]{1,100})", reference)
+    if found:
+        return found[1]
+    words = re.sub(r"[^A-Za-z0-9]+", "_", reference.rpartition("/")[2][:60]).strip("_") or "Schema"
+    return f"{words}_{hashlib.sha256(reference.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+
+class _Conversion:
+    """The conversion of one schema, with all schemas inside it."""
+
+    def __init__(self, schemas: Schemas, use: Use) -> None:
+        self._schemas = schemas
+        self._hidden = "readOnly" if use == "input" else "writeOnly"
+        self._names: dict[str, None] = {}
+        self._size = 0
+
+    def run(self, schema: Any) -> Converted:
+        converted = self._convert(schema, 0)
+        return Converted(converted, tuple(self._names), self._size)
+
+    def _convert(self, schema: Any, depth: int) -> Any:
+        if schema is False:
+            return False
+        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or not self._schemas.spend():
+            return {}
+        reference = schema.get("$ref")
+        result: dict[str, Any] = {}
+        if isinstance(reference, str):
+            try:
+                name = self._schemas.name(reference)
+                self._names[name] = None
+                result["$ref"] = f"#/$defs/{name}"
+                self._size += len(name) + 20
+            except UnsupportedError as error:
+                result["description"] = f"Anything: {error}."
+                self._size += 80
+            if self._schemas.is_legacy:  # keywords beside it do not count, except in the minds of many authors
+                if type(schema.get("description")) is str:
+                    self._plain("description", schema["description"], result)
+                return {"anyOf": [result, {"type": "null"}]} if schema.get("nullable") is True else result
+        self._keywords(schema, result, depth)
+        if schema.get("nullable") is True and self._schemas.is_legacy:
+            result = _nullable(result)
+        return result
+
+    def _keywords(self, schema: Mapping[str, Any], result: dict[str, Any], depth: int) -> None:
+        for keyword, value in schema.items():
+            read = _KEYWORDS.get(keyword)
+            if read is not None:
+                self._plain(keyword, value, result, read)
+            elif keyword == "properties":
+                self._properties(schema, value, result, depth)
+            elif keyword in _ONE_SCHEMA:
+                if isinstance(value, (Mapping, bool)):
+                    result[keyword] = self._convert(value, depth + 1)
+                    self._size += len(keyword) + 6
+            elif keyword in _SCHEMAS_BY_NAME:
+                self._by_name(keyword, value, result, depth)
+            elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list) and 0 < len(value) <= MAX_CHOICES:
+                self._size += len(keyword) + 6
+                branches = [self._convert(each, depth + 1) for each in value]
+                if keyword == "oneOf" and "anyOf" not in schema:
+                    keyword = "anyOf"
+                result[keyword] = branches
+        self._repair(schema, result)
+
+    def _plain(
+        self, keyword: str, value: Any, result: dict[str, Any], read: Callable[[Any], Any] | None = None
+    ) -> None:
+        read = read or _KEYWORDS[keyword]
+        found = read(value)
+        if found is not None:
+            result[keyword] = found
+            self._size += len(keyword) + 6 + (len(found) if type(found) is str else len(str(found)))
+
+    def _properties(self, schema: Mapping[str, Any], value: Any, result: dict[str, Any], depth: int) -> None:
+        if not isinstance(value, Mapping):
+            return
+        found = result["properties"] = {}
+        self._size += 15
+        for name, member in value.items():
+            if self._is_hidden(member):
+                continue
+            found[name] = self._convert(member, depth + 1)
+            self._size += len(name) + 6
+
+    def _is_hidden(self, member: Any) -> bool:
+        return isinstance(member, Mapping) and member.get(self._hidden) is True
+
+    def _by_name(self, keyword: str, value: Any, result: dict[str, Any], depth: int) -> None:
+        if isinstance(value, Mapping):
+            if keyword == "patternProperties":
+                value = {name: member for name, member in value.items() if is_linear(name)}
+            result[keyword] = {name: self._convert(member, depth + 1) for name, member in value.items()}
+            self._size += len(keyword) + 6
+
+    def _repair(self, schema: Mapping[str, Any], result: dict[str, Any]) -> None:
+        """Bring keywords that depend on others into the form of JSON Schema."""
+        patterns = schema.get("patternProperties")
+        if isinstance(patterns, Mapping) and len(patterns) > len(result["patternProperties"]):
+            result.pop("additionalProperties", None)
+        required = result.get("required")
+        members = schema.get("properties")
+        if required and isinstance(members, Mapping):
+            shown = [name for name in required if not self._is_hidden(members.get(name))]
+            if shown:
+                result["required"] = shown
+            else:
+                del result["required"]
+        for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            if schema.get(exclusive) is True and bound in result:
+                result[exclusive] = result.pop(bound)
+        example = schema.get("example")
+        if example is not None and "examples" not in result and _small(example) is not None:
+            result["examples"] = [example]
+            self._size += 20 + len(str(example))
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that allows null too."""
+    if "$ref" in schema or any(keyword in schema for keyword in ("anyOf", "allOf", "oneOf", "const", "not")):
+        return {"anyOf": [schema, {"type": "null"}]}
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        schema["type"] = [declared, "null"]
+    elif isinstance(declared, list) and "null" not in declared:
+        schema["type"] = [*declared, "null"]
+    if "enum" in schema and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]
+    return schema
+
+
+# Values of keywords: a function returns the value in the form of JSON Schema, or None if it cannot be used.
+
+
+def _type(value: Any) -> Any:
+    if isinstance(value, str):
+        return _TYPES.get(value)
+    if isinstance(value, list):
+        found = list(dict.fromkeys(_TYPES[each] for each in value if isinstance(each, str) and each in _TYPES))
+        # An unknown type may be any.
+        return found if found and len(found) == len(set(map(str, value))) else None
+    return None
+
+
+_TAG: Final = re.compile(
+    r"</?(?:a|abbr|b|big|blockquote|br|code|dd|div|dl|dt|em|font|h[1-6]|hr|i|img|li|ol|p|pre|s|script|small|span|strong"
+    r"|style|sub|sup|table|tbody|td|th|thead|tr|tt|u|ul)(?:\s[^<>]{0,500})?/?>",
+    re.IGNORECASE,
+)
+
+
+def plain_text(value: Any, limit: int = MAX_TEXT) -> str | None:
+    """Return a text of a document without HTML and control characters, and cut to a limit. None if it is no text."""
+    if not isinstance(value, str):
+        return None
+    text = value[: 4 * limit]
+    if "<" in text:
+        text = _TAG.sub("", text)
+    if "&" in text:
+        text = html.unescape(text)
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() or each == "\n" else " " for each in text)
+    text = text.strip()
+    if len(text) <= limit and len(value) <= 4 * limit:
+        return text or None
+    return text[: limit - 1].rstrip() + "…"
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _positive(value: Any) -> float | None:
+    found = _number(value)
+    return found if found is not None and found > 0 else None
+
+
+def _count(value: Any) -> int | None:
+    found = _number(value)
+    return int(found) if found is not None and 0 <= found < 2**53 and int(found) == found else None
+
+
+def _small(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    try:
+        return value if len(json.dumps(value)) <= MAX_VALUE else None
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _choice(value: Any) -> Any:
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_CHOICES:
+        return None
+    try:
+        distinct = {json.dumps(each): each for each in value}
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return list(distinct.values())
+
+
+def _examples(value: Any) -> Any:
+    if not isinstance(value, list):
+        return None
+    return [each for each in value[:2] if _small(each) is not None] or None
+
+
+def _names(value: Any) -> Any:
+    if not isinstance(value, list):
+        return None
+    return list(dict.fromkeys(each for each in value if isinstance(each, str)))[:MAX_CHOICES] or None
+
+
+def _names_by_name(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return None
+    return {name: _names(each) for name, each in value.items() if _names(each)} or None
+
+
+@lru_cache(maxsize=10_000)
+def is_linear(pattern: str) -> bool:
+    """Return True if a validator can compile a pattern that it matches in linear time."""
+    import jsonschema_rs
+
+    if len(pattern) > 1_000:
+        return False
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+    except (ValueError, jsonschema_rs.ReferencingError):
+        return False
+    return True
+
+
+def _pattern(value: Any) -> str | None:
+    return value if isinstance(value, str) and is_linear(value) else None
+
+
+_KEYWORDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "type": _type,
+    "title": lambda value: plain_text(value, 200),
+    "description": plain_text,
+    "format": _word,
+    "pattern": _pattern,
+    "contentEncoding": _word,
+    "contentMediaType": _word,
+    "enum": _choice,
+    "const": lambda value: value if _choice([value]) else None,
+    "default": _small,
+    "examples": _examples,
+    "required": _names,
+    "dependentRequired": _names_by_name,
+    "deprecated": _boolean,
+    "readOnly": _boolean,
+    "writeOnly": _boolean,
+    "uniqueItems": _boolean,
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _number),
+    "multipleOf": _positive,
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),
+}

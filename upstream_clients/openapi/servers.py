@@ -1,0 +1,96 @@
+"""The address of an API, and the logins that its document names. Pure: no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin, urlsplit
+
+from upstream_clients.openapi.document import UnsupportedError
+from upstream_clients.openapi.schemas import plain_text
+
+if TYPE_CHECKING:
+    from upstream_clients.openapi.document import Document
+
+MAX_ADDRESS: Final = 2_000
+
+
+def server_address(servers: Any, source: str) -> str | None:
+    """Return the address of the first server of a list, without a final slash. Return None if it is not usable.
+
+    Args:
+        source: the document's own address, to which the server's may be relative; any other text if it is a file.
+    """
+    first = servers[0] if isinstance(servers, list) and servers else {"url": "/"}
+    url = first.get("url") if isinstance(first, Mapping) else None
+    if not isinstance(url, str) or len(url) > MAX_ADDRESS:
+        return None
+    variables = first.get("variables")
+    if isinstance(variables, Mapping):
+        for name, variable in variables.items():
+            default = variable.get("default") if isinstance(variable, Mapping) else None
+            if isinstance(default, (str, int)) and not isinstance(default, bool):
+                url = url.replace(f"{{{name}}}", str(default)[:MAX_ADDRESS])
+    return http_address(url, source)
+
+
+def http_address(url: str, source: str = "") -> str | None:
+    """Return an absolute address of HTTP without a final slash, query and fragment. Return None for any other."""
+    url = url.strip()
+    try:
+        if urlsplit(source).scheme in ("http", "https"):
+            url = urljoin(source, url)
+        elif url.startswith("//"):
+            url = f"https:{url}"
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        return None
+    if not url.isprintable() or re.search(r"[\s{}\\]", url) or len(url) > MAX_ADDRESS:
+        return None
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+_MAX_LOGINS: Final = 20
+
+
+def logins(document: Document) -> tuple[str, ...]:
+    """Return sentences about the logins that a document names."""
+    components = document.root.get("components")
+    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+    found: dict[str, None] = {}
+    for node in list(schemes.values())[:_MAX_LOGINS] if isinstance(schemes, Mapping) else ():
+        try:
+            scheme = document.follow(node)
+        except UnsupportedError:
+            continue
+        if isinstance(scheme, Mapping) and (text := _login(scheme)):
+            found[text] = None
+    return tuple(found)
+
+
+def _login(scheme: Mapping[str, Any]) -> str | None:
+    kind = scheme.get("type")
+    if kind == "apiKey":
+        place = {"header": "header", "query": "query parameter", "cookie": "cookie"}.get(str(scheme.get("in")))
+        name = plain_text(scheme.get("name"), 100)
+        return f"API key in the {place} {name}" if place and name else None
+    if kind == "http":
+        name = str(scheme.get("scheme")).lower()
+        return {"basic": "Basic authentication", "bearer": "Bearer token"}.get(name) or (
+            f"HTTP authentication {plain_text(name, 50)}"
+        )
+    if kind == "oauth2":
+        flows = scheme.get("flows")
+        for flow in flows.values() if isinstance(flows, Mapping) else ():
+            address = plain_text(flow.get("tokenUrl"), 300) if isinstance(flow, Mapping) else None
+            if address:
+                return f"OAuth 2, token at {address}"
+        return "OAuth 2"
+    if kind == "openIdConnect":
+        address = plain_text(scheme.get("openIdConnectUrl"), 300)
+        return f"OpenID Connect, configuration at {address}" if address else "OpenID Connect"
+    return "Certificate of the client (mutual TLS)" if kind == "mutualTLS" else None
