@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from codemode_mcp import __version__
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.engine import open_engine
 from codemode_mcp.sandbox.guest import Guest
@@ -109,7 +109,7 @@ PROGRAMS: Final[dict[str, tuple[str, list[list[Completion]]]]] = {
 
 def main() -> None:
     with open_engine(None, max_threads=1) as engine:
-        folder = FOLDER / metadata.version("codemode-mcp")
+        folder = FOLDER / __version__
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         engine.threads.submit(record, engine, folder).result()

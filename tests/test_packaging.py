@@ -14,8 +14,11 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import threading
 import zipfile
 from email.parser import Parser
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +31,7 @@ from codemode_mcp.program import esbuild_pin
 from tests.container_file import CONTAINERFILE, environment, given, instructions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[1]
 CHECKOUT = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: no list of tracked files")
@@ -324,19 +327,66 @@ def test_the_wheel_alone_runs_the_demo_where_there_is_no_node(installed: Path, t
     assert "codemode-mcp setup" in demo.stdout.splitlines()[-1]
 
 
-def test_uvx_runs_the_wheel(wheel: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def index(wheel: Path, sdist: Path, tmp_path: Path) -> Iterator[str]:
+    """The address of a package index that has nothing else than what this tree builds."""
+    packages = tmp_path / "simple" / "codemode-mcp"
+    packages.mkdir(parents=True)
+    for built in (wheel, sdist):
+        shutil.copy(built, packages)
+    handler = partial(QuietHandler, directory=str(packages.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+        serving.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A handler that lists folders, in the form that installers read, and logs nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
+        pass
+
+
+def test_uvx_runs_the_package_of_an_index_and_a_client_is_greeted(index: str, tmp_path: Path) -> None:
     uv = shutil.which("uv", path=sysconfig.get_path("scripts"))
     if uv is None:
         pytest.skip("uv is not installed here")
-    command = [uv, "tool", "run", "--isolated", "--no-config", "--no-build", "--python", sys.executable]
-    program = ["--from", str(wheel), "codemode-mcp", "run", "-e", "[1, 2].map((n) => n * 21)"]
-    done = subprocess.run(
-        [*command, *program], cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=SECONDS, check=False
-    )
-    if done.returncode != 0 and re.search(r"Failed to fetch|error sending request|dns error|timed out", done.stderr):
+    # The other packages are not in this index, so they come from the one that uv has.
+    options = ["--index", index, "--no-config", "--no-build", "--python", sys.executable]
+    home = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+    }
+    home["UV_CACHE_DIR"] = subprocess.run(
+        [uv, "cache", "dir"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+    def uvx(*command: str, sent: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [uv, "tool", "run", *options, "codemode-mcp", *command],
+            cwd=tmp_path,
+            env=home,
+            input=sent,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=SECONDS,
+            check=False,
+        )
+
+    shown = uvx("--version")
+    if shown.returncode != 0 and re.search(r"Failed to fetch|error sending request|dns error|timed out", shown.stderr):
         pytest.skip("uv reaches no package index")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [21, 42]
+    assert (shown.returncode, shown.stdout.strip()) == (0, __version__), shown.stderr
+    me = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": me}
+    served = uvx("serve", "--private", sent=json.dumps(hello) + "\n")
+    (answer,) = map(json.loads, served.stdout.splitlines())
+    assert answer["result"]["serverInfo"]["version"] == __version__, served.stderr
 
 
 @pytest.mark.skipif(not os.environ.get("CLEAN_INSTALL"), reason="a minute; CLEAN_INSTALL=1 runs it")

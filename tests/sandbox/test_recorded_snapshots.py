@@ -9,12 +9,12 @@ import hashlib
 import json
 import re
 import shutil
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from codemode_mcp import __version__
 from codemode_mcp.errors import ProgramError
 from codemode_mcp.sandbox import snapshot
 from codemode_mcp.sandbox.binary import DIGEST
@@ -24,7 +24,7 @@ from scripts.record_snapshots import FOLDER, MEMORY, PROGRAMS, SECONDS, record, 
 if TYPE_CHECKING:
     from codemode_mcp.sandbox.engine import Engine
 
-VERSION = metadata.version("codemode-mcp")
+VERSION = __version__
 RECORDED = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 
 
@@ -77,7 +77,7 @@ def test_this_version_is_recorded_as_it_is(engine: Engine) -> None:
     assert same, (
         f"the prelude, the engine or the form of snapshots has changed since {VERSION} was recorded, so that programs "
         f"suspended before that cannot be resumed. If {VERSION} is not released yet, {run}. If it is, this "
-        "belongs into another version: raise the one in pyproject.toml, install the tree again and do the same"
+        "belongs into another version: raise the one in codemode_mcp/__init__.py and do the same"
     )
     assert set(noted["programs"]) == set(PROGRAMS)
 
