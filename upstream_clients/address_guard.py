@@ -79,21 +79,29 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(socket_address[0]) for *_, socket_address in found))
 
 
-async def resolve_permitted(host: str, port: int, named_by: str) -> list[str]:
+def may_be_public(host: str) -> bool:
+    """Return False for a host that never is public: a name of this machine, or an address that is not public."""
+    address = parse_address(host)
+    return not is_loopback(host) if address is None else is_public(address)
+
+
+async def resolve_permitted(host: str, port: int, named_by: str | None) -> list[str]:
     """Return the addresses of a host that the server or issuer at the URL `named_by` has named.
+
+    Without `named_by`, only public addresses are permitted.
 
     Raises:
         NotPublic: one of them is an address that it may not name.
         OSError, UnicodeError, TimeoutError: see `resolve`.
     """
     found = await resolve(host, port)
-    naming_host = urlsplit(named_by).hostname or ""
+    naming_host = "" if named_by is None else urlsplit(named_by).hostname or ""
     if is_loopback(naming_host):
         return found
     addresses = [address for each in found if (address := parse_address(each)) is not None]
     if len(addresses) < len(found) or any(map(is_forbidden, addresses)):
         raise NotPublic(f"{host} leads to an address that is not public")
-    if not all(map(is_public, addresses)) and not await _is_private(naming_host):
+    if not all(map(is_public, addresses)) and not (naming_host and await _is_private(naming_host)):
         raise NotPublic(f"{host} leads to an address that is not public")
     return found
 
@@ -113,14 +121,24 @@ class GuardedClient(httpx2.AsyncClient):
     It connects only to addresses that `resolve_permitted` returns. `trust_named_by` also permits all addresses of the
     host of `named_by`; use it if the operator has chosen that host. Requests through a proxy of the environment are not
     checked, since the proxy resolves the names.
+
+    Args:
+        limits: limits that keep connections, for a client that sends requests to one host name only.
     """
 
-    def __init__(self, named_by: str, *, trust_named_by: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        named_by: str | None,
+        *,
+        trust_named_by: bool = False,
+        limits: httpx2.Limits | None = None,
+        **options: Any,
+    ) -> None:
         self._named_by = named_by
-        self._trusted = urlsplit(named_by).hostname if trust_named_by else None
+        self._trusted = urlsplit(named_by).hostname if named_by is not None and trust_named_by else None
         # Connections are pooled by address, but certificates are checked by name. A pooled connection could serve
         # another name whose certificate was never checked, so no connection is used twice.
-        super().__init__(limits=httpx2.Limits(max_keepalive_connections=0), **options)
+        super().__init__(limits=limits or httpx2.Limits(max_keepalive_connections=0), **options)
 
     # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment.
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
@@ -128,7 +146,7 @@ class GuardedClient(httpx2.AsyncClient):
 
 
 class _GuardedTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, named_by: str, trusted: str | None, **options: Any) -> None:
+    def __init__(self, named_by: str | None, trusted: str | None, **options: Any) -> None:
         super().__init__(**options)
         self._named_by = named_by
         self._trusted = trusted
