@@ -15,6 +15,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from upstream_clients.large_results import LargeResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from upstream_clients.tools import ProgressFn
 
@@ -52,9 +53,15 @@ class Refusal(NamedTuple):
     data: Any
 
 
-class _Pending(NamedTuple):
+OnAnswer = Callable[[Answer | Refusal | None], None]
+"""A function that takes the answer to a request, or None if the connection ended without one."""
+
+
+class Pending(NamedTuple):
+    """A request that has no answer yet."""
+
     body: bytes
-    on_answer: Callable[[Answer | Refusal | None], None]
+    on_answer: OnAnswer
     on_progress: ProgressFn | None
 
 
@@ -65,7 +72,7 @@ class RequestsInFlight(ABC):
         self.count = 0
         """Number of answers read here so far."""
         self._ids = count(_FIRST_ID)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -74,11 +81,12 @@ class RequestsInFlight(ABC):
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._pending
 
+    @abstractmethod
     def send(
         self,
         method: str,
         params: Mapping[str, Any],
-        on_answer: Callable[[Answer | Refusal | None], None],
+        on_answer: OnAnswer,
         on_progress: ProgressFn | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
@@ -89,26 +97,8 @@ class RequestsInFlight(ABC):
             headers: headers of the HTTP request.
 
         Returns:
-            The id of the request; None if the parameters cannot be encoded, or the connection has ended.
+            The id of the request; None if it cannot be sent directly, or the connection has ended.
         """
-        if self._closed:
-            return None
-        request_id = next(self._ids)
-        meta = params.get("_meta")
-        if on_progress is not None:
-            params = {**params, "_meta": {**(meta or {}), "progressToken": request_id}}
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        try:
-            body = _encoded(message)
-        except (TypeError, ValueError, RecursionError):
-            return None  # e.g. half of a surrogate pair; `Dispatcher.request` gets repaired parameters
-        self._pending[request_id] = _Pending(body, on_answer, on_progress)
-        self._begin(request_id, body, headers or {})
-        return request_id
-
-    @abstractmethod
-    def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """Send a request in the next round of the event loop."""
 
     def cancel(self, request_id: int) -> None:
         """Give a request up, and tell the server if it was sent. `on_answer` is not called after this."""
@@ -138,7 +128,38 @@ class RequestsInFlight(ABC):
             each.on_answer(None)
 
 
-class DirectRequests(RequestsInFlight):
+class EncodedRequests(RequestsInFlight):
+    """Direct requests that are sent as the bytes of JSON-RPC messages."""
+
+    def send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_answer: OnAnswer,
+        on_progress: ProgressFn | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int | None:
+        if self._closed:
+            return None
+        request_id = next(self._ids)
+        meta = params.get("_meta")
+        if on_progress is not None:
+            params = {**params, "_meta": {**(meta or {}), "progressToken": request_id}}
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        try:
+            body = _encoded(message)
+        except (TypeError, ValueError, RecursionError):
+            return None  # e.g. half of a surrogate pair; `Dispatcher.request` gets repaired parameters
+        self._pending[request_id] = Pending(body, on_answer, on_progress)
+        self._begin(request_id, body, headers or {})
+        return request_id
+
+    @abstractmethod
+    def _begin(self, request_id: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send a request in the next round of the event loop."""
+
+
+class DirectRequests(EncodedRequests):
     """The requests in flight to a stdio server."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:

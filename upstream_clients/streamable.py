@@ -36,7 +36,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from upstream_clients.direct import THREAD_BYTES, RequestsInFlight, read_answer
+from upstream_clients.direct import THREAD_BYTES, EncodedRequests, read_answer
 from upstream_clients.events import EventBuffer, is_event_stream
 from upstream_clients.http import WANTS_ANSWER
 from upstream_clients.line_messages import read_line
@@ -211,7 +211,7 @@ class _Post:
     begun: bool = False
 
 
-class DirectPosts(RequestsInFlight):
+class DirectPosts(EncodedRequests):
     """The direct requests in flight to a server over streamable HTTP."""
 
     def __init__(
