@@ -47,6 +47,7 @@ class HttpFault:
         answered: True if the error's code and message are the server's own JSON-RPC answer.
         session_lost: True if the server has lost the session, so it has not handled the request.
         login: True if a person has to log in first (401), or again for more rights (403). The error's message says so.
+        usable: True if other requests can still be sent over the connection.
     """
 
     status: int | None
@@ -54,15 +55,16 @@ class HttpFault:
     answered: bool = False
     session_lost: bool = False
     login: bool = False
+    usable: bool = False
 
     def to_data(self) -> dict[str, Any]:
-        return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost, self.login]}
+        return {_FAULT_KEY: [self.status, self.sent, self.answered, self.session_lost, self.login, self.usable]}
 
     @staticmethod
     def of(error: JsonRpcError) -> HttpFault | None:
         match error.data.get(_FAULT_KEY) if isinstance(error.data, dict) else None:
-            case [int() | None as status, bool() as sent, bool() as answered, bool() as lost, bool() as login]:
-                return HttpFault(status, sent, answered, lost, login)
+            case [int() | None as status, bool() as sent, bool() as answered, bool() as lost, bool() as login, usable]:
+                return HttpFault(status, sent, answered, lost, login, usable is True)
             case _:
                 return None
 
@@ -92,7 +94,7 @@ def is_transport_failure(error: JsonRpcError) -> bool:
     """Return True if the connection broke or was never made, so that the error is not the server's answer."""
     fault = HttpFault.of(error)
     if fault is not None:
-        return fault.status is None
+        return fault.status is None and not fault.usable
     # The dispatcher fails all open requests with this error when the stream ends.
     return error.code == CONNECTION_CLOSED and error.message == "Connection closed" and error.data is None
 

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
+TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=None, pool=None)
 """No read timeout: a tool may take an hour, and a stream of events may be silent. Each call has its own limit."""
 
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 """Unlimited: each pending call uses one connection, and callers limit their own concurrency."""
 
 _NOTIFICATION_TIMEOUT = 5.0
@@ -59,7 +59,8 @@ _SESSION_HEADER = "mcp-session-id"
 WANTS_ANSWER = "upstream_clients/wants_answer"
 """Extension of an HTTP request whose body is known to be a JSON-RPC request, so that the body need not be parsed."""
 
-_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+"""Errors of requests of which no byte was sent."""
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class McpHttpClient(httpx2.AsyncClient):
     def __init__(
         self, spec: UpstreamSpec, watch: HttpWatch, bearer: Bearer | None = None, *, answers_in_body: bool = True
     ) -> None:
-        super().__init__(headers=dict(spec.headers), timeout=_TIMEOUT, limits=_LIMITS)
+        super().__init__(headers=dict(spec.headers), timeout=TIMEOUT, limits=LIMITS)
         self._bearer = bearer
         self._spec = spec
         self._watch = watch
@@ -101,7 +102,7 @@ class McpHttpClient(httpx2.AsyncClient):
     # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment. Proxies have
     # transports of their own, which take no socket options.
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
-        return httpx2.AsyncHTTPTransport(**options, socket_options=_socket_options())
+        return httpx2.AsyncHTTPTransport(**options, socket_options=socket_options())
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":
@@ -130,7 +131,7 @@ class McpHttpClient(httpx2.AsyncClient):
             )
         except httpx2.TransportError as error:
             self._watch.failure = unreachable(self._spec, error)
-            fault = HttpFault(None, sent=not isinstance(error, _NEVER_SENT))
+            fault = HttpFault(None, sent=not isinstance(error, NEVER_SENT))
             return self._fail(request, _Failure(HTTPStatus.BAD_GATEWAY, self._watch.failure, fault))
         if response.status_code >= 400:
             self._watch.refused_status = response.status_code
@@ -200,7 +201,8 @@ class McpHttpClient(httpx2.AsyncClient):
         return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
-def _socket_options() -> list[tuple[int, int, int]]:
+def socket_options() -> list[tuple[int, int, int]]:
+    """Return the options by which a connection notices that its server has vanished."""
     known = [(getattr(socket, name, None), seconds) for name, seconds in _KEEPALIVE]
     return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

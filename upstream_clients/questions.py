@@ -98,6 +98,11 @@ class CallQuestions:
         self._time_left = math.inf
 
     @property
+    def deadline(self) -> float:
+        """End of the time of the call, in seconds on the clock of the event loop; infinity without a limit."""
+        return self._limit.deadline
+
+    @property
     def run(self) -> str | None:
         """The run of the call; None when no person can be asked on behalf of the call."""
         return None if self.asking is None else self.asking.run

@@ -1,4 +1,4 @@
-"""The transports: the process of a server, or one of two HTTP transports. HTTP modules are imported when needed."""
+"""The transports: a process, one of two over HTTP, or an API in place of a server. HTTP is imported when needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ async def open_transport(
                 yield OpenTransport(transport, direct, pid=transport.pid)
         return
     if kind == "openapi":
-        raise NotImplementedError("APIs with an OpenAPI document cannot be called yet")
+        from upstream_clients.openapi.server import open_api
+
+        async with open_api(spec, watch) as (server, calls):
+            yield OpenTransport(server, calls)
+        return
     from upstream_clients.bearer import Bearer
     from upstream_clients.http import McpHttpClient
     from upstream_clients.sdk_streams import SdkTransport

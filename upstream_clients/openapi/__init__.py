@@ -8,6 +8,12 @@ Pure, with `api` as their one door:
 - `arguments`, `bodies`, `styles` and `requests`: the argument of a tool, and the request that it becomes.
 - `answers`: the result that an answer becomes.
 
+In and out:
+
+- `server`: the MCP server, behind the usual connection.
+- `source`: the bytes of the document.
+- `client`: HTTP requests, with `redirects`, `retries` and `response_body`.
+
 The whole document is untrusted. Sizes, depths and counts are bounded, and one bad operation never hides the others: it
 is in `Api.skipped` with the reason. Nothing that a document names is ever fetched.
 """

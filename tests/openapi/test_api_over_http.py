@@ -1,0 +1,268 @@
+"""Calls of operations over HTTP: what an API sees, and how its answers and its silence end."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from loopback_api import JSON, LoopbackApi, Received, call, connected, loopback_api, reply, spec_of, write_document
+
+from upstream_clients import UpstreamCallError
+from upstream_clients.openapi import client as api_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from upstream_clients import UpstreamPool
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Return the backend, in module scope: the tests share a server."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def api() -> AsyncIterator[LoopbackApi]:
+    async with loopback_api() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+async def pool(api: LoopbackApi, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UpstreamPool]:
+    """Yield a pool with the API, whose address the configuration names."""
+    document = write_document(tmp_path_factory.mktemp("api"))
+    async with connected(spec_of(document, url=f"{api.url}/v1/", headers={"X-Key": "secret-key"})) as opened:
+        yield opened
+
+
+def value_of(outcome: Any) -> Any:
+    return outcome.result["structuredContent"]
+
+
+async def test_an_operation_is_one_request_with_the_configured_headers_and_its_answer_is_the_body(
+    api: LoopbackApi, pool: UpstreamPool
+) -> None:
+    api.script("/v1/pets", reply(body=[{"id": 1}]))
+    assert value_of(await call(pool, "fetch", "pets")) == [{"id": 1}]
+    assert value_of(await call(pool, "send", "pets", text="é")) == [{"id": 1}]
+    first, second = api.requests("/v1/pets")
+    assert (first.method, first.body, first.headers["x-key"]) == ("GET", b"", "secret-key")
+    assert "content-length" not in first.headers
+    assert second.method == "POST"
+    assert second.headers["content-type"] == JSON
+    assert second.body.decode("unicode_escape" if b"\\u" in second.body else "utf-8").endswith('é"}')
+    assert first.connection == second.connection
+    # The same call by a task, as after a question or a wait.
+    outcome = await pool.source("api").call_tool("fetch", {"case": "pets"})
+    assert value_of(outcome) == [{"id": 1}]
+
+
+async def test_an_error_status_is_a_result_with_the_body(api: LoopbackApi, pool: UpstreamPool) -> None:
+    api.script("/v1/missing", reply("404 Not Found", {"error": "no pet"}))
+    result = (await call(pool, "fetch", "missing")).result
+    assert result["isError"] is True
+    assert "404" in result["content"][0]["text"]
+    assert "no pet" in result["content"][1]["text"]
+
+
+async def test_compressed_answers_are_read_and_a_bomb_is_refused(
+    api: LoopbackApi, pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packer = zlib.compressobj(wbits=31)
+    body = packer.compress(b'{"n": 1}') + packer.flush()
+    api.script("/v1/gzip", reply("200 OK", body, JSON, "Content-Encoding: gzip"))
+    assert value_of(await call(pool, "fetch", "gzip")) == {"n": 1}
+    monkeypatch.setattr(api_client, "MAX_MESSAGE_BYTES", 100_000)
+    packer = zlib.compressobj(wbits=31)
+    bomb = packer.compress(b" " * 10_000_000) + packer.flush()
+    api.script("/v1/bomb", reply("200 OK", bomb, JSON, "Content-Encoding: gzip"))
+    with pytest.raises(UpstreamCallError, match="larger than 100000 bytes") as refused:
+        await call(pool, "fetch", "bomb")
+    assert refused.value.dispatched
+    api.script("/v1/brotli", reply("200 OK", b"??", JSON, "Content-Encoding: br"))
+    with pytest.raises(UpstreamCallError, match="content encoding 'br'"):
+        await call(pool, "fetch", "brotli")
+
+
+async def endless(request: Received) -> None:
+    request.writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+    while True:
+        request.writer.write(b"x" * 65536)
+        await request.writer.drain()
+
+
+async def broken_off(request: Received) -> None:
+    request.writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"n":')
+    await request.writer.drain()
+
+
+async def closed(request: Received) -> None:
+    request.writer.close()
+
+
+HOSTILE: dict[str, Any] = {
+    "endless": (endless, "larger than 1000000 bytes"),
+    "broken": (broken_off, "without sending complete message body"),
+    "closed": (closed, "disconnected"),
+    "garbage": (b"\x00\x01 not HTTP at all\r\n\r\n", "illegal status line|illegal request line"),
+    "headers": (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 400_000 + b"\r\n\r\n", "too long|exceeded|too much|Receive buffer"),
+    "length": (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "Content-Length"),
+    "huge": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n", "larger than 1000000 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+async def test_an_answer_that_cannot_be_read_rejects_its_call_only(
+    api: LoopbackApi, pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.setattr(api_client, "MAX_MESSAGE_BYTES", 1_000_000)
+    answer, why = HOSTILE[case]
+    api.script(f"/v1/{case}", answer)
+    api.script("/v1/fine", reply(body={"n": 1}))
+    with pytest.raises(UpstreamCallError, match=why) as refused:
+        await call(pool, "send", case)
+    assert refused.value.dispatched
+    assert f"send got no answer from {api.url}/v1" in refused.value.message
+    assert len(api.requests(f"/v1/{case}")) == 1
+    assert value_of(await call(pool, "fetch", "fine")) == {"n": 1}
+
+
+async def test_a_call_that_is_given_up_or_times_out_closes_its_request(api: LoopbackApi, pool: UpstreamPool) -> None:
+    arrived = anyio.Event()
+
+    async def silent(request: Received) -> None:
+        arrived.set()
+        await anyio.sleep_forever()
+
+    api.script("/v1/silent", silent)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, pool, "send", "silent")
+        await arrived.wait()
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(10):
+        await api.requests("/v1/silent")[0].left.wait()
+    with pytest.raises(UpstreamCallError, match=r"timed out after 0\.05 s"):
+        await call(pool, "send", "silent", timeout=0.05)
+    with pytest.raises(UpstreamCallError, match=r"timed out after 0\.05 s"):
+        await pool.source("api").call_tool("send", {"case": "silent"}, timeout=0.05)
+    with anyio.fail_after(10):
+        for request in api.requests("/v1/silent"):
+            await request.left.wait()
+    assert len(api.requests("/v1/silent")) == 3
+
+
+async def test_parallel_calls_have_connections_of_their_own_and_no_cookies(
+    api: LoopbackApi, pool: UpstreamPool
+) -> None:
+    together, count = anyio.Event(), 0
+
+    async def all_first(request: Received) -> None:
+        nonlocal count
+        count += 1
+        if count == 8:
+            together.set()
+        await together.wait()
+        request.writer.write(reply("200 OK", {"case": request.target}, JSON, "Set-Cookie: a=b"))
+
+    api.script("/v1/together", all_first)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(call, pool, "fetch", "together")
+    assert len({each.connection for each in api.requests("/v1/together")}) == 8
+    api.script("/v1/after", reply(body={}))
+    await call(pool, "fetch", "after")
+    assert "cookie" not in api.requests("/v1/after")[0].headers
+
+
+# redirects
+
+
+async def test_redirects_within_the_origin_keep_what_http_says(api: LoopbackApi, pool: UpstreamPool) -> None:
+    api.script("/v1/kept", reply("307 Temporary Redirect", b"", JSON, "Location: /v2/kept"))
+    api.script("/v1/seen", reply("303 See Other", b"", JSON, f"Location: {api.url}/v2/seen?a=1"))
+    api.script("/v2/kept", reply(body={"n": 1}))
+    api.script("/v2/seen", reply(body={"n": 2}))
+    assert value_of(await call(pool, "send", "kept", text="x")) == {"n": 1}
+    assert value_of(await call(pool, "send", "seen", text="x")) == {"n": 2}
+    (kept,), (seen,) = api.requests("/v2/kept"), api.requests("/v2/seen")
+    assert (kept.method, kept.headers["x-key"]) == ("POST", "secret-key")
+    assert b'"x"' in kept.body
+    assert (seen.method, seen.target, seen.body) == ("GET", "/v2/seen?a=1", b"")
+    assert "content-type" not in seen.headers
+
+
+async def test_a_redirect_loop_ends_as_an_error_with_the_redirect(api: LoopbackApi, pool: UpstreamPool) -> None:
+    api.script("/v1/loop", reply("302 Found", b"", JSON, "Location: /v1/loop"))
+    result = (await call(pool, "fetch", "loop")).result
+    assert result["isError"] is True
+    assert "302" in result["content"][0]["text"]
+    assert len(api.requests("/v1/loop")) == 6
+
+
+async def test_a_redirect_to_an_address_that_is_not_public_is_not_followed(
+    api: LoopbackApi, pool: UpstreamPool
+) -> None:
+    async with loopback_api() as other:
+        for number, host in enumerate(
+            ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0x7f000001", "169.254.169.254")
+        ):
+            location = f"http://{host}:{other.port}/stolen"
+            api.script(f"/v1/away{number}", reply("302 Found", b"", JSON, f"Location: {location}"))
+            result = (await call(pool, "fetch", f"away{number}")).result
+            assert result["isError"] is True
+        assert other.received == []
+
+
+async def test_a_redirect_to_a_public_address_gets_neither_credentials_nor_the_headers_of_the_call(
+    api: LoopbackApi, pool: UpstreamPool, public_names: None
+) -> None:
+    async with loopback_api() as other:
+        away = f"http://files.example:{other.port}"
+        other.script("/file", reply("302 Found", b"", JSON, f"Location: {away}/moved"))
+        other.script("/moved", reply(body={"n": 3}))
+        api.script("/v1/file", reply("302 Found", b"", JSON, f"Location: {away}/file"))
+        assert value_of(await call(pool, "fetch", "file")) == {"n": 3}
+        assert {name for each in other.received for name in each.headers} <= {
+            *("host", "accept", "accept-encoding", "user-agent", "connection")
+        }
+        # A body never leaves the origin, and a call that comes back has no credentials either.
+        api.script("/v1/upload", reply("307 Temporary Redirect", b"", JSON, f"Location: {away}/moved"))
+        result = (await call(pool, "send", "upload", text="x")).result
+        assert (result["isError"], len(other.received)) == (True, 2)
+        other.script("/back", reply("302 Found", b"", JSON, f"Location: http://api.example:{api.port}/v1/again"))
+        api.script("/v1/leaves", reply("302 Found", b"", JSON, f"Location: {away}/back"))
+        api.script("/v1/again", reply(body={"n": 4}))
+        assert value_of(await call(pool, "fetch", "leaves")) == {"n": 4}
+        assert "x-key" not in api.requests("/v1/again")[0].headers
+
+
+@pytest.fixture
+def public_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let names below `example` lead to this machine, as if it were public."""
+    from upstream_clients import address_guard
+
+    checked = address_guard.resolve_permitted
+
+    async def permitted(host: str, port: int, named_by: str | None) -> list[str]:
+        return ["127.0.0.1"] if host.endswith(".example") else await checked(host, port, named_by)
+
+    monkeypatch.setattr(address_guard, "resolve_permitted", permitted)
+
+
+# addresses
+
+
+async def test_an_address_that_only_the_document_names_must_be_public(api: LoopbackApi, tmp_path: Path) -> None:
+    api.script("/doc/pets", reply(body={}))
+    document = write_document(tmp_path, servers=[{"url": f"{api.url}/doc"}])
+    async with connected(spec_of(document)) as pool:
+        with pytest.raises(UpstreamCallError, match='"baseUrl"') as refused:
+            await call(pool, "fetch", "pets")
+    assert not refused.value.dispatched
+    assert api.requests("/doc/pets") == []

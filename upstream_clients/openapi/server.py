@@ -1,0 +1,282 @@
+"""An API as an MCP server of the modern era in this process.
+
+The connection behind `transports` is the usual one, so that an API is listed, called and watched as any other server.
+Its messages are dicts that no one encodes. Its calls are HTTP requests of `client`, each with a task of its own.
+
+A call that got no HTTP answer fails with an `HttpFault` that leaves the connection usable: the API has no session that
+could be lost, and the next call opens a new HTTP connection if it has to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from upstream_clients.direct import THREAD_BYTES, Answer, Pending, Refusal, RequestsInFlight
+from upstream_clients.error_mapping import HttpFault
+from upstream_clients.errors import LoginError, UpstreamCallError
+from upstream_clients.jsonrpc import (
+    CLIENT_INFO,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MODERN_VERSIONS,
+    SERVER_INFO,
+    key_of,
+    without_surrogates,
+)
+from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
+from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
+from upstream_clients.openapi.redirects import origin_of
+from upstream_clients.openapi.source import load_document
+from upstream_clients.questions import CURRENT
+from upstream_clients.spec import is_url
+from upstream_clients.token_store import LoginStore
+
+if TYPE_CHECKING:
+    import contextvars
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from upstream_clients.direct import OnAnswer
+    from upstream_clients.error_mapping import HttpWatch
+    from upstream_clients.jsonrpc import Message, RequestId
+    from upstream_clients.line_messages import Incoming
+    from upstream_clients.openapi.client import Credentials
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import ProgressFn
+
+logger = logging.getLogger(__name__)
+
+_CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
+_MAX_PROBLEMS = 20
+
+
+class ApiCalls:
+    """The calls of operations: from a tool and its arguments to an answer."""
+
+    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient) -> None:
+        self.api = api
+        self.client = client
+        self._spec = spec
+        self._tools = frozenset(tool["name"] for tool in api.tools)
+
+    async def call(self, tool: object, arguments: Mapping[str, Any]) -> Answer | Refusal:
+        """Call an operation once, with the retries of `client`."""
+        if not isinstance(tool, str) or tool not in self._tools:
+            return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
+        try:
+            try:
+                request = self.api.request(tool, arguments)
+            except UnicodeEncodeError:
+                request = self.api.request(tool, without_surrogates(dict(arguments)))
+            response = await self.client.send(
+                request, is_repeatable=self.api.is_repeatable(tool), deadline=_deadline_of_call()
+            )
+            if len(response.body) < THREAD_BYTES:
+                result = self.api.result(tool, response)
+            else:
+                result = await anyio.to_thread.run_sync(self.api.result, tool, response)
+        except ArgumentProblem as error:
+            return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
+        except NoAnswer as error:
+            return self._refusal(self._no_answer(tool, error), sent=error.sent)
+        except LoginError as error:
+            fault = HttpFault(None, sent=False, login=True, usable=True)
+            return Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
+        return Answer(result, None)
+
+    def _no_answer(self, tool: str, error: NoAnswer) -> str:
+        sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
+        return f"{tool} got no answer from {self.client.address}: {error}; {sent}"
+
+    def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
+        return Refusal(code, self._spec.redact(why), HttpFault(None, sent=sent, usable=True).to_data())
+
+
+class DirectCalls(RequestsInFlight):
+    """The direct calls in flight to one API. Nothing is encoded: the arguments are used as they are."""
+
+    def __init__(self, calls: ApiCalls, tasks: TaskGroup) -> None:
+        """`tasks` is the task group of the connection."""
+        super().__init__()
+        self._calls = calls
+        self._tasks = tasks
+        self._scopes: dict[int, anyio.CancelScope] = {}
+
+    def send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_answer: OnAnswer,
+        on_progress: ProgressFn | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int | None:
+        if self._closed or method != "tools/call":
+            return None
+        request_id = next(self._ids)
+        self._pending[request_id] = Pending(b"", on_answer, on_progress)
+        scope = self._scopes[request_id] = anyio.CancelScope()
+        self._tasks.start_soon(self._call, request_id, scope, params)
+        return request_id
+
+    def _give_up(self, request_id: int, body: bytes) -> None:
+        scope = self._scopes.get(request_id)
+        if scope is not None:
+            scope.cancel()
+
+    async def _call(self, request_id: int, scope: anyio.CancelScope, params: Mapping[str, Any]) -> None:
+        try:
+            with scope:
+                if request_id not in self._pending:
+                    return  # given up before it was sent
+                answer = await self._calls.call(params["name"], params["arguments"])
+                if request_id in self._pending:
+                    self.count += 1
+                    self.resolve(request_id, answer)
+        except Exception:
+            logger.exception("a call of an API failed")
+            if request_id in self._pending:
+                self.resolve(request_id, _internal_error())
+        finally:
+            del self._scopes[request_id]
+
+
+class ApiTransport:
+    """The MCP server as a `dispatcher.Transport`: discovery, the list of tools, and calls that are not direct."""
+
+    def __init__(self, calls: ApiCalls, tasks: TaskGroup) -> None:
+        self._calls = calls
+        self._tasks = tasks
+        self._scopes: dict[RequestId, anyio.CancelScope] = {}
+        self._answers: asyncio.Queue[Message] = asyncio.Queue()
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return None
+
+    async def receive(self) -> Incoming:
+        return await self._answers.get()
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        params = message.get("params") or {}
+        match message:
+            case {"method": "tools/call", "id": request_id}:
+                scope = self._scopes[key_of(request_id)] = anyio.CancelScope()
+                self._tasks.start_soon(self._call, request_id, scope, params)
+            case {"method": str() as method, "id": request_id}:
+                self._answer(request_id, self._result(method, params))
+            case {"method": "notifications/cancelled"}:
+                scope = self._scopes.get(key_of(params.get("requestId", "")))  # type: ignore[assignment]
+                if scope is not None:
+                    scope.cancel()
+
+    async def _call(self, request_id: RequestId, scope: anyio.CancelScope, params: Mapping[str, Any]) -> None:
+        try:
+            with scope:
+                answer = await self._calls.call(params.get("name"), params.get("arguments") or {})
+                self._answer(request_id, answer)
+        except Exception:
+            logger.exception("a call of an API failed")
+            self._answer(request_id, _internal_error())
+        finally:
+            self._scopes.pop(key_of(request_id), None)
+
+    def _result(self, method: str, params: Mapping[str, Any]) -> Answer | Refusal:
+        api = self._calls.api
+        if method == "server/discover":
+            info = (params.get("_meta") or {}).get(CLIENT_INFO) or {}
+            self._calls.client.set_user_agent(f"{info.get('name')}/{info.get('version')}")
+            found = {
+                "resultType": "complete",
+                "supportedVersions": list(MODERN_VERSIONS),
+                "capabilities": _CAPABILITIES,
+                "_meta": {SERVER_INFO: {"name": api.title, "version": api.version}},
+            }
+            return Answer({**found, "instructions": api.description} if api.description else found, None)
+        if method == "tools/list":
+            return Answer({"resultType": "complete", "tools": [dict(tool) for tool in api.tools]}, None)
+        return Refusal(METHOD_NOT_FOUND, "Method not found", method)
+
+    def _answer(self, request_id: RequestId, answer: Answer | Refusal) -> None:
+        if isinstance(answer, Answer):
+            message: Message = {"jsonrpc": "2.0", "id": request_id, "result": answer.result}
+        else:
+            error = {"code": answer.code, "message": answer.message, "data": answer.data}
+            message = {"jsonrpc": "2.0", "id": request_id, "error": error}
+        self._answers.put_nowait(message)
+
+
+def _internal_error() -> Refusal:
+    fault = HttpFault(None, sent=True, usable=True)
+    return Refusal(INTERNAL_ERROR, "the call failed because of an internal error; see the log", fault.to_data())
+
+
+def _deadline_of_call() -> Callable[[], float] | None:
+    """Return a function for the deadline of the call that is being sent. Questions may move it."""
+    call = CURRENT.get()
+    return None if call is None else lambda: call.deadline
+
+
+def base_of(spec: UpstreamSpec, api: Api) -> Base:
+    """Return the base address of the API, and what may be sent there.
+
+    Raises:
+        UpstreamCallError: there is no usable address.
+    """
+    where = f'write "baseUrl" in mcpServers.{spec.name}'
+    url = api.base_url
+    if url is None:
+        raise _unusable(spec, f"its document names no address of the API; {where}")
+    origin = origin_of(url)
+    if origin is None:
+        raise _unusable(spec, f"{url[:300]!r} is not the address of an API; {where}")
+    is_file = not is_url(spec.document or "")
+    configured = {origin_of(each) for each in (spec.url, spec.document) if each is not None}
+    is_configured = not api.base_from_document or origin in configured
+    address = spec.address if spec.url is not None else url
+    return Base(url.rstrip("/"), address, spec.name, is_configured, gets_credentials=is_configured or is_file)
+
+
+def _unusable(spec: UpstreamSpec, why: str) -> UpstreamCallError:
+    return UpstreamCallError(spec.name, f"server {spec.name!r}: {spec.redact(why)}", dispatched=False)
+
+
+@asynccontextmanager
+async def open_api(
+    spec: UpstreamSpec, watch: HttpWatch, credentials: Credentials | None = None
+) -> AsyncIterator[tuple[ApiTransport, DirectCalls]]:
+    """Read the document of an API, and serve its operations for the duration of the context.
+
+    Raises:
+        UpstreamCallError: the document cannot be used.
+    """
+    try:
+        data = await load_document(spec, credentials)
+    except LoginError as error:
+        if spec.oauth is not None:  # a person has to log in, before the document can be read
+            watch.logged_out, watch.login = True, LoginStore(spec).stamp()
+        raise _unusable(spec, f"its OpenAPI document cannot be read: {error}") from None
+    try:
+        api = await anyio.to_thread.run_sync(_read_api, data, spec)
+    except DocumentError as error:
+        raise _unusable(spec, f"its OpenAPI document is not usable: {error}") from None
+    for skipped in api.skipped[:_MAX_PROBLEMS]:
+        logger.debug("server %r: operation %s is skipped: %s", spec.name, skipped.operation, skipped.reason)
+    client = ApiClient(base_of(spec, api), headers=spec.headers, credentials=credentials)
+    async with client, anyio.create_task_group() as tasks:
+        calls = ApiCalls(spec, api, client)
+        try:
+            yield ApiTransport(calls, tasks), DirectCalls(calls, tasks)
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _read_api(data: bytes, spec: UpstreamSpec) -> Api:
+    return Api.read(data, base_url=spec.url, source=spec.document or "")

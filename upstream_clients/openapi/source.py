@@ -1,0 +1,105 @@
+"""The bytes of an OpenAPI document, from a file or a URL, within limits of size and time.
+
+A document at a URL is requested without credentials first. Only if the server refuses that, the request is repeated
+with the credentials and headers of the entry, and only to the origin that also gets them for calls. So a public page
+with the document never sees them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+import httpx2
+
+from upstream_clients.errors import UpstreamCallError
+from upstream_clients.line_messages import MAX_MESSAGE_BYTES
+from upstream_clients.openapi.client import USER_AGENT, HttpConnections, exchange
+from upstream_clients.openapi.redirects import MAX_REDIRECTS, following, origin_of
+from upstream_clients.openapi.response_body import ACCEPTED_ENCODINGS, UnreadableBody
+from upstream_clients.spec import is_url
+
+if TYPE_CHECKING:
+    from upstream_clients.openapi.api import ApiResponse
+    from upstream_clients.openapi.client import Credentials
+    from upstream_clients.spec import UpstreamSpec
+
+_ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openapi, */*;q=0.5"
+_REFUSED: Final = (401, 403, 404)
+"""Statuses with which servers hide a document from requests without credentials."""
+
+
+async def load_document(spec: UpstreamSpec, credentials: Credentials | None) -> bytes:
+    """Return the document of an entry.
+
+    Raises:
+        UpstreamCallError: the document cannot be read.
+        LoginError: the document needs credentials, and there are none now.
+    """
+    assert spec.document is not None
+    if not is_url(spec.document):
+        try:
+            return await anyio.to_thread.run_sync(_read_file, spec.document)
+        except OSError as error:
+            raise _failure(spec, f"it cannot be read ({error.strerror or type(error).__name__})") from None
+        except ValueError as error:
+            raise _failure(spec, str(error)) from None
+    headers = {"Accept": _ACCEPT, "Accept-Encoding": ACCEPTED_ENCODINGS, "User-Agent": USER_AGENT}
+    async with HttpConnections() as connections:
+        response = await _fetch(spec, connections, headers, None)
+        has_any = credentials is not None or bool(spec.headers)
+        if response.status in _REFUSED and has_any and _may_get_credentials(spec):
+            headers = {name.lower(): value for name, value in headers.items()}
+            headers |= {name.lower(): value for name, value in spec.headers.items()}
+            response = await _fetch(spec, connections, headers, credentials)
+    if not 200 <= response.status < 300:
+        raise _failure(spec, f"its server answered HTTP {response.status} {response.reason}".rstrip())
+    return response.body
+
+
+def _read_file(path: str) -> bytes:
+    with open(path, "rb") as file:
+        data = file.read(MAX_MESSAGE_BYTES + 1)
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"it is larger than {MAX_MESSAGE_BYTES} bytes")
+    return data
+
+
+def _may_get_credentials(spec: UpstreamSpec) -> bool:
+    """Return True if the server of the document is the one of the API, as far as the configuration says."""
+    return spec.url is None or origin_of(spec.url) == origin_of(spec.document or "")
+
+
+async def _fetch(
+    spec: UpstreamSpec, connections: HttpConnections, headers: dict[str, str], credentials: Credentials | None
+) -> ApiResponse:
+    """Return the answer for the document, after redirects within its origin."""
+    url = (spec.document or "").partition("#")[0]
+    try:
+        for _ in range(MAX_REDIRECTS + 1):
+            request = httpx2.Request("GET", url, headers=headers)
+            if credentials is not None:
+                await credentials.apply(request)
+            response = await exchange(connections, request)
+            next_one = following("GET", url, response.status, response.headers.get("location"))
+            if next_one is None:
+                return response
+            if origin_of(next_one.url) != origin_of(url):
+                raise _failure(spec, f"it has moved to {next_one.url[:300]!r}; write that address")
+            url = next_one.url
+    except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        raise _failure(spec, f"its server cannot be reached ({error or type(error).__name__})") from None
+    except UnreadableBody as error:
+        raise _failure(spec, str(error)) from None
+    raise _failure(spec, "its server redirects without end")
+
+
+def _failure(spec: UpstreamSpec, why: str) -> UpstreamCallError:
+    key = f'"openapi" of mcpServers.{spec.name}'
+    shown = spec.redact(spec.document or "")
+    return UpstreamCallError(
+        spec.name,
+        f"server {spec.name!r}: the OpenAPI document {shown!r} is not usable: {spec.redact(why)}; check {key}",
+        dispatched=False,
+    )
