@@ -85,13 +85,21 @@ def describe_url(url: str) -> str:
 
 
 class Fetcher:
-    """The requests of one login, inside an async context."""
+    """The requests of one login, inside an async context.
 
-    def __init__(self, server_url: str, *, timeout: float = FETCH_TIMEOUT) -> None:
+    Args:
+        trusted: True if `server_url` is an endpoint that the configuration names, so that it may be anywhere.
+    """
+
+    def __init__(self, server_url: str, *, timeout: float = FETCH_TIMEOUT, trusted: bool = False) -> None:
         self._server_url = server_url
         self._timeout = timeout
+        self._trusted = trusted
         self._client = GuardedClient(
-            server_url, timeout=timeout, headers={"Accept": "application/json", "Accept-Encoding": "identity"}
+            server_url,
+            trust_named_by=trusted,
+            timeout=timeout,
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
         )
 
     async def __aenter__(self) -> Fetcher:
@@ -116,7 +124,8 @@ class Fetcher:
         return await self._exchange("POST", url, what, json=dict(body))
 
     async def _exchange(self, method: str, url: str, what: str, **content: Any) -> tuple[int, Any]:
-        await check_address(url, self._server_url, what)
+        if not (self._trusted and same_origin(url, self._server_url)):
+            await check_address(url, self._server_url, what)
         try:
             with anyio.fail_after(self._timeout):
                 request = self._client.build_request(method, url, **content)

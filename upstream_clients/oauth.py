@@ -17,6 +17,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -28,8 +29,9 @@ from upstream_clients.fetch import Fetcher, describe_url
 from upstream_clients.token_store import Login
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from upstream_clients.credential_settings import ClientCredentials
     from upstream_clients.oauth_discovery import Offer
     from upstream_clients.spec import UpstreamSpec
 
@@ -37,6 +39,9 @@ _MAX_LIFETIME = 10 * 365 * 86400
 """Maximum lifetime of a token in seconds. A server may name any number."""
 _REFUSALS = ("invalid_grant", "invalid_client", "unauthorized_client")
 """Error codes of the token endpoint that no repetition can change (RFC 6749, section 5.2)."""
+_ANY_METHOD = "any"
+"""The authentication method of a client whose authorization server has no metadata: both methods are tried."""
+_BOTH_METHODS = ("client_secret_basic", "client_secret_post")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]+")
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
@@ -71,6 +76,8 @@ async def become_client(spec: UpstreamSpec, fetcher: Fetcher, offer: Offer, redi
     metadata, settings = offer.metadata, spec.oauth
     methods = metadata.token_endpoint_auth_methods_supported
     if settings is not None and settings.client_id is not None:
+        if spec.names_endpoints and settings.client_secret is not None:
+            return Client(settings.client_id, settings.client_secret, _ANY_METHOD)
         return Client(settings.client_id, settings.client_secret, _auth_method(settings.client_secret, methods))
     if settings is not None and settings.client_metadata_url and metadata.client_id_metadata_document_supported:
         return Client(settings.client_metadata_url, None, "none")
@@ -161,7 +168,7 @@ def read_code(attempt: Attempt, answer: Mapping[str, str]) -> str:
     issuer, metadata = answer.get("iss"), attempt.offer.metadata
     if issuer is None and metadata.authorization_response_iss_parameter_supported:
         raise LoginError("the answer does not name its issuer, although this authorization server promises that")
-    if issuer is not None and issuer != str(metadata.issuer):
+    if issuer is not None and not attempt.offer.written and issuer != str(metadata.issuer):
         raise LoginError(f"the answer comes from another issuer, {describe_url(issuer)}")
     if "error" in answer:
         raise LoginRefused(f"the login was refused: {_reason(None, answer)}")
@@ -192,6 +199,32 @@ async def redeem(fetcher: Fetcher, attempt: Attempt, code: str) -> Login:
     return await _request_token(fetcher, login, attempt.client.secret, form)
 
 
+async def client_login(
+    settings: ClientCredentials, before: Login | None, *, timeout: float, now: Callable[[], float] = time.time
+) -> Login:
+    """Get a token for a client itself (RFC 6749, section 4.4), within `timeout` seconds.
+
+    Args:
+        before: the latest login, which knows the authentication method that the endpoint accepts.
+        now: seconds since the epoch.
+
+    Raises:
+        LoginError: there was no usable answer; a later attempt may succeed.
+    """
+    form = {"grant_type": "client_credentials"}
+    if settings.scopes:
+        form["scope"] = " ".join(settings.scopes)
+    if settings.audience is not None:
+        form["audience"] = settings.audience
+    login = Login(
+        token_endpoint=settings.token_url,
+        client_id=settings.client_id,
+        auth_method=_ANY_METHOD if before is None else before.auth_method,
+    )
+    async with Fetcher(settings.token_url, timeout=timeout, trusted=True) as fetcher:
+        return await _request_token(fetcher, login, settings.client_secret, form, now)
+
+
 async def renew(spec: UpstreamSpec, login: Login, *, timeout: float) -> Login:
     """Exchange the refresh token for new tokens, within `timeout` seconds.
 
@@ -199,22 +232,22 @@ async def renew(spec: UpstreamSpec, login: Login, *, timeout: float) -> Login:
         LoginRefused: the login has ended; a person has to log in again.
         LoginError: there was no usable answer; a later attempt may succeed.
     """
-    assert spec.url is not None
+    assert spec.login_url is not None
     if login.refresh_token is None or login.token_endpoint is None:
         raise LoginRefused("the login has no refresh token")
     form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token}
-    async with Fetcher(spec.url, timeout=timeout) as fetcher:
+    async with Fetcher(spec.login_url, timeout=timeout, trusted=spec.names_endpoints) as fetcher:
         return await _request_token(fetcher, login, _client_secret(spec, login), form)
 
 
 async def revoke(spec: UpstreamSpec, login: Login, *, timeout: float = 5.0) -> bool:
     """Revoke the tokens at the authorization server (RFC 7009). Return True if it has confirmed that."""
     token = login.refresh_token or login.access_token
-    if token is None or login.revocation_endpoint is None or spec.url is None:
+    if token is None or login.revocation_endpoint is None or spec.login_url is None:
         return False
     form, headers = _authenticated({"token": token}, login, _client_secret(spec, login))
     try:
-        async with Fetcher(spec.url, timeout=timeout) as fetcher:
+        async with Fetcher(spec.login_url, timeout=timeout) as fetcher:
             status, _ = await fetcher.post_form(
                 login.revocation_endpoint, "the revocation endpoint", form, headers=headers
             )
@@ -242,12 +275,12 @@ def _authenticated(form: Mapping[str, str], login: Login, secret: str | None) ->
     return fields, headers
 
 
-async def _request_token(fetcher: Fetcher, login: Login, secret: str | None, form: dict[str, str]) -> Login:
-    assert login.token_endpoint is not None
+async def _request_token(
+    fetcher: Fetcher, login: Login, secret: str | None, form: dict[str, str], now: Callable[[], float] = time.time
+) -> Login:
     if login.resource is not None:
         form["resource"] = login.resource
-    form, headers = _authenticated(form, login, secret)
-    status, answer = await fetcher.post_form(login.token_endpoint, "the token endpoint", form, headers=headers)
+    status, answer, login = await _post_form(fetcher, login, secret, form)
     if status not in (200, 201):
         refused = isinstance(answer, dict) and answer.get("error") in _REFUSALS
         error = LoginRefused if refused else LoginError
@@ -265,10 +298,27 @@ async def _request_token(fetcher: Fetcher, login: Login, secret: str | None, for
         # Without a new refresh token, the old one stays valid. Without a scope, the requested one is granted (RFC 6749,
         # sections 6 and 5.1).
         refresh_token=token.refresh_token or login.refresh_token,
-        expires_at=None if lifetime is None else time.time() + lifetime,
+        expires_at=None if lifetime is None else now() + lifetime,
         scope=token.scope if token.scope is not None else login.scope,
         wanted=None,
     )
+
+
+async def _post_form(
+    fetcher: Fetcher, login: Login, secret: str | None, form: Mapping[str, str]
+) -> tuple[int, Any, Login]:
+    """Send a form to the token endpoint. Return the status, the JSON of the answer, and the login with its method."""
+    endpoint, tried = login.token_endpoint, login
+    assert endpoint is not None
+    status, answer = 0, None
+    for method in _BOTH_METHODS if login.auth_method == _ANY_METHOD else (login.auth_method,):
+        tried = replace(login, auth_method=method)
+        fields, headers = _authenticated(form, tried, secret)
+        status, answer = await fetcher.post_form(endpoint, "the token endpoint", fields, headers=headers)
+        refused = isinstance(answer, dict) and answer.get("error") == "invalid_client"
+        if status != HTTPStatus.UNAUTHORIZED and not refused:
+            break
+    return status, answer, tried
 
 
 def _reason(status: int | None, answer: object) -> str:

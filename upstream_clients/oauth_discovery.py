@@ -56,12 +56,14 @@ class Offer:
         scope: scopes to request, separated by spaces; None leaves them to the authorization server.
         resource: the resource indicator (RFC 8707); None for servers without resource metadata.
         guessed: True if the server has no metadata, so that the addresses are the fixed ones of MCP 2025-03-26.
+        written: True if the addresses are written in the configuration, so that the issuer is not known.
     """
 
     metadata: OAuthMetadata
     scope: str | None
     resource: str | None
     guessed: bool = False
+    written: bool = False
 
 
 async def probe(spec: UpstreamSpec) -> tuple[int, Challenge | None]:
@@ -121,19 +123,22 @@ async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | 
     Raises:
         LoginError: the offer cannot be used or trusted.
     """
-    assert spec.url is not None
-    if urlsplit(spec.url).scheme != "https" and not is_local(spec.url):
+    assert spec.login_url is not None
+    if spec.names_endpoints:
+        return _written_offer(spec)
+    url = spec.login_url
+    if urlsplit(url).scheme != "https" and not is_local(url):
         raise LoginError(f"{spec.address} is not https: anyone on the network path could read the login")
-    resource = await _resource_metadata(spec.url, fetcher, challenge)
+    resource = await _resource_metadata(url, fetcher, challenge)
     server = None if resource is None else str(resource.authorization_servers[0])
-    metadata = await _server_metadata(spec.url, fetcher, server)
+    metadata = await _server_metadata(url, fetcher, server)
     guessed = metadata is None
     if metadata is None:
         if server is not None:
             raise LoginError(f"the authorization server {describe_url(server)} publishes no metadata")
         if challenge is None:
             return None
-        metadata = _default_metadata(spec.url)
+        metadata = _default_metadata(url)
     elif "S256" not in (metadata.code_challenge_methods_supported or ()):
         raise LoginError("the authorization server does not offer PKCE with S256, without which a login is not safe")
     for what, endpoint in (
@@ -143,13 +148,28 @@ async def discover(spec: UpstreamSpec, fetcher: Fetcher, challenge: Challenge | 
         ("the revocation endpoint", metadata.revocation_endpoint),
     ):
         if endpoint is not None:
-            await check_address(str(endpoint), spec.url, what)
+            await check_address(str(endpoint), url, what)
     return Offer(
         metadata,
         _scope(spec, challenge, resource, metadata),
         None if resource is None else str(resource.resource),
         guessed,
     )
+
+
+def _written_offer(spec: UpstreamSpec) -> Offer:
+    """Return the login at the endpoints that the configuration names."""
+    settings = spec.oauth
+    assert settings is not None
+    assert settings.authorization_url is not None
+    metadata = OAuthMetadata.model_validate(
+        {
+            "issuer": _origin(settings.authorization_url),
+            "authorization_endpoint": settings.authorization_url,
+            "token_endpoint": settings.token_url,
+        }
+    )
+    return Offer(metadata, " ".join(settings.scopes or ()) or None, None, written=True)
 
 
 async def _resource_metadata(

@@ -166,6 +166,23 @@ class UpstreamSpec:
             return False
         return not any(name.lower() == "authorization" for name in self.headers)
 
+    @property
+    def names_endpoints(self) -> bool:
+        """True if the entry names the endpoints of the authorization server, so that nothing has to be discovered."""
+        return self.oauth is not None and self.oauth.token_url is not None
+
+    @property
+    def login_url(self) -> str | None:
+        """The address for whose server a login is made; None if the entry names none.
+
+        For an API, it is the token endpoint, the base address or the address of the document, whichever comes first.
+        """
+        if self.oauth is not None and self.oauth.token_url is not None:
+            return self.oauth.token_url
+        if self.url is None and self.document is not None and is_url(self.document):
+            return self.document
+        return self.url
+
     def learn(self, secrets: Iterable[str]) -> None:
         """Hide these values from now on, in this spec and its followers."""
         for value in secrets:

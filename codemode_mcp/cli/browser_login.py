@@ -54,10 +54,20 @@ def find_server(config: Config, name: str) -> UpstreamSpec:
     """
     for spec in config.upstreams:
         if spec.name == name:
-            if spec.url is None:
+            if spec.is_process:
                 raise NoLoginPossible(
                     f"server {name!r} is started by a command; only a server with a URL has a login; "
                     "put its credentials into its env"
+                )
+            if spec.is_api and spec.oauth is None:
+                raise NoLoginPossible(
+                    f'server {name!r} is an API without a login; write "auth": "oauth" in its entry to log in, or give '
+                    "it other credentials there"
+                )
+            if spec.login_url is None:
+                raise NoLoginPossible(
+                    f'server {name!r} has no address for a login; write "baseUrl", or "authorizationUrl" and '
+                    '"tokenUrl" in its "auth"'
                 )
             if not spec.may_log_in:
                 raise NoLoginPossible(
@@ -87,16 +97,23 @@ async def log_in(spec: UpstreamSpec, show: Callable[[str], None], *, timeout: fl
     from upstream_clients.fetch import Fetcher
     from upstream_clients.token_store import LoginStore
 
-    assert spec.url is not None
+    assert spec.login_url is not None
     store = LoginStore(spec)
-    status, challenge = await oauth_discovery.probe(spec)
+    # The messages of a probe are MCP, which an API does not understand.
+    status, challenge = (HTTPStatus.UNAUTHORIZED, None) if spec.is_api else await oauth_discovery.probe(spec)
     refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
     if not refused:
         challenge = None
-    elif challenge is None and spec.oauth is not None:
+    elif challenge is None and spec.oauth is not None and not spec.is_api:
         challenge = Challenge()
-    async with Fetcher(spec.url) as fetcher:
+    async with Fetcher(spec.login_url, trusted=spec.names_endpoints) as fetcher:
         offer = await oauth_discovery.discover(spec, fetcher, challenge)
+        if offer is None and spec.is_api:
+            raise LoginError(
+                "it publishes no metadata of a login; write the addresses of its authorization server: "
+                '"auth": {"type": "oauth", "clientId": "...", "authorizationUrl": "...", "tokenUrl": "..."} in '
+                f"mcpServers.{spec.name}; codemode-mcp doctor shows those that its document names"
+            )
         if offer is None:
             if refused:
                 raise LoginError(
