@@ -53,9 +53,10 @@ async def open_transport(
                 yield OpenTransport(transport, direct, pid=transport.pid)
         return
     if kind == "openapi":
+        from upstream_clients.openapi.credentials import credentials_of
         from upstream_clients.openapi.server import open_api
 
-        async with open_api(spec, watch) as (server, calls):
+        async with open_api(spec, watch, credentials_of(spec)) as (server, calls):
             yield OpenTransport(server, calls)
         return
     from upstream_clients.bearer import Bearer

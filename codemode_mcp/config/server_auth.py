@@ -279,4 +279,4 @@ def is_endpoint(url: str) -> bool:
 
 
 def _is_header_value(text: str) -> bool:
-    return bool(text.strip()) and not NOT_IN_A_HEADER.search(text)
+    return text.isascii() and bool(text.strip()) and not NOT_IN_A_HEADER.search(text)

@@ -32,6 +32,7 @@ from upstream_clients.jsonrpc import (
 )
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
+from upstream_clients.openapi.echoes import sent_secrets, without_secrets
 from upstream_clients.openapi.redirects import origin_of
 from upstream_clients.openapi.source import load_document
 from upstream_clients.questions import CURRENT
@@ -79,10 +80,13 @@ class ApiCalls:
             response = await self.client.send(
                 request, is_repeatable=self.api.is_repeatable(tool), deadline=_deadline_of_call()
             )
+            secrets = sent_secrets(self._spec)
             if len(response.body) < THREAD_BYTES:
-                result = self.api.result(tool, response)
+                result = self.api.result(tool, without_secrets(response, secrets))
             else:
-                result = await anyio.to_thread.run_sync(self.api.result, tool, response)
+                result = await anyio.to_thread.run_sync(
+                    lambda: self.api.result(tool, without_secrets(response, secrets))
+                )
         except ArgumentProblem as error:
             return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
         except NoAnswer as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from codemode_mcp.cli.doctor.apis import check_api
 from codemode_mcp.cli.doctor.check import Check, elapsed_ms, listed
 from codemode_mcp.cli.doctor.policy import hidden, known_of
 from codemode_mcp.control.display import counted, cut
@@ -70,11 +71,14 @@ async def check(app: App, config: Config, spec: UpstreamSpec) -> list[Check]:
     await pool.wait_listed([spec.name], GRACE_SECONDS)
     view = next(view for view in pool.views() if view.name == spec.name)
     stored = await anyio.to_thread.run_sync(is_stored, pool, view)
-    detail = f"{counted(len(view.tools), 'tool')}, protocol {cut(view.protocol_version or '?', 20)} ({view.era})"
+    spoken = "OpenAPI" if spec.is_api else f"protocol {cut(view.protocol_version or '?', 20)} ({view.era})"
+    detail = f"{counted(len(view.tools), 'tool')}, {spoken}"
     if view.server_version:
         detail += f", version {cut(view.server_version, 40)}"
     detail += f"; started and listed in {took:,} ms"
     checks = [Check(title, "ok", detail + (", list stored" if stored else ""))]
+    if spec.is_api:
+        checks += await check_api(spec, title)
     if not stored:
         why = "its tool list cannot be stored (it quotes a secret of the entry, or the cache folder is not writable)"
         checks.append(Check(title, "info", f"{why}, so every process starts the server"))
@@ -193,6 +197,8 @@ def advice_for(spec: UpstreamSpec, why: str, environ: Mapping[str, str]) -> str:
         environ: the environment variables of this process.
     """
     key = f"mcpServers.{spec.name}"
+    if spec.is_api:
+        return f'check "openapi", "baseUrl" and "auth" in {key}'
     if not spec.is_process:
         if "HTTP 401" in why or "HTTP 403" in why:
             return f"codemode-mcp login {shlex.quote(spec.name)}, or correct the token in {key}.headers"

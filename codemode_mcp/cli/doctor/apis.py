@@ -1,0 +1,66 @@
+"""Checks of HTTP APIs: the operations of the document, the address, and the logins that the document names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from codemode_mcp.cli.doctor.check import Check, listed
+from codemode_mcp.control.display import counted, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from upstream_clients.openapi.report import ApiReport
+    from upstream_clients.spec import UpstreamSpec
+
+MAX_SKIPPED: Final = 10
+"""Maximum number of skipped operations that are shown."""
+
+
+async def check_api(spec: UpstreamSpec, title: str) -> list[Check]:
+    """Read the document of an API that is connected, and check the entry against it."""
+    from upstream_clients.errors import LoginError, UpstreamCallError
+    from upstream_clients.openapi.report import report_of
+
+    try:
+        report = await report_of(spec)
+    except (UpstreamCallError, LoginError) as error:
+        return [Check(title, "warn", str(error), f"check mcpServers.{spec.name}")]
+    return list(_checks(spec, report, title))
+
+
+def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check]:
+    entry = f"mcpServers.{spec.name}"
+    origin = "from baseUrl" if report.is_address_written else "from the document"
+    yield Check(title, "ok", f"{counted(report.operations, 'operation')}; base address {report.address} ({origin})")
+    if report.skipped:
+        shown = [f"{cut(each.operation, 80)} ({cut(each.reason, 120)})" for each in report.skipped]
+        total = report.operations + len(report.skipped)
+        detail = f"{len(report.skipped)} of {total} operations are skipped: {listed(shown, MAX_SKIPPED)}"
+        yield Check(title, "info", detail, "programs cannot call these")
+    if has_credentials(spec) and not report.gets_credentials:
+        detail = f"credentials are not sent to {report.address}, because only the document names this address"
+        yield Check(title, "warn", detail, f'if you trust it, write "baseUrl": "{report.address}" in {entry}')
+    elif has_credentials(spec) and _is_readable_on_the_way(report.address):
+        detail = f"credentials are sent to {report.address} without encryption"
+        yield Check(title, "warn", detail, f'write an address with https as "baseUrl" in {entry}')
+    if report.logins and not has_credentials(spec):
+        detail = (
+            f"its document names logins, and the entry has none: {listed([cut(each, 200) for each in report.logins])}"
+        )
+        yield Check(title, "warn", detail, f'write "auth" in {entry} if calls need it')
+
+
+def has_credentials(spec: UpstreamSpec) -> bool:
+    """Return True if an entry has a login, credentials, or a header that is probably one."""
+    from upstream_clients.openapi.echoes import is_credential_header
+
+    return spec.credentials is not None or spec.oauth is not None or any(map(is_credential_header, spec.headers))
+
+
+def _is_readable_on_the_way(address: str) -> bool:
+    from upstream_clients.loopback import is_loopback
+
+    parts = urlsplit(address)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

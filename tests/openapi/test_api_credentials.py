@@ -1,0 +1,187 @@
+"""Credentials of an API: what it sees, how tokens are renewed, and that programs and errors never get them."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import anyio
+import httpx2
+import pytest
+from loopback_api import LoopbackApi, Received, call, connected, loopback_api, reply, spec_of, write_document
+
+from upstream_clients import UpstreamCallError, UpstreamSpec
+from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
+from upstream_clients.errors import LoginError
+from upstream_clients.openapi.credentials import ClientToken
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from upstream_clients.credential_settings import CredentialSettings
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "s3cret/+value"
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Return the backend, in module scope: the tests share a server."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def api() -> AsyncIterator[LoopbackApi]:
+    async with loopback_api() as served:
+        yield served
+
+
+def token(value: str, **more: Any) -> bytes:
+    return reply(body={"access_token": value, "token_type": "Bearer", **more})
+
+
+async def echo(request: Received) -> None:
+    """Answer with the headers and the target of the request, as a debugging page does."""
+    seen = {"headers": request.headers, "target": request.target, "basic": base64.b64encode(SECRET.encode()).decode()}
+    request.writer.write(reply("200 OK", seen, "application/json", "Location: /?key=s3cret%2F%2Bvalue"))
+    await request.writer.drain()
+
+
+@pytest.mark.parametrize(
+    ("credentials", "header", "target"),
+    [
+        (BearerToken(SECRET), ("authorization", f"Bearer {SECRET}"), "/echo"),
+        (BasicLogin("ann", SECRET), ("authorization", BasicLogin("ann", SECRET).header), "/echo"),
+        (ApiKey("header", "X-Api-Key", SECRET), ("x-api-key", SECRET), "/echo"),
+        (ApiKey("cookie", "session", SECRET), ("cookie", f"session={SECRET}"), "/echo"),
+        (ApiKey("query", "api key", SECRET), ("x-extra", "1"), "/echo?api%20key=s3cret%2F%2Bvalue"),
+    ],
+    ids=["bearer", "basic", "header", "cookie", "query"],
+)
+async def test_credentials_are_sent_and_their_echo_reaches_no_program(
+    api: LoopbackApi, tmp_path: Path, credentials: CredentialSettings, header: tuple[str, str], target: str
+) -> None:
+    api.script("/echo", echo)
+    spec = spec_of(write_document(tmp_path), url=api.url, credentials=credentials, headers={"X-Extra": "1"})
+    async with connected(spec) as pool:
+        outcome = await call(pool, "fetch", "echo")
+    request = api.requests("/echo")[-1]
+    assert request.headers.get(header[0]) == header[1]
+    assert request.target == target
+    shown = str(outcome.result)
+    assert "***" in shown
+    for form in (SECRET, "s3cret%2F%2Bvalue", base64.b64encode(SECRET.encode()).decode()):
+        assert form not in shown
+
+
+async def test_a_client_gets_one_token_for_parallel_calls_and_another_after_a_401(
+    api: LoopbackApi, tmp_path: Path
+) -> None:
+    refused = []
+
+    async def protected(request: Received) -> None:
+        if request.headers.get("authorization") == "Bearer first-token" and refused:
+            request.writer.write(reply("401 Unauthorized", {"error": "expired"}))
+        else:
+            request.writer.write(reply(body={"seen": request.headers.get("authorization")}))
+        await request.writer.drain()
+
+    api.script("/things", protected)
+    # Refused with the secret in the header, and accepted with the secret in the body.
+    api.script(
+        "/token", reply("401 Unauthorized", {"error": "invalid_client"}), token("first-token"), token("next-token")
+    )
+    credentials = ClientCredentials(f"{api.url}/token", "me", SECRET, ("read", "write"), audience="things")
+    clock = [1000.0]
+    spec = spec_of(write_document(tmp_path), url=api.url, credentials=credentials)
+    async with connected(spec) as pool:
+        outcomes: list[Any] = []
+
+        async def one() -> None:
+            outcomes.append((await call(pool, "fetch", "things")).result["structuredContent"])
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(one)
+        assert outcomes == [{"seen": "Bearer ***"}] * 5
+        in_header, in_body = api.requests("/token")
+        assert in_header.headers["authorization"] == f"Basic {base64.b64encode(b'me:s3cret%2F%2Bvalue').decode()}"
+        assert parse_qs(in_body.body.decode()) == {
+            "grant_type": ["client_credentials"],
+            "client_id": ["me"],
+            "client_secret": [SECRET],
+            "scope": ["read write"],
+            "audience": ["things"],
+        }
+        refused.append(clock)
+        answer = await call(pool, "fetch", "things")
+    assert answer.result["isError"], "a token that was new a moment ago is not replaced"
+    assert len(api.requests("/token")) == 2
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def bearer_of(tokens: ClientToken) -> str:
+    request = httpx2.Request("GET", "http://127.0.0.1/")
+    await tokens.apply(request)
+    return str(request.headers["Authorization"])
+
+
+async def test_the_token_of_a_client_is_replaced_before_it_ends_and_after_it_was_refused(api: LoopbackApi) -> None:
+    clock = Clock()
+    settings = ClientCredentials(f"{api.url}/times", "me", SECRET)
+    spec = UpstreamSpec("api", transport="openapi", document="d", credentials=settings)
+    tokens = ClientToken(spec, settings, now=clock)
+    failed = reply("503 Service Unavailable", {"error": "temporarily_unavailable"})
+    api.script("/times", *(token(f"token-{n}", expires_in=100) for n in range(3)), failed, token("token-3"))
+    assert await bearer_of(tokens) == "Bearer token-0"
+    clock.now += 60
+    assert await bearer_of(tokens) == "Bearer token-0"
+    clock.now += 20
+    assert await bearer_of(tokens) == "Bearer token-1", "30 seconds before its end, there is another one"
+    assert spec.redact("token-0 and token-1") == "*** and ***"
+
+    refused = httpx2.Request("GET", "http://127.0.0.1/", headers={"Authorization": "Bearer token-1"})
+    assert not await tokens.renew(refused), "a new token would be refused too"
+    clock.now += 10
+    assert await tokens.renew(refused)
+    assert await tokens.renew(refused), "the token is another one already"
+    assert await bearer_of(tokens) == "Bearer token-2"
+
+    clock.now += 80
+    assert await bearer_of(tokens) == "Bearer token-2", "the endpoint fails, and the old token is still valid"
+    clock.now += 30
+    assert await bearer_of(tokens) == "Bearer token-3"
+
+
+async def test_a_failed_request_for_a_token_is_explained_without_the_secret_and_not_repeated(
+    api: LoopbackApi, tmp_path: Path
+) -> None:
+    api.script("/denied", reply("401 Unauthorized", {"error": "invalid_client", "error_description": SECRET}))
+    spec = spec_of(
+        write_document(tmp_path), url=api.url, credentials=ClientCredentials(f"{api.url}/denied", "me", SECRET)
+    )
+    async with connected(spec) as pool:
+        for _ in range(2):
+            with pytest.raises(UpstreamCallError) as raised:
+                await call(pool, "fetch", "things")
+    message = raised.value.message
+    assert "the token endpoint refused: HTTP 401, invalid_client; check mcpServers.api.auth" in message
+    assert SECRET not in message
+    assert raised.value.dispatched is False
+    assert len(api.requests("/denied")) == 2, (
+        "one request for each way to send the secret, and none for the second call"
+    )
+    settings = ClientCredentials("http://127.0.0.1:1/token", "me", SECRET)
+    tokens = ClientToken(UpstreamSpec("x", transport="openapi", document="d"), settings)
+    with pytest.raises(LoginError, match=r"check mcpServers\.x\.auth"):
+        await bearer_of(tokens)

@@ -1,0 +1,62 @@
+"""The facts about the document of an API that a person who checks an entry has to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from upstream_clients.errors import UpstreamCallError
+from upstream_clients.openapi.api import Api, DocumentError
+from upstream_clients.openapi.credentials import credentials_of
+from upstream_clients.openapi.server import base_of
+from upstream_clients.openapi.source import load_document
+
+if TYPE_CHECKING:
+    from upstream_clients.openapi.api import Skipped
+    from upstream_clients.spec import UpstreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ApiReport:
+    """The document of one API.
+
+    Attributes:
+        operations: number of the operations that are tools.
+        skipped: the operations that are no tools, with the reasons.
+        logins: sentences about the logins that the document names.
+        address: the base address of the API.
+        is_address_written: True if the entry names the address, and not the document.
+        gets_credentials: True if the credentials and headers of the entry are sent there.
+    """
+
+    operations: int
+    skipped: tuple[Skipped, ...]
+    logins: tuple[str, ...]
+    address: str
+    is_address_written: bool
+    gets_credentials: bool
+
+
+async def report_of(spec: UpstreamSpec) -> ApiReport:
+    """Read the document of an API.
+
+    Raises:
+        UpstreamCallError: the document cannot be used.
+        LoginError: the document needs credentials, and there are none now.
+    """
+    data = await load_document(spec, credentials_of(spec))
+    try:
+        api = await anyio.to_thread.run_sync(lambda: Api.read(data, base_url=spec.url, source=spec.document or ""))
+    except DocumentError as error:
+        raise UpstreamCallError(spec.name, spec.redact(str(error)), dispatched=False) from None
+    base = base_of(spec, api)
+    return ApiReport(
+        operations=len(api.tools),
+        skipped=api.skipped,
+        logins=api.security,
+        address=base.shown,
+        is_address_written=not api.base_from_document,
+        gets_credentials=base.gets_credentials,
+    )
