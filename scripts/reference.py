@@ -191,7 +191,7 @@ _SERVER = (
         "openapi",
         "string",
         "",
-        "The OpenAPI document of an HTTP API without an MCP server: a file, relative to the file's folder, or a URL.",
+        "The OpenAPI document of an [HTTP API](../openapi.md): a file, relative to the file's folder, or a URL.",
     ),
     ("baseUrl", "string", "what the document names", "The address of the API. Credentials are sent only there."),
     ("headers", "object", "`{}`", f"Headers of every request to it; each value a {_SECRET}."),
@@ -199,7 +199,7 @@ _SERVER = (
         "auth",
         '`"oauth"` or object',
         "",
-        "The server wants a [login](../logins.md#auth). For an API also its credentials.",
+        "The server wants a [login](../logins.md#auth); or the [credentials](../openapi.md#credentials) of an API.",
     ),
     (
         "type",

@@ -45,7 +45,7 @@ NOT_RUN: Final = {
 }
 """Pages whose first command is not run at all."""
 
-RUN_ELSEWHERE: Final = ("approval", "long_running", "many_servers", "quickstart")
+RUN_ELSEWHERE: Final = ("approval", "long_running", "many_servers", "openapi", "quickstart")
 """Examples: tests/examples/test_readmes.py runs their commands and compares what they print."""
 
 TRACKER: Final = "examples/quickstart/tracker.py"

@@ -158,7 +158,7 @@ def test_the_configuration_of_the_dozen_servers_is_the_generated_one() -> None:
 
 def test_every_example_has_a_readme_and_the_small_ones_fit_a_screen() -> None:
     folders = [folder for folder in EXAMPLES.iterdir() if folder.is_dir()]
-    assert {*ON_ONE_SCREEN, "plugin", "quickstart"} == {folder.name for folder in folders}
+    assert {*ON_ONE_SCREEN, "deployment", "openapi", "plugin", "quickstart"} == {folder.name for folder in folders}
     for folder in folders:
         assert (folder / "README.md").is_file(), folder.name
     for name in ON_ONE_SCREEN:
