@@ -18,6 +18,11 @@ def can_keep() -> bool:
     return keychain.protects()
 
 
+def reference(server: str, setting: Setting) -> dict[str, str]:
+    """Return the reference to a secret for the configuration, if no other entry has its name."""
+    return {"keyring": f"{server}/{setting.name}"}
+
+
 def store(server: str, values: Mapping[Setting, str]) -> dict[Setting, dict[str, str]]:
     """Store secrets, and return their references for the configuration.
 
@@ -27,7 +32,7 @@ def store(server: str, values: Mapping[Setting, str]) -> dict[Setting, dict[str,
     references: dict[Setting, dict[str, str]] = {}
     try:
         for setting, value in values.items():
-            name = _free_name(f"{server}/{setting.name}")
+            name = _free_name(reference(server, setting)["keyring"])
             references[setting] = {"keyring": name}
             keychain.write(keychain.SECRETS, name, value)
             if keychain.read(keychain.SECRETS, name) != value:

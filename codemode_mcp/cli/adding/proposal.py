@@ -14,7 +14,7 @@ from codemode_mcp.cli.mcp_clients.entries import valid_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Table = Literal["env", "headers", "args"]
+Table = Literal["env", "headers", "args", "auth"]
 
 MARK: Final = "\0"
 """The character on both sides of the name of a setting in a text of an entry. No argument can contain it."""
@@ -60,6 +60,7 @@ class Proposal:
         name: the name of the server in the configuration.
         entry: the entry without the values of `settings`.
         origin: where the entry comes from, as the end of a sentence.
+        notes: sentences about the server.
         warnings: sentences that a person should read before the server starts.
     """
 
@@ -67,6 +68,7 @@ class Proposal:
     entry: Mapping[str, Any]
     origin: str
     settings: tuple[Setting, ...] = ()
+    notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

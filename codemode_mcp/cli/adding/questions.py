@@ -22,7 +22,7 @@ MAX_ANSWER: Final = 16 * 1024
 MAX_TEXT: Final = 300
 """Characters of a description, a default or the choices in a question."""
 
-_WORDS: Final = {"env": "the variable", "headers": "the header", "args": "the argument"}
+_WORDS: Final = {"env": "the variable", "headers": "the header", "args": "the argument", "auth": "the credential"}
 
 
 def ask_all(settings: Sequence[Setting], given: Mapping[Setting, str]) -> Answers:

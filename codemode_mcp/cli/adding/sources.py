@@ -28,6 +28,7 @@ class Address:
     """The URL of a remote MCP server, or of an OpenAPI document."""
 
     url: str
+    host: str
 
 
 def read_address(text: str) -> Address | None:
@@ -54,7 +55,7 @@ def read_address(text: str) -> Address | None:
             "the URL contains a secret, and the configuration would have it as plain text; name a header for it with "
             "--header, or write the entry by hand with a variable: ${NAME}"
         )
-    return Address(text)
+    return Address(text, host)
 
 
 def remote(address: Address, origin: str = "as you have typed it") -> Proposal:

@@ -59,7 +59,8 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> Non
             "added; name its variable with --env NAME, and its value is kept in the system keyring",
         )
     try:
-        spec = spec_of(name, entry, target.path.parent, answers.secret)
+        trial = with_values(entry, {setting: keyring_entries.reference(name, setting) for setting in answers.secret})
+        spec = spec_of(name, trial, target.path.parent, answers.secret)
     except Refused as error:
         stop_line(1, f"nothing was added, since the configuration would not load: {error}")
     view = _listed(spec)
@@ -81,7 +82,7 @@ def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str])
     values: dict[Setting, object] = {}
     for setting in proposal.settings:
         if setting.secret:
-            values[setting] = {"keyring": f"{proposal.name}/{setting.name}"}
+            values[setting] = keyring_entries.reference(proposal.name, setting)
         else:
             values[setting] = given.get(setting) or setting.default or f"<{setting.name}>"
     print_json({ROOT_KEYS[0]: {proposal.name: with_values(proposal.entry, values)}})

@@ -40,7 +40,7 @@ def spec_of(
 
     Args:
         folder: the folder of the configuration file.
-        values: values that the entry itself does not have.
+        values: values of settings, for which the entry itself has references to the keyring.
 
     Raises:
         Refused: the configuration would not load with this entry.
@@ -50,13 +50,10 @@ def spec_of(
     servers = read_servers({ROOT_KEYS[0]: root}, Expander(os.environ, folder), SecretValues())
     for path, messages in report.problems.items():
         raise Refused(f"{path}: {next(iter(messages))}")
-    spec = servers.specs[name]
     for setting, value in (values or {}).items():
-        if setting.table == "headers":
-            spec = replace(spec, headers={**spec.headers, setting.name: value})
-        elif setting.table == "env":
-            spec = replace(spec, env={**spec.env, setting.name: value})
-    return spec
+        if setting.table != "args":
+            servers.set_value(name, setting.table, setting.name, value)
+    return servers.specs[name]
 
 
 def list_server(spec: UpstreamSpec) -> UpstreamView:

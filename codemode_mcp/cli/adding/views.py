@@ -34,25 +34,31 @@ MAX_TEXT: Final = 110
 MAX_COMMAND: Final = 4000
 """Characters of a command line. A longer one is refused, since a part of it would not be seen."""
 
-_TABLES: Final = {"env": "variables", "headers": "headers", "args": "arguments"}
+_TABLES: Final = {"env": "variables", "headers": "headers", "args": "arguments", "auth": "credentials"}
 
 
 def proposal_lines(proposal: Proposal, path: Path) -> Iterator[str]:
     """Yield the lines about a proposal, before anything of it starts."""
     yield f"server {plain(proposal.name)}, {plain(proposal.origin)}"
-    yield from entry_lines(proposal.entry)
+    yield from entry_lines(proposal.entry, hide=False)
     for table, title in _TABLES.items():
         names = [_named(each) for each in proposal.settings if each.table == table]
         if names:
             yield f"  {title} that it gets: {', '.join(names)}"
+    for note in proposal.notes:
+        yield f"  {plain(note)}"
     for warning in proposal.warnings:
         yield f"  CAUTION: {plain(warning)}"
     yield f"  is added to {plain(str(path))}"
 
 
-def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines about what an entry starts or reaches. Literal secrets are hidden."""
-    entry = without_secrets(entry)
+def entry_lines(entry: Mapping[str, Any], *, hide: bool = True) -> Iterator[str]:
+    """Yield the lines about what an entry starts or reaches.
+
+    Args:
+        hide: hide literal secrets. A proposal has none, and a person should see each value in it.
+    """
+    entry = without_secrets(entry) if hide else entry
     if "command" in entry:
         yield f"  starts, as you: {command_line(entry)}"
     for key, title in (("url", "connects to"), ("serverUrl", "connects to"), ("openapi", "reads the API document")):
@@ -83,7 +89,8 @@ def listing_lines(view: UpstreamView, shown: Shown) -> Iterator[str]:
     counts += [counted(len(view.template_list), "resource template")] if view.template_list else []
     yield f"{plain(view.name)}{own} lists {', '.join(counts)}"
     for tool in view.tools[:MAX_TOOLS]:
-        text = f": {cut(tool.description.strip(), MAX_TEXT)}" if tool.description.strip() else ""
+        first_line = tool.description.strip().partition("\n")[0]
+        text = f": {cut(first_line, MAX_TEXT)}" if first_line else ""
         yield f"  {cut(tool.name, 80)}{_hints(tool)}{text}"
     if len(view.tools) > MAX_TOOLS:
         yield f"  and {len(view.tools) - MAX_TOOLS:,} more"

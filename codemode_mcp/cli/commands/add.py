@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, with_settings
 from codemode_mcp.cli.messages import stop_line
 
+if TYPE_CHECKING:
+    from codemode_mcp.cli.adding.registry_entry import Kind
+
 app = typer.Typer()
 
 
 @app.command(
     epilog="Example: codemode-mcp add https://example.com/mcp\n\n"
+    "Example: codemode-mcp add https://example.com/openapi.json\n\n"
+    "Example: codemode-mcp add io.github.example/weather\n\n"
+    "Example: codemode-mcp add npm:@modelcontextprotocol/server-filesystem -- /home/me/notes\n\n"
     "Example: codemode-mcp add weather --env API_KEY -- node server.js"
 )
 def add(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="URL of a server; or a name, with a command after --.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Name in the MCP registry, npm:NAME, pypi:NAME, URL of a server or of an OpenAPI document, file of an "
+            "OpenAPI document; or any name, with a command after --.",
+        ),
     ],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="-- COMMAND", help="Command that starts the server.")
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND", help="Command that starts the server, or arguments of the package."),
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the server in the configuration.")] = None,
     env: Annotated[
@@ -32,6 +44,25 @@ def add(
     header: Annotated[
         list[str] | None,
         typer.Option("--header", metavar="NAME[=VALUE]", help="Header of requests; without a value, you are asked."),
+    ] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            "--auth",
+            metavar="KIND",
+            help="Credentials of an API: bearer, basic, or apiKey:header:NAME (query, cookie).",
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", metavar="URL", help="Address of an API, instead of its document's.")
+    ] = None,
+    use: Annotated[
+        Literal["npm", "pypi", "oci", "remote"] | None,
+        typer.Option("--use", help="How to use a server of the registry that offers several ways."),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="MCP registry; default: CODEMODE_MCP_REGISTRY, else the official one."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and start nothing.")] = False,
     config: Annotated[
@@ -44,6 +75,7 @@ def add(
     """
     from dataclasses import replace
 
+    from codemode_mcp.cli.adding.documents import with_auth
     from codemode_mcp.cli.adding.sources import read_settings
     from codemode_mcp.cli.adding.steps import add as add_server
     from codemode_mcp.cli.adding.steps import print_plan
@@ -55,7 +87,10 @@ def add(
     target = find_target(config)
     try:
         settings, values = read_settings(env or (), header or ())
-        proposal = with_settings(_proposal(source, command or []), settings)
+        proposal = _proposal(source, command or [], registry, use, base_url)
+        proposal = with_settings(proposal, settings)
+        if auth is not None:
+            proposal = with_auth(proposal, auth)
     except Refused as error:
         stop_line(2, str(error))
     if name is not None:
@@ -66,13 +101,57 @@ def add(
         add_server(proposal, target, values)
 
 
-def _proposal(source: str, command: list[str]) -> Proposal:
+def _proposal(
+    source: str, command: list[str], registry: str | None, use: Kind | None, base_url: str | None
+) -> Proposal:
     """Return the proposal for a source. Raise `Refused`."""
+    from codemode_mcp.cli.adding import documents
+    from codemode_mcp.cli.adding.packages import package_proposal, read_package
+    from codemode_mcp.cli.adding.registry import find_by_name, registry_address
+    from codemode_mcp.cli.adding.registry_entry import NAME
     from codemode_mcp.cli.adding.sources import local, read_address, remote
 
+    package = read_package(source)
+    if package is not None:
+        return package_proposal(package, command)
     if command:
         return local(source, command, Path.cwd())
     address = read_address(source)
-    if address is None:
-        raise Refused(f"{source} is no URL; to add a command, write it after --: codemode-mcp add NAME -- COMMAND ...")
-    return remote(address)
+    if address is not None:
+        return documents.from_address(address, base_url) or remote(address)
+    if documents.looks_like_file(source):
+        return documents.from_file(Path(source).expanduser().absolute(), base_url)
+    if NAME.fullmatch(source):
+        return find_by_name(registry_address(registry), source, use)
+    return _by_word(source, registry_address(registry), use)
+
+
+def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
+    """Return the proposal for a single word: a server of the registry, else a package. Raise `Refused`."""
+    from codemode_mcp.cli.adding.packages import PYPI_NAME, TITLES, Package, find_package, package_proposal
+    from codemode_mcp.cli.adding.registry import find_by_word
+    from codemode_mcp.cli.adding.web import Unreachable
+    from codemode_mcp.cli.messages import say_line
+
+    if not PYPI_NAME.fullmatch(word):
+        raise Refused(
+            f"{word!r} is no URL, file, package or name of a server; to add a command, write it after a name: "
+            "codemode-mcp add NAME -- COMMAND ..."
+        )
+    try:
+        found = find_by_word(registry, word, use)
+    except Unreachable as error:
+        say_line(f"The registry is not used: {error}")
+        found = None
+    if found is not None:
+        return found
+    packages = [each for each in (Package("npm", word), Package("pypi", word)) if find_package(each) is not None]
+    if not packages:
+        raise Refused(
+            f"neither the registry nor npm or PyPI has {word!r}; check how it is written, or add a command: "
+            "codemode-mcp add NAME -- COMMAND ..."
+        )
+    if len(packages) > 1:
+        raise Refused(f"npm and PyPI both have a package {word!r}; write npm:{word} or pypi:{word}")
+    say_line(f"The registry has no server of this name, and {TITLES[packages[0].kind]} has a package.")
+    return package_proposal(packages[0], ())

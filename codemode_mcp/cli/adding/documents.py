@@ -1,0 +1,131 @@
+"""Documents of HTTP APIs (OpenAPI and Swagger) as servers."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from codemode_mcp.cli.adding.proposal import Proposal, Refused, Setting, short_name
+from codemode_mcp.cli.adding.web import Unreachable, fetch
+from codemode_mcp.control.display import counted, cut
+from upstream_clients.fetch import same_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from codemode_mcp.cli.adding.sources import Address
+    from upstream_clients.openapi.api import Api
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a document. Those of large APIs have about 10 MiB."""
+
+MAX_SENTENCES: Final = 8
+"""Logins that are shown."""
+
+_ACCEPT: Final = "application/json, application/yaml;q=0.9, text/yaml;q=0.9, */*;q=0.1"
+_DECLARED: Final = re.compile(rb"""^[\s{]*["']?(?:openapi|swagger)["']?\s*:\s*["']?[0-9]""", re.MULTILINE)
+_DECLARED_INLINE: Final = re.compile(rb'[{,]\s*"(?:openapi|swagger)"\s*:\s*"[0-9]')
+_SUFFIXES: Final = (".json", ".yaml", ".yml")
+_EMPTY_WORDS: Final = frozenset(("the", "a", "api", "apis", "rest", "openapi", "swagger", "service"))
+"""Words of a title that do not name the API."""
+
+_IN: Final = ("header", "query", "cookie")
+
+
+def is_document(data: bytes) -> bool:
+    """Return True if a text declares the version of OpenAPI or Swagger that it is written in."""
+    return _DECLARED.search(data) is not None or _DECLARED_INLINE.search(data) is not None
+
+
+def looks_like_file(source: str) -> bool:
+    """Return True if a source is the path of a file rather than a name."""
+    return source.startswith((".", "/", "~", os.sep)) or source.lower().endswith(_SUFFIXES) or "\\" in source
+
+
+def from_file(path: Path, base_url: str | None) -> Proposal:
+    """Return the proposal of a file.
+
+    Raises:
+        Refused: it is no document of an API.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+    if not is_document(data):
+        raise Refused(
+            f"{path} is no OpenAPI document; to add a program, write its command after a name: codemode-mcp add NAME "
+            f"-- COMMAND ..., and to add servers of a client's file: codemode-mcp import --from FILE"
+        )
+    return _proposal(str(path), data, base_url)
+
+
+def from_address(address: Address, base_url: str | None) -> Proposal | None:
+    """Return the proposal of a URL if it answers with the document of an API; None if not.
+
+    Raises:
+        Refused: it is a document that cannot be used.
+    """
+    try:
+        found = fetch(address.url, {"Accept": _ACCEPT}, limit=MAX_BYTES)
+    except Unreachable:
+        return None
+    if found.status != 200 or not is_document(found.data):
+        return None
+    return _proposal(address.url, found.data, base_url)
+
+
+def with_auth(proposal: Proposal, kind: str) -> Proposal:
+    """Return the proposal of an API with the credentials of `--auth`, whose values a person gives.
+
+    Raises:
+        Refused: the kind is unknown, or the proposal is no API.
+    """
+    if "openapi" not in proposal.entry:
+        raise Refused("--auth is only for an API with an OpenAPI document; use --header for an MCP server")
+    word, *rest = kind.split(":", 2)
+    names: Sequence[str]
+    match word, rest:
+        case "bearer", []:
+            auth, names = {"type": "bearer"}, ("token",)
+        case "basic", []:
+            auth, names = {"type": "basic"}, ("username", "password")
+        case "apiKey", [place, name] if place in _IN and name:
+            auth, names = {"type": "apiKey", "in": place, "name": name}, ("value",)
+        case _:
+            raise Refused(
+                f"--auth {cut(kind, 60)}: write bearer, basic, or apiKey:header:NAME, :query:NAME, :cookie:NAME"
+            )
+    about = f"the API key in the {rest[0]} {rest[1]}" if rest else ""
+    settings = tuple(Setting("auth", name, secret=True, description=about) for name in names)
+    return replace(proposal, entry={**proposal.entry, "auth": auth}, settings=(*proposal.settings, *settings))
+
+
+def _proposal(source: str, data: bytes, base_url: str | None) -> Proposal:
+    from upstream_clients.openapi.api import Api, DocumentError
+
+    try:
+        api = Api.read(data, base_url=base_url, source=source)
+    except DocumentError as error:
+        raise Refused(f"{cut(source, 200)} is an OpenAPI document that cannot be used: {error}") from None
+    if api.base_url is None:
+        raise Refused(f"{cut(source, 200)} names no address of its API; give it with --base-url https://...")
+    entry: dict[str, Any] = {"openapi": source} | ({} if base_url is None else {"baseUrl": base_url})
+    origin = f"the API {cut(api.title, 60)!r} {cut(api.version, 40)}"
+    notes = [f"requests go to: {cut(api.base_url, 200)}"]
+    notes += [f"login that the document names: {cut(each, 200)}" for each in api.security[:MAX_SENTENCES]]
+    warnings = []
+    if "://" in source and not same_origin(source, api.base_url):
+        warnings.append("the requests go to another place than that of the document")
+    if api.skipped:
+        warnings.append(f"{counted(len(api.skipped), 'operation')} cannot be tools; codemode-mcp doctor names them")
+    return Proposal(_name(api, source), entry, origin, notes=tuple(notes), warnings=tuple(warnings))
+
+
+def _name(api: Api, source: str) -> str:
+    words = [each for each in re.findall(r"[a-z0-9]+", api.title.lower()) if each not in _EMPTY_WORDS]
+    return short_name("_".join(words[:3]) or source.rpartition("/")[2].partition(".")[0] or "api")

@@ -1,0 +1,256 @@
+"""The sources of `codemode-mcp add`: what it would write for a name, a package, a document, and for hostile data."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from codemode_mcp.cli import app
+from codemode_mcp.cli.adding.registry_entry import options_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OFFICIAL = "io.modelcontextprotocol.registry/official"
+PACKAGE = {"registryType": "npm", "identifier": "@acme/weather", "version": "1.2.3", "transport": {"type": "stdio"}}
+DOCUMENT = {
+    "openapi": "3.1.0",
+    "info": {"title": "The Pet Store API", "version": "1"},
+    "servers": [{"url": "/v1"}],
+    "paths": {"/pets": {"get": {"operationId": "listPets", "responses": {"200": {"description": "Pets."}}}}},
+}
+
+
+class Web(ThreadingHTTPServer):
+    """A registry, indexes of packages and other documents, by path with query. A text is the address of a redirect."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pages: dict[str, Any] = {}
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def lists(self, *servers: dict[str, Any]) -> None:
+        """Have the registry list these servers, and find them by every word."""
+        records = [{"server": each, "_meta": {OFFICIAL: {"status": "active"}}} for each in servers]
+        for record in records:
+            name = record["server"]["name"].replace("/", "%2F")
+            self.pages[f"/v0.1/servers/{name}/versions/latest"] = record
+        self.pages["/v0.1/servers"] = {"servers": records, "metadata": {"count": len(records)}}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Web
+
+    def do_GET(self) -> None:
+        page = self.server.pages.get(self.path, self.server.pages.get(self.path.partition("?")[0]))
+        self.send_response(404 if page is None else 302 if isinstance(page, str) else 200)
+        if isinstance(page, str):
+            self.send_header("Location", page)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(page if isinstance(page, bytes) else json.dumps(page).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    with Web() as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        for name in ("CODEMODE_MCP_REGISTRY", "npm_config_registry"):
+            monkeypatch.setenv(name, server.url)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{server.url}/simple")
+        yield server
+        server.shutdown()
+
+
+def would_add(*words: str, config: Path, code: int = 0) -> tuple[dict[str, Any], str]:
+    """Return the entries that would be written, and the messages."""
+    done = CliRunner().invoke(app, ["add", "--dry-run", "--config", str(config), *words], prog_name="codemode-mcp")
+    assert done.exit_code == code, done.output
+    assert not config.exists()
+    entries = json.loads(done.stdout)["mcpServers"] if code == 0 else {}
+    return entries, " ".join(done.stderr.split())
+
+
+def server(name: str = "io.github.acme/weather", **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": "Weather.", "version": "1.2.3", **more}
+
+
+def test_a_server_of_the_registry_starts_in_its_exact_version(web: Web, tmp_path: Path) -> None:
+    key = {"name": "WEATHER_KEY", "isRequired": True, "isSecret": True, "description": "From your account."}
+    units = {"name": "UNITS", "value": "metric"}
+    arguments = [
+        {"type": "positional", "value": "serve"},
+        {"type": "named", "name": "--region", "isRequired": True},
+        {"type": "named", "name": "--log"},
+    ]
+    package = {**PACKAGE, "environmentVariables": [key, units], "packageArguments": arguments}
+    remote = {"type": "sse", "url": "https://weather.acme.example/sse"}
+    web.lists(server(packages=[package], remotes=[remote]))
+    entries, said = would_add("io.github.acme/weather", "--use", "npm", config=tmp_path / "c.json")
+    args = ["-y", "@acme/weather@1.2.3", "serve", "--region=<--region>"]
+    env = {"UNITS": "metric", "WEATHER_KEY": {"keyring": "weather/WEATHER_KEY"}}
+    assert entries == {"weather": {"command": "npx", "args": args, "env": env}}
+    assert "starts, as you: npx -y @acme/weather@1.2.3 serve --region=<--region>" in said
+    assert "env: UNITS=metric" in said
+    assert "variables that it gets: WEATHER_KEY (secret)" in said
+    assert "check that io.github.acme is the publisher that you mean" in said
+    entries, _ = would_add("weather", "--use", "remote", config=tmp_path / "c.json")
+    assert entries == {"weather": {"url": "https://weather.acme.example/sse", "type": "sse"}}
+
+
+def test_a_word_that_several_servers_have_is_not_decided(web: Web, tmp_path: Path) -> None:
+    web.lists(server(packages=[PACKAGE]), server("io.evil/weather", packages=[PACKAGE]))
+    _, said = would_add("weather", config=tmp_path / "c.json", code=2)
+    assert "write the one you mean in full: io.evil/weather, io.github.acme/weather" in said
+
+
+def test_packages_are_found_by_their_names_in_the_latest_version(web: Web, tmp_path: Path) -> None:
+    web.lists()
+    web.pages["/files-mcp/latest"] = {"name": "files-mcp", "version": "2.0.1", "bin": {"files-mcp": "x.js"}}
+    entries, said = would_add("files-mcp", config=tmp_path / "c.json")
+    assert entries == {"files": {"command": "npx", "args": ["-y", "files-mcp@2.0.1"]}}
+    assert "CAUTION: the package comes from the index that the variable npm_config_registry names" in said
+    web.pages["/simple/files-mcp/"] = {
+        "versions": ["1.9", "1.10", "1.11", "2.0rc1"],
+        "files": [{"filename": "files_mcp-1.11-py3-none-any.whl", "yanked": "broken"}],
+    }
+    _, said = would_add("files-mcp", config=tmp_path / "c.json", code=2)
+    assert "npm and PyPI both have a package 'files-mcp'; write npm:files-mcp or pypi:files-mcp" in said
+    entries, _ = would_add("pypi:files-mcp", "--", "/notes", config=tmp_path / "c.json")
+    assert entries == {"files": {"command": "uvx", "args": ["files-mcp==1.10", "/notes"]}}
+    _, said = would_add("file-mcp", config=tmp_path / "c.json", code=2)
+    assert "neither the registry nor npm or PyPI has 'file-mcp'" in said
+
+
+def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: Web, tmp_path: Path) -> None:
+    web.pages["/openapi.json"] = DOCUMENT
+    entries, said = would_add(f"{web.url}/openapi.json", "--auth", "bearer", config=tmp_path / "c.json")
+    auth = {"type": "bearer", "token": {"keyring": "pet_store/token"}}
+    assert entries == {"pet_store": {"openapi": f"{web.url}/openapi.json", "auth": auth}}
+    assert f"requests go to: {web.url}/v1" in said
+    file = tmp_path / "api.yaml"
+    file.write_text(
+        "openapi: 3.0.0\ninfo: {title: Shop, version: '1'}\nservers: [{url: 'https://shop.example'}]\npaths: {}"
+    )
+    entries, _ = would_add(str(file), config=tmp_path / "c.json")
+    assert entries == {"shop": {"openapi": str(file)}}
+    entries, _ = would_add(f"{web.url}/mcp", config=tmp_path / "c.json")
+    assert entries == {"server": {"url": f"{web.url}/mcp"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("npm:--registry=https://evil.example",), "is no name of a package of npm"),
+        (("npm:a@--eval",), "is no version of a package"),
+        (("pypi:git+https://evil.example/a",), "is no name of a package of PyPI"),
+        (("https://user:password@a.example/mcp",), "the URL contains a password"),
+        (("https://a.example/mcp?api_key=abcdefgh123",), "the URL contains a secret"),
+        (("ftp://a.example",), "write one that begins with https://"),
+        (("s", "--env", "TOKEN=ghp_1234567890abcdefghij1234567890abcdef", "--", "true"), "looks like a secret"),
+        (("s", "--", "true", "--token", "ghp_1234567890abcdefghij1234567890abcdef"), "contains a secret (args[1])"),
+        (("./nothing.json",), "cannot be read"),
+        (("a b",), "is no URL, file, package or name of a server"),
+    ],
+)
+def test_sources_that_mean_something_else_are_refused(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    _, said = would_add(*words, config=tmp_path / "c.json", code=2)
+    assert message in said
+    assert "ghp_" not in said
+
+
+def variable(**of: Any) -> dict[str, Any]:
+    return {**PACKAGE, "environmentVariables": [{"name": "A", **of}]}
+
+
+def argument(**of: Any) -> dict[str, Any]:
+    return {**PACKAGE, "packageArguments": [{"type": "positional", "valueHint": "a", **of}]}
+
+
+@pytest.mark.parametrize(
+    ("package", "reason"),
+    [
+        ({**PACKAGE, "identifier": "--registry=https://evil.example"}, "is no name of a package"),
+        ({**PACKAGE, "identifier": "https://evil.example/a.tgz"}, "is no name of a package"),
+        ({**PACKAGE, "version": "latest"}, "is no exact version"),
+        ({**PACKAGE, "version": "1.2.3 --eval"}, "is no exact version"),
+        ({**PACKAGE, "registryBaseUrl": "https://evil.example"}, "it comes from another index"),
+        ({**PACKAGE, "runtimeHint": "sh"}, "it needs 'sh' to start"),
+        ({**PACKAGE, "runtimeArguments": [{"type": "named", "name": "--registry", "value": "x"}]}, "options to npx"),
+        ({**PACKAGE, "registryType": "mcpb"}, "are not supported"),
+        ({**PACKAGE, "transport": {"type": "streamable-http", "url": "http://x"}}, "started as an HTTP server"),
+        (variable(name="NODE_OPTIONS", value="--require /tmp/x"), "it wants to set NODE_OPTIONS"),
+        (variable(name="LD_PRELOAD", isRequired=True), "it wants to set LD_PRELOAD"),
+        (variable(name="path", value="/tmp"), "it wants to set path"),
+        (variable(name="A=B"), "is no name of a variable"),
+        (variable(value="${AWS_SECRET_ACCESS_KEY}"), "refers to a variable of this machine"),
+        (variable(default="${HOME}"), "refers to a variable of this machine"),
+        (variable(value="\u202e"), "cannot be printed"),
+        (variable(value="x" * 3000), "too long"),
+        (argument(value="${TOKEN}"), "refers to a variable of this machine"),
+        (argument(value="a\nb"), "cannot be printed"),
+        (argument(isRequired=True, isSecret=True), "takes a secret as the argument"),
+        (argument(type="named", name="-e --eval"), "is no name of an option"),
+        ({**PACKAGE, "packageArguments": [{}] * 51}, "it has 51 packageArguments"),
+        ({**PACKAGE, "registryType": "oci", "identifier": "--privileged"}, "is no name of an image"),
+        ({**PACKAGE, "registryType": "oci", "identifier": "acme/w", "version": "latest"}, "is no exact version"),
+    ],
+)
+def test_hostile_packages_of_a_registry_are_refused_with_the_reason(package: dict[str, Any], reason: str) -> None:
+    options, reasons = options_of({"packages": [package]})
+    assert options == []
+    assert reason in reasons[0]
+
+
+def test_hostile_remotes_are_refused_and_containers_get_only_their_variables() -> None:
+    options, reasons = options_of(
+        {
+            "remotes": [
+                {"type": "sse", "url": "http://weather.example/sse"},
+                {
+                    "type": "streamable-http",
+                    "url": "https://a.example/mcp",
+                    "headers": [{"name": "Host", "value": "b"}],
+                },
+                {"type": "streamable-http", "url": "https://{tenant}.example/mcp"},
+            ],
+            "packages": [
+                {
+                    **PACKAGE,
+                    "registryType": "oci",
+                    "identifier": "ghcr.io/acme/weather:1.0",
+                    "version": "",
+                    "environmentVariables": [{"name": "KEY", "isSecret": True}],
+                }
+            ],
+        }
+    )
+    assert [each.entry for each in options] == [
+        {"command": "docker", "args": ["run", "-i", "--rm", "-e", "KEY", "ghcr.io/acme/weather:1.0"]}
+    ]
+    assert len(reasons) == 3
+
+
+def test_answers_of_a_registry_have_limits(web: Web, tmp_path: Path) -> None:
+    name, path = "io.github.acme/weather", "/v0.1/servers/io.github.acme%2Fweather/versions/latest"
+    for page, message in (
+        ("http://localhost:1/other", "redirects to another host, http://localhost:1/other"),
+        (path, "redirects without end"),
+        (b" " * (8 * 1024 * 1024 + 1), "answers with more than 8 MiB"),
+        (b"[" * 100_000, "does not answer with JSON"),
+        ({"server": server("io.evil/weather", packages=[PACKAGE])}, "answers with another server than"),
+        ({"server": server(packages=[PACKAGE], status="deleted")}, "was deleted from the registry"),
+        ({"server": server(packages=[{**PACKAGE, "registryType": "nuget"}])}, "kind 'nuget' are not supported"),
+        (None, "has no server 'io.github.acme/weather'"),
+    ):
+        web.pages = {path: page}
+        assert message in would_add(name, config=tmp_path / "c.json", code=2)[1]
