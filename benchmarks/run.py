@@ -1,8 +1,8 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
-Names: sandbox, startup, exec, sequential, parallel, first-output; search and tools, which want recorded tool lists
-(`--tools`); and control, dead, http, hostile, memory, page, saved, stores and replicas, which take minutes. The last
-eleven are measured only when they are named.
+Names: sandbox, startup, exec, sequential, parallel, openapi, first-output; search and tools, which want recorded tool
+lists (`--tools`); and control, dead, http, hostile, memory, page, saved, stores and replicas, which take minutes. The
+last eleven are measured only when they are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -27,6 +27,7 @@ import dead
 import first_output
 import http_clients
 import limits
+import openapi
 import page
 import replicas
 import saved
@@ -214,6 +215,7 @@ def main() -> None:
         "exec": lambda: anyio.run(one_exec),
         "sequential": lambda: anyio.run(sequential),
         "parallel": lambda: anyio.run(parallel),
+        "openapi": lambda: anyio.run(openapi.openapi),
         "first-output": first_output.first_output,
     }
     long = {

@@ -121,24 +121,14 @@ class GuardedClient(httpx2.AsyncClient):
     It connects only to addresses that `resolve_permitted` returns. `trust_named_by` also permits all addresses of the
     host of `named_by`; use it if the operator has chosen that host. Requests through a proxy of the environment are not
     checked, since the proxy resolves the names.
-
-    Args:
-        limits: limits that keep connections, for a client that sends requests to one host name only.
     """
 
-    def __init__(
-        self,
-        named_by: str | None,
-        *,
-        trust_named_by: bool = False,
-        limits: httpx2.Limits | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, named_by: str, *, trust_named_by: bool = False, **options: Any) -> None:
         self._named_by = named_by
-        self._trusted = urlsplit(named_by).hostname if named_by is not None and trust_named_by else None
+        self._trusted = urlsplit(named_by).hostname if trust_named_by else None
         # Connections are pooled by address, but certificates are checked by name. A pooled connection could serve
         # another name whose certificate was never checked, so no connection is used twice.
-        super().__init__(limits=limits or httpx2.Limits(max_keepalive_connections=0), **options)
+        super().__init__(limits=httpx2.Limits(max_keepalive_connections=0), **options)
 
     # Not passed as the argument `transport`: with it, httpx2 ignores the proxies of the environment.
     def _init_transport(self, *, transport: None = None, **options: Any) -> httpx2.AsyncHTTPTransport:  # type: ignore[override]
@@ -146,7 +136,7 @@ class GuardedClient(httpx2.AsyncClient):
 
 
 class _GuardedTransport(httpx2.AsyncHTTPTransport):
-    def __init__(self, named_by: str | None, trusted: str | None, **options: Any) -> None:
+    def __init__(self, named_by: str, trusted: str | None, **options: Any) -> None:
         super().__init__(**options)
         self._named_by = named_by
         self._trusted = trusted

@@ -10,7 +10,7 @@ from loopback_api import DOCUMENT, JSON, LoopbackApi, call, connected, loopback_
 
 from upstream_clients import UpstreamPool
 from upstream_clients.listing_cache import ListingCache
-from upstream_clients.openapi import client as api_client
+from upstream_clients.openapi import connections, exchanges
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,13 +67,11 @@ async def test_a_document_that_is_refused_without_credentials_is_requested_with_
 async def test_an_api_on_another_origin_than_its_document_gets_no_credentials(
     api: LoopbackApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from upstream_clients import address_guard
-
     async def permitted(host: str, port: int, named_by: str | None) -> list[str]:
         assert (host, named_by) == ("api.example", None)
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(address_guard, "resolve_permitted", permitted)
+    monkeypatch.setattr(connections, "resolve_permitted", permitted)
     document = {**DOCUMENT, "servers": [{"url": f"http://api.example:{api.port}/v1"}]}
     api.script("/docs/api.json", reply(body=document))
     async with connected(spec_of(f"{api.url}/docs/api.json", headers=KEY)) as pool:
@@ -91,7 +89,7 @@ async def test_a_document_that_cannot_be_used_is_reported_with_its_address_and_t
     url = f"{api.url}/docs/api.json"
     broken = tmp_path / "broken.json"
     broken.write_text("{", "utf-8")
-    monkeypatch.setattr(api_client, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(exchanges, "MAX_MESSAGE_BYTES", 100_000)
     for answer, why in (
         (reply("500 Internal Server Error"), "answered HTTP 500"),
         (reply("302 Found", b"", JSON, "Location: http://127.0.0.1:1/x"), "it has moved to 'http://127.0.0.1:1/x'"),

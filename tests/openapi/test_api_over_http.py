@@ -10,7 +10,7 @@ import pytest
 from loopback_api import JSON, LoopbackApi, Received, call, connected, loopback_api, reply, spec_of, write_document
 
 from upstream_clients import UpstreamCallError
-from upstream_clients.openapi import client as api_client
+from upstream_clients.openapi import connections, exchanges
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -78,7 +78,7 @@ async def test_compressed_answers_are_read_and_a_bomb_is_refused(
     body = packer.compress(b'{"n": 1}') + packer.flush()
     api.script("/v1/gzip", reply("200 OK", body, JSON, "Content-Encoding: gzip"))
     assert value_of(await call(pool, "fetch", "gzip")) == {"n": 1}
-    monkeypatch.setattr(api_client, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(exchanges, "MAX_MESSAGE_BYTES", 100_000)
     packer = zlib.compressobj(wbits=31)
     bomb = packer.compress(b" " * 10_000_000) + packer.flush()
     api.script("/v1/bomb", reply("200 OK", bomb, JSON, "Content-Encoding: gzip"))
@@ -108,7 +108,7 @@ async def closed(request: Received) -> None:
 
 HOSTILE: dict[str, Any] = {
     "endless": (endless, "larger than 1000000 bytes"),
-    "broken": (broken_off, "without sending complete message body"),
+    "broken": (broken_off, "without sending the complete body"),
     "closed": (closed, "disconnected"),
     "garbage": (b"\x00\x01 not HTTP at all\r\n\r\n", "illegal status line|illegal request line"),
     "headers": (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 400_000 + b"\r\n\r\n", "too long|exceeded|too much|Receive buffer"),
@@ -121,7 +121,7 @@ HOSTILE: dict[str, Any] = {
 async def test_an_answer_that_cannot_be_read_rejects_its_call_only(
     api: LoopbackApi, pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    monkeypatch.setattr(api_client, "MAX_MESSAGE_BYTES", 1_000_000)
+    monkeypatch.setattr(exchanges, "MAX_MESSAGE_BYTES", 1_000_000)
     answer, why = HOSTILE[case]
     api.script(f"/v1/{case}", answer)
     api.script("/v1/fine", reply(body={"n": 1}))
@@ -245,14 +245,12 @@ async def test_a_redirect_to_a_public_address_gets_neither_credentials_nor_the_h
 @pytest.fixture
 def public_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let names below `example` lead to this machine, as if it were public."""
-    from upstream_clients import address_guard
-
-    checked = address_guard.resolve_permitted
+    checked = connections.resolve_permitted
 
     async def permitted(host: str, port: int, named_by: str | None) -> list[str]:
         return ["127.0.0.1"] if host.endswith(".example") else await checked(host, port, named_by)
 
-    monkeypatch.setattr(address_guard, "resolve_permitted", permitted)
+    monkeypatch.setattr(connections, "resolve_permitted", permitted)
 
 
 # addresses

@@ -11,6 +11,7 @@ from loopback_api import JSON, LoopbackApi, Received, loopback_api, reply
 
 from upstream_clients.openapi.api import ApiRequest
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
+from upstream_clients.openapi.exchanges import Address
 from upstream_clients.openapi.redirects import following
 from upstream_clients.openapi.retries import pause_before_retry
 
@@ -49,7 +50,8 @@ async def send(
         await anyio.lowlevel.checkpoint()
         pauses.append(seconds)
 
-    client = ApiClient(Base(url, url, "api", True, True), headers={}, now=lambda: NOW, sleep=sleep)
+    base = Address.read(url)._replace(target="")
+    client = ApiClient(Base(base, url, "api", True, True), headers={}, now=lambda: NOW, sleep=sleep)
     deadline = anyio.current_time() + time_left
     async with client:
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
+import httpx2
 
 from upstream_clients.direct import THREAD_BYTES, Answer, Pending, Refusal, RequestsInFlight
 from upstream_clients.error_mapping import HttpFault
@@ -33,6 +34,7 @@ from upstream_clients.jsonrpc import (
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
 from upstream_clients.openapi.echoes import sent_secrets, without_secrets
+from upstream_clients.openapi.exchanges import Address
 from upstream_clients.openapi.redirects import origin_of
 from upstream_clients.openapi.source import load_document
 from upstream_clients.questions import CURRENT
@@ -239,13 +241,23 @@ def base_of(spec: UpstreamSpec, api: Api) -> Base:
     if url is None:
         raise _unusable(spec, f"its document names no address of the API; {where}")
     origin = origin_of(url)
-    if origin is None:
+    try:
+        read = None if origin is None else Address.read(url.rstrip("/"))
+    except httpx2.InvalidURL:
+        read = None
+    if read is None:
         raise _unusable(spec, f"{url[:300]!r} is not the address of an API; {where}")
     is_file = not is_url(spec.document or "")
     configured = {origin_of(each) for each in (spec.url, spec.document) if each is not None}
     is_configured = not api.base_from_document or origin in configured
     address = spec.address if spec.url is not None else url
-    return Base(url.rstrip("/"), address, spec.name, is_configured, gets_credentials=is_configured or is_file)
+    return Base(
+        read._replace(target=read.target.rstrip("/")),
+        address,
+        spec.name,
+        is_configured,
+        gets_credentials=is_configured or is_file,
+    )
 
 
 def _unusable(spec: UpstreamSpec, why: str) -> UpstreamCallError:

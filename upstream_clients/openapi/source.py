@@ -15,7 +15,8 @@ import httpx2
 
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
-from upstream_clients.openapi.client import USER_AGENT, HttpConnections, exchange
+from upstream_clients.openapi.client import with_credentials
+from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http
 from upstream_clients.openapi.redirects import MAX_REDIRECTS, following, origin_of
 from upstream_clients.openapi.response_body import ACCEPTED_ENCODINGS, UnreadableBody
 from upstream_clients.spec import is_url
@@ -45,14 +46,17 @@ async def load_document(spec: UpstreamSpec, credentials: Credentials | None) -> 
             raise _failure(spec, f"it cannot be read ({error.strerror or type(error).__name__})") from None
         except ValueError as error:
             raise _failure(spec, str(error)) from None
-    headers = {"Accept": _ACCEPT, "Accept-Encoding": ACCEPTED_ENCODINGS, "User-Agent": USER_AGENT}
-    async with HttpConnections() as connections:
-        response = await _fetch(spec, connections, headers, None)
+    headers = {"accept": _ACCEPT, "accept-encoding": ACCEPTED_ENCODINGS, "user-agent": USER_AGENT}
+    http = Http(guarded=False)
+    try:
+        response = await _fetch(spec, http, headers, None)
         has_any = credentials is not None or bool(spec.headers)
         if response.status in _REFUSED and has_any and _may_get_credentials(spec):
-            headers = {name.lower(): value for name, value in headers.items()}
             headers |= {name.lower(): value for name, value in spec.headers.items()}
-            response = await _fetch(spec, connections, headers, credentials)
+            response = await _fetch(spec, http, headers, credentials)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await http.close()
     if not 200 <= response.status < 300:
         raise _failure(spec, f"its server answered HTTP {response.status} {response.reason}".rstrip())
     return response.body
@@ -72,16 +76,18 @@ def _may_get_credentials(spec: UpstreamSpec) -> bool:
 
 
 async def _fetch(
-    spec: UpstreamSpec, connections: HttpConnections, headers: dict[str, str], credentials: Credentials | None
+    spec: UpstreamSpec, http: Http, headers: dict[str, str], credentials: Credentials | None
 ) -> ApiResponse:
     """Return the answer for the document, after redirects within its origin."""
     url = (spec.document or "").partition("#")[0]
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            request = httpx2.Request("GET", url, headers=headers)
-            if credentials is not None:
-                await credentials.apply(request)
-            response = await exchange(connections, request)
+            address = Address.read(url)
+            if credentials is None:
+                response = await http.exchange("GET", address, headers, None)
+            else:
+                request = await with_credentials(credentials, "GET", address, headers)
+                response = await http.exchange("GET", address.of(request.url), dict(request.headers), None)
             next_one = following("GET", url, response.status, response.headers.get("location"))
             if next_one is None:
                 return response

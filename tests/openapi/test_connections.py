@@ -1,0 +1,148 @@
+"""Answers as bytes: what is read directly is what h11 reads, however the bytes are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import h11
+import httpx2
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from upstream_clients.openapi.connections import Connection, RawAnswer, encode_head
+from upstream_clients.openapi.response_body import UnreadableBody
+
+LIMIT = 1000
+_STATUS_LINES = (
+    *("HTTP/1.1 200 OK", "HTTP/1.1 404", "HTTP/1.1 500 ", "HTTP/1.1 204 No Content", "HTTP/1.1 304 Not Modified"),
+    *("HTTP/1.0 200 OK", "HTTP/1.1 100 Continue", "HTTP/1.1 99 x", "HTTP/1.1 200\tOK", "http/1.1 200 OK", "HTTP/2 200"),
+)
+_FIELDS = (
+    *("Content-Length: 5", "Content-Length: 0", "content-length:5", "Content-Length: 5, 5", "Content-Length: +5"),
+    *("Content-Length: 7", "Content-Length: 99999", "Transfer-Encoding: chunked", "Connection: close"),
+    *("Connection: keep-alive", "X: é", "X : y", "X: y\tz  ", " folded", "X:", ": y", "X: \x01", "Set-Cookie: a"),
+)
+_BODIES = ("hello", "", "hello more", "5\r\nhello\r\n0\r\n\r\n", "5\r\nhello\r\n0\r\nHTTP/1.1 200 OK\r\n\r\n", "hel")
+
+
+class _Transport(asyncio.Transport):
+    def write(self, data: Any) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def read(pieces: list[bytes], method: str) -> RawAnswer | str:
+    """Return the answer that a connection reads from these pieces and their end, or `refused`."""
+    loop = asyncio.new_event_loop()
+    try:
+        connection = Connection()
+        connection.connection_made(_Transport())
+        answer = loop.create_task(connection.exchange(method, b"", LIMIT))
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        for piece in pieces:
+            connection.data_received(piece)
+        connection.eof_received()
+        try:
+            return loop.run_until_complete(answer)
+        except (httpx2.TransportError, UnreadableBody):
+            return "refused"
+    finally:
+        loop.close()
+
+
+def read_by_h11(data: bytes, method: str) -> RawAnswer | str:
+    """Return the answer that h11 reads."""
+    parser = h11.Connection(h11.CLIENT)
+    parser.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+    parser.send(h11.EndOfMessage())
+    body, head = b"", None
+    try:
+        for chunk in (data, b""):
+            if chunk or parser.their_state is not h11.DONE:
+                parser.receive_data(chunk)
+            while (event := parser.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if isinstance(event, h11.Response):
+                    head = event
+                elif isinstance(event, h11.Data):
+                    body += bytes(event.data)
+                elif isinstance(event, h11.EndOfMessage):
+                    assert head is not None
+                    if len(body) > LIMIT:
+                        return "refused"
+                    headers: dict[str, str] = {}
+                    for raw_name, raw_value in head.headers:
+                        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+                        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+                    return RawAnswer(head.status_code, bytes(head.reason).decode("latin-1"), headers, body)
+                elif isinstance(event, h11.ConnectionClosed):
+                    return "refused"
+    except h11.RemoteProtocolError:
+        pass
+    return "refused"
+
+
+@settings(max_examples=200, deadline=None)
+@example("HTTP/1.1 200 OK", ["Content-Length: 5"], "hello", "HEAD", [])
+@example("HTTP/1.1 204 No Content", ["Content-Length: 5"], "hello", "GET", [])
+@example("HTTP/1.1 200 OK", ["Content-Length: 5", "Transfer-Encoding: chunked"], _BODIES[3], "GET", [20, 40])
+@example("HTTP/1.1 200 OK", ["Content-Length: 5", "Content-Length: 7"], "hello", "GET", [])
+@example("HTTP/1.1 200 OK", ["Content-Length: 5", " folded"], "hello", "GET", [])
+@example("HTTP/1.1 200 OK", ["X: y", "X: y\tz  ", "Content-Length: 5"], "hello more", "GET", [3, 17, 60])
+@given(
+    st.sampled_from(_STATUS_LINES),
+    st.lists(st.sampled_from(_FIELDS), max_size=4),
+    st.sampled_from(_BODIES),
+    st.sampled_from(("GET", "HEAD", "POST")),
+    st.lists(st.integers(0, 200), max_size=3),
+)
+def test_an_answer_is_read_as_h11_reads_it(
+    first: str, fields: list[str], body: str, method: str, cuts: list[int]
+) -> None:
+    data = "\r\n".join([first, *fields, "", body]).encode("latin-1")
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in itertools.pairwise(places)]
+    assert read(pieces, method) == read_by_h11(data, method)
+
+
+@pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
+def test_a_connection_with_more_bytes_than_its_answer_is_not_used_again(extra: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+
+    async def reusable(*pieces: bytes) -> bool:
+        connection = Connection()
+        connection.connection_made(_Transport())
+        answering = asyncio.ensure_future(connection.exchange("GET", b"", LIMIT))
+        await asyncio.sleep(0)
+        for piece in pieces:
+            connection.data_received(piece)
+        assert (await answering).body == b"ok"
+        return connection.is_reusable
+
+    for form in (answer, chunked):
+        assert asyncio.run(reusable(form))
+        assert not asyncio.run(reusable(form + extra))
+        assert not asyncio.run(reusable(form, extra))
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "headers"),
+    [
+        ("GET", "/a b", {}),
+        ("GET", "/a\r\nX: y", {}),
+        ("GET", "/é", {}),
+        ("G T", "/", {}),
+        ("GET", "/", {"x": "a\r\nb: c"}),
+        ("GET", "/", {"x": "a\nb"}),
+        ("GET", "/", {"x": "a\0"}),
+        ("GET", "/", {"x: y\r\nz": "a"}),
+    ],
+)
+def test_no_value_can_end_a_line_of_a_request(method: str, target: str, headers: dict[str, str]) -> None:
+    with pytest.raises(httpx2.LocalProtocolError):
+        encode_head(method, target, headers)
+    assert encode_head("GET", "/a?b=c%0A", {"x": "é\t"}) == "GET /a?b=c%0A HTTP/1.1\r\nx: é\t\r\n\r\n".encode()

@@ -1,0 +1,425 @@
+"""HTTP/1.1 connections to the servers of APIs, kept for later requests.
+
+Why not httpx2: its request, response and pool take most of the time of a call. Here a request is written as bytes, and
+its answer is read where the event loop delivers it. A request through a proxy of the environment is sent by httpx2,
+which knows proxies (`client`).
+
+The common answer is read directly: HTTP/1.1, a plain head, and a body of a stated length. `h11` reads every other one,
+from its first byte. If in doubt, `_read_head` returns None, so that it never reads an answer differently than `h11`.
+
+A connection that got more bytes than its answer has, or bytes without a request, is closed: they could be taken for
+the next answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+import h11
+import httpx2
+
+from upstream_clients.address_guard import resolve_permitted
+from upstream_clients.http import socket_options
+from upstream_clients.openapi.response_body import UnreadableBody, too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds to look a name up, to connect and to agree on TLS."""
+
+KEEP_SECONDS: Final = 5.0
+"""Seconds for which an unused connection is kept."""
+
+QUIET_SECONDS: Final = 0.2
+"""Seconds after which the event loop gets a turn before a connection is used again, to notice that it has ended."""
+
+MAX_KEPT: Final = 20
+"""Unused connections that are kept for one server."""
+
+MAX_HEAD_BYTES: Final = 128 * 1024
+"""Size of the head of an answer."""
+
+_HAPPY_EYEBALLS_DELAY: Final = 0.25
+
+
+class Endpoint(NamedTuple):
+    """A server: `http` or `https`, its host name or address, and its port."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class RawAnswer(NamedTuple):
+    """An answer as it came. Names of headers are in lower case; values of one name are joined by commas."""
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    """Return the head of a request.
+
+    Raises:
+        httpx2.LocalProtocolError: a part of it has a character that would change the meaning of the head.
+    """
+    if (
+        not _TARGET.fullmatch(target)
+        or not _TOKEN.fullmatch(method + "".join(headers))
+        or _FORBIDDEN.search("".join(headers.values()))
+    ):
+        raise httpx2.LocalProtocolError("a character that is not allowed")
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    return f"{method} {target} HTTP/1.1\r\n{fields}\r\n".encode("utf-8", "replace")
+
+
+class Connections:
+    """The connections of one client.
+
+    Args:
+        guarded: True to connect to public addresses only.
+    """
+
+    def __init__(self, *, guarded: bool) -> None:
+        self._guarded = guarded
+        self._kept: dict[Endpoint, list[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._tls: ssl.SSLContext | None = None
+
+    async def exchange(
+        self, endpoint: Endpoint, method: str, head: bytes, body: bytes | None, max_body_bytes: int
+    ) -> RawAnswer:
+        """Send a request and return its answer. Cancelling closes the connection of the request.
+
+        Raises:
+            httpx2.TransportError: there was no answer, or it broke off.
+            UnreadableBody: the body is larger than `max_body_bytes`.
+        """
+        connection = await self._take(endpoint)
+        try:
+            answer = await connection.exchange(method, head + body if body else head, max_body_bytes)
+        finally:
+            if connection.is_reusable:
+                self._keep(endpoint, connection)
+            else:
+                self._open.discard(connection)
+                connection.close()
+        return answer
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+        self._kept.clear()
+
+    async def _take(self, endpoint: Endpoint) -> Connection:
+        now = asyncio.get_running_loop().time()
+        kept = self._kept.get(endpoint, [])
+        yielded = False
+        while kept:
+            connection = kept.pop()
+            if now - connection.unused_since > KEEP_SECONDS:
+                kept.append(connection)
+                for each in kept:
+                    self._open.discard(each)
+                    each.close()
+                kept.clear()
+                break
+            if not yielded and now - connection.unused_since > QUIET_SECONDS:
+                await asyncio.sleep(0)  # the loop reads what has come, the end of the connection too
+                yielded = True
+            if connection.is_reusable:
+                return connection
+            self._open.discard(connection)
+        connection = await self._connect(endpoint)
+        self._open.add(connection)
+        return connection
+
+    def _keep(self, endpoint: Endpoint, connection: Connection) -> None:
+        kept = self._kept.setdefault(endpoint, [])
+        connection.unused_since = asyncio.get_running_loop().time()
+        kept.append(connection)
+        if len(kept) > MAX_KEPT:
+            oldest = kept.pop(0)
+            self._open.discard(oldest)
+            oldest.close()
+
+    async def _connect(self, endpoint: Endpoint) -> Connection:
+        """Raises `httpx2.ConnectError` or `httpx2.ConnectTimeout`."""
+        scheme, host, port = endpoint
+        options: dict[str, Any] = {}
+        if scheme == "https":
+            if self._tls is None:
+                self._tls = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
+            options = {"ssl": self._tls, "server_hostname": host}
+        try:
+            with anyio.fail_after(CONNECT_TIMEOUT):
+                if not self._guarded:
+                    options["happy_eyeballs_delay"] = _HAPPY_EYEBALLS_DELAY
+                    return await _open_connection(host, port, options)
+                failure: OSError | None = None
+                for address in await resolve_permitted(host, port, None):
+                    try:
+                        return await _open_connection(address, port, options)
+                    except ssl.SSLError:
+                        raise
+                    except OSError as error:
+                        failure = error
+                raise failure or OSError(f"{host} has no address")
+        except TimeoutError:
+            raise httpx2.ConnectTimeout(f"no connection within {CONNECT_TIMEOUT:g} s") from None
+        except socket.gaierror as error:
+            raise httpx2.ConnectError(f"the name {host!r} cannot be resolved: {error.strerror or error}") from None
+        except UnicodeError:
+            raise httpx2.ConnectError(f"{host!r} is not a valid host name") from None
+        except OSError as error:
+            raise httpx2.ConnectError(str(error.strerror or error)) from None
+
+
+async def _open_connection(host: str, port: int, options: dict[str, Any]) -> Connection:
+    _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port, **options)
+    return connection
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A request whose answer is not complete yet.
+
+    Attributes:
+        head: the head of the answer, once it was read directly.
+        parser: reads the answer if it is not read directly.
+    """
+
+    method: str
+    answer: asyncio.Future[RawAnswer]
+    max_body_bytes: int
+    head: _Head | None = None
+    parser: _Parser | None = None
+
+
+class Connection(asyncio.Protocol):
+    """One connection. It has one request at a time."""
+
+    def __init__(self) -> None:
+        self.unused_since = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._exchange: _Exchange | None = None
+        self._received: bytes | bytearray = b""
+        self._is_over = False
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if another request can be sent."""
+        return not self._is_over and self._exchange is None
+
+    def close(self) -> None:
+        """Close the connection, without waiting."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def exchange(self, method: str, data: bytes, max_body_bytes: int) -> RawAnswer:
+        """Send a request and return its answer."""
+        answer: asyncio.Future[RawAnswer] = asyncio.get_running_loop().create_future()
+        self._exchange = _Exchange(method, answer, max_body_bytes)
+        assert self._transport is not None
+        self._transport.write(data)
+        # If this is cancelled, `_exchange` stays, and so the connection is not used again.
+        return await answer
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            with suppress(OSError):
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for option in socket_options():
+                    connected.setsockopt(*option)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self.close()
+            return
+        try:
+            self._take(exchange, data)
+        except (httpx2.TransportError, UnreadableBody) as error:
+            self._end(exchange, error)
+
+    def eof_received(self) -> None:
+        self._lost("the server disconnected without sending a response")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        why = "the server disconnected without sending a response"
+        self._lost(why if error is None else f"the connection broke ({error})")
+
+    def _lost(self, why: str) -> None:
+        self._is_over = True
+        exchange = self._exchange
+        if exchange is None:
+            return
+        try:
+            if exchange.head is not None:
+                raise httpx2.RemoteProtocolError("the server closed the connection without sending the complete body")
+            if exchange.parser is None:
+                raise httpx2.RemoteProtocolError(why)
+            answer = exchange.parser.feed(b"")
+            if answer is None:
+                raise httpx2.RemoteProtocolError(why)
+            self._end(exchange, answer)
+        except (httpx2.TransportError, UnreadableBody) as error:
+            self._end(exchange, error)
+
+    def _take(self, exchange: _Exchange, data: bytes) -> None:
+        if exchange.parser is not None:
+            answer = exchange.parser.feed(data)
+            if answer is not None:
+                self._is_over |= not exchange.parser.keeps_connection
+                self._end(exchange, answer)
+            return
+        if not self._received:
+            self._received = data
+        elif isinstance(self._received, bytearray):
+            self._received += data
+        else:
+            self._received = bytearray(self._received) + data
+        head = exchange.head
+        if head is None:
+            received = self._received
+            end = received.find(b"\r\n\r\n")
+            if end < 0:
+                if len(received) > MAX_HEAD_BYTES:
+                    raise httpx2.RemoteProtocolError(f"the head of the answer exceeded {MAX_HEAD_BYTES} bytes")
+                return
+            head = exchange.head = _read_head(received[:end], exchange.method)
+            if head is None:
+                exchange.parser = _Parser(exchange.method, exchange.max_body_bytes)
+                self._received = b""
+                self._take(exchange, bytes(received))
+                return
+            if head.length > exchange.max_body_bytes:
+                raise too_large(exchange.max_body_bytes)
+            self._received = received[end + 4 :]
+        size = len(self._received)
+        if size >= head.length:
+            body = bytes(self._received if size == head.length else self._received[: head.length])
+            self._is_over |= not head.keeps_connection or size > head.length
+            self._end(exchange, RawAnswer(head.status, head.reason, head.headers, body))
+
+    def _end(self, exchange: _Exchange, answer: RawAnswer | Exception) -> None:
+        self._exchange, self._received = None, b""
+        if isinstance(answer, Exception):
+            self._is_over = True
+        if exchange.answer.done():  # the call was given up
+            return
+        if isinstance(answer, Exception):
+            exchange.answer.set_exception(answer)
+        else:
+            exchange.answer.set_result(answer)
+
+
+class _Head(NamedTuple):
+    status: int
+    reason: str
+    headers: dict[str, str]
+    length: int
+    keeps_connection: bool
+
+
+def _read_head(head: bytes | bytearray, method: str) -> _Head | None:
+    """Return the head of an answer in the common form; None for any other."""
+    if method == "HEAD":
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    status = _STATUS_LINE.fullmatch(first)
+    if status is None:
+        return None
+    headers: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            return None
+        name, value = found[1].lower(), found[2].rstrip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    length = headers.get("content-length", "")
+    if not _LENGTH.fullmatch(length) or "transfer-encoding" in headers or status[1] in ("204", "304"):
+        return None
+    connection = headers.get("connection", "keep-alive").lower()
+    return _Head(int(status[1]), status[2] or "", headers, int(length), connection == "keep-alive")
+
+
+class _Parser:
+    """The reader of one answer that is not in the common form."""
+
+    def __init__(self, method: str, max_body_bytes: int) -> None:
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._h11.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+        self._h11.send(h11.EndOfMessage())
+        self._max_body_bytes = max_body_bytes
+        self._head: h11.Response | None = None
+        self._body = bytearray()
+
+    @property
+    def keeps_connection(self) -> bool:
+        """True if the connection can be used for another request, after the answer."""
+        return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
+
+    def feed(self, data: bytes) -> RawAnswer | None:
+        """Take bytes of the answer, or its end. Return the answer once it is complete.
+
+        Raises:
+            httpx2.RemoteProtocolError: the bytes are not a valid answer.
+            UnreadableBody: the body is too large.
+        """
+        try:
+            self._h11.receive_data(data)
+            while True:
+                match self._h11.next_event():
+                    case h11.NEED_DATA | h11.PAUSED:
+                        return None
+                    case h11.InformationalResponse(status_code=101):
+                        raise httpx2.RemoteProtocolError("the server switched to another protocol")
+                    case h11.Response() as head:
+                        self._head = head
+                    case h11.Data(data=piece):
+                        self._body += piece
+                        if len(self._body) > self._max_body_bytes:
+                            raise too_large(self._max_body_bytes)
+                    case h11.EndOfMessage():
+                        return self._answer()
+                    case h11.ConnectionClosed():
+                        raise httpx2.RemoteProtocolError("the server disconnected without sending a response")
+        except h11.RemoteProtocolError as error:
+            raise httpx2.RemoteProtocolError(str(error)) from None
+
+    def _answer(self) -> RawAnswer:
+        assert self._head is not None
+        headers: dict[str, str] = {}
+        for name, value in self._head.headers:
+            key, text = name.decode("latin-1"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        reason = bytes(self._head.reason).decode("latin-1")
+        return RawAnswer(self._head.status_code, reason, headers, bytes(self._body))
+
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET: Final = re.compile(r"[!-~]+")
+_FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_STATUS_LINE: Final = re.compile(r"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_FIELD: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_LENGTH: Final = re.compile(r"[0-9]{1,15}")

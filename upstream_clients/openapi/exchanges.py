@@ -1,0 +1,154 @@
+"""One HTTP request and its whole answer, directly or through a proxy of the environment. No redirect is followed."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.request import getproxies
+
+import anyio.to_thread
+import httpx2
+
+from upstream_clients.address_guard import NotPublic, may_be_public
+from upstream_clients.direct import THREAD_BYTES
+from upstream_clients.http import LIMITS, TIMEOUT
+from upstream_clients.line_messages import MAX_MESSAGE_BYTES
+from upstream_clients.openapi.api import ApiResponse
+from upstream_clients.openapi.connections import Connections, Endpoint, RawAnswer, encode_head
+from upstream_clients.openapi.response_body import decompressed, read_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USER_AGENT: Final = "codemode-mcp"
+"""Value of `User-Agent`, until the client has named itself. Some APIs refuse requests without one."""
+
+_FRAMING: Final = frozenset(("content-length", "transfer-encoding", "host"))
+_WITH_LENGTH: Final = frozenset(("POST", "PUT", "PATCH"))
+_PLAIN: Final = frozenset(("", "identity"))
+
+
+class Address(NamedTuple):
+    """An address of a server.
+
+    Attributes:
+        host: the value of the header `Host`.
+        target: path and query.
+    """
+
+    endpoint: Endpoint
+    host: str
+    target: str
+
+    @staticmethod
+    def read(url: str) -> Address:
+        """Return the address that a URL names. Raises `httpx2.InvalidURL`."""
+        read = httpx2.URL(url)
+        port = read.port or (443 if read.scheme == "https" else 80)
+        endpoint = Endpoint(read.scheme, read.raw_host.decode("ascii"), port)
+        return Address(endpoint, read.netloc.decode("ascii"), read.raw_path.decode("ascii"))
+
+    @property
+    def url(self) -> str:
+        return f"{self.endpoint.scheme}://{self.host}{self.target}"
+
+    def followed_by(self, target: str) -> Address:
+        """Return the address of an operation below this one."""
+        return Address(self.endpoint, self.host, self.target + target)
+
+    def of(self, url: httpx2.URL) -> Address:
+        """Return this address with the target of a URL of the same server."""
+        return Address(self.endpoint, self.host, url.raw_path.decode("ascii"))
+
+
+class Http:
+    """Requests to servers, whose connections are kept.
+
+    Args:
+        guarded: True to connect to public addresses only.
+    """
+
+    def __init__(self, *, guarded: bool) -> None:
+        self._guarded = guarded
+        self._direct = Connections(guarded=guarded)
+        self._by_proxy: _ProxyClient | None = None
+        self._is_proxied: dict[Endpoint, bool] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._direct.close()
+        if self._by_proxy is not None:
+            await self._by_proxy.aclose()
+        await asyncio.sleep(0)  # the connections end in the next round of the event loop
+
+    async def exchange(
+        self, method: str, address: Address, headers: Mapping[str, str], body: bytes | None
+    ) -> ApiResponse:
+        """Send a request and return its answer.
+
+        Args:
+            headers: with names in lower case, without those that the length of the body and the address determine.
+
+        Raises:
+            NotPublic: the address must be public, and is not.
+            httpx2.TransportError: there was no answer, or it broke off.
+            UnreadableBody: the answer is too large, or is encoded in another way than it says.
+        """
+        fields = {"host": address.host}
+        fields.update((name, value) for name, value in headers.items() if name not in _FRAMING)
+        if body is not None or method in _WITH_LENGTH:
+            fields["content-length"] = str(len(body or b""))
+        head = encode_head(method, address.target, fields)
+        is_proxied = self._is_proxied.get(address.endpoint)
+        if is_proxied is None:
+            is_proxied = self._is_proxied[address.endpoint] = await self._uses_proxy(address)
+        if is_proxied:
+            raw = await self._exchange_by_proxy(method, address, fields, body)
+        else:
+            raw = await self._direct.exchange(address.endpoint, method, head, body, MAX_MESSAGE_BYTES)
+        encoding = raw.headers.get("content-encoding", "").strip().lower()
+        answer_body = raw.body
+        if encoding not in _PLAIN and answer_body:
+            work = partial(decompressed, answer_body, encoding, MAX_MESSAGE_BYTES)
+            answer_body = work() if len(answer_body) < THREAD_BYTES else await anyio.to_thread.run_sync(work)
+        return ApiResponse(raw.status, raw.reason, raw.headers, answer_body)
+
+    async def _uses_proxy(self, address: Address) -> bool:
+        if not getproxies():
+            return False
+        if self._by_proxy is None:
+            self._by_proxy = await anyio.to_thread.run_sync(_ProxyClient)
+        return self._by_proxy.has_proxy_for(address.url)
+
+    async def _exchange_by_proxy(
+        self, method: str, address: Address, headers: Mapping[str, str], body: bytes | None
+    ) -> RawAnswer:
+        # The proxy resolves the names, so only what the address itself shows can be checked.
+        if self._guarded and not may_be_public(address.endpoint.host):
+            raise NotPublic(f"{address.endpoint.host} leads to an address that is not public")
+        assert self._by_proxy is not None
+        request = httpx2.Request(
+            method, address.url, headers=headers, content=body, extensions={"timeout": TIMEOUT.as_dict()}
+        )
+        return await self._by_proxy.exchange(request)
+
+
+class _ProxyClient(httpx2.AsyncClient):
+    """The proxies of the environment."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout=TIMEOUT, limits=LIMITS)
+
+    def has_proxy_for(self, url: str) -> bool:
+        return self._transport_for_url(httpx2.URL(url)) is not self._transport
+
+    async def exchange(self, request: httpx2.Request) -> RawAnswer:
+        # Past `AsyncClient.send`, which follows redirects and keeps cookies.
+        response = await self._transport_for_url(request.url).handle_async_request(request)
+        try:
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            body = await read_stream(response.stream, MAX_MESSAGE_BYTES)
+        finally:
+            await response.aclose()
+        return RawAnswer(response.status_code, response.reason_phrase, dict(response.headers), body)
