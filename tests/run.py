@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 NODE = ROOT / ".cache" / "node"
 PINS = (
+    "@anthropic-ai/mcpb@2.1.2",
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",

@@ -362,9 +362,6 @@ def test_uvx_runs_the_package_of_an_index_and_a_client_is_greeted(index: str, tm
         "XDG_CONFIG_HOME": str(tmp_path),
         "UV_TOOL_DIR": str(tmp_path / "tools"),
     }
-    home["UV_CACHE_DIR"] = subprocess.run(
-        [uv, "cache", "dir"], capture_output=True, text=True, check=True
-    ).stdout.strip()
 
     def uvx(*command: str, sent: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
