@@ -1,13 +1,15 @@
-"""Builds the bundle for Claude Desktop: `python scripts/build_mcpb.py [--wheels DIR] [--out FILE]`.
+"""Builds the bundle for Claude Desktop: `python scripts/build_mcpb.py [--wheels DIR] [--out FILE] [--registry FILE]`.
 
 The bundle has the wheels of this version that `scripts/build_wheels.py` has put into `dist`: with the wheels of all
 platforms, TypeScript works everywhere. The host installs the wheel for its platform, and what it depends on, with uv.
-The same wheels give the same bundle, byte for byte.
+The same wheels give the same bundle, byte for byte. `--registry` writes server.json with this bundle as a second
+package, for the MCP registry.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import zipfile
@@ -78,11 +80,30 @@ def write(files: dict[str, bytes], out: Path) -> None:
             archive.writestr(entry, data)
 
 
+def registry_entry(server: str, bundle: str, data: bytes) -> str:
+    """Return server.json with the bundle, at its address in the release on GitHub."""
+    value = json.loads(server)
+    address = f"{value['repository']['url']}/releases/download/v{value['version']}/{bundle}"
+    package = {
+        "registryType": "mcpb",
+        "identifier": address,
+        "version": value["version"],
+        "fileSha256": hashlib.sha256(data).hexdigest(),
+        "transport": {"type": "stdio"},
+    }
+    return json.dumps({**value, "packages": [*value["packages"], package]}, indent=2, ensure_ascii=False) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the bundle of codemode-mcp for Claude Desktop.")
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", metavar="DIR", help="default: dist")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: dist/codemode-mcp-VERSION.mcpb")
+    parser.add_argument("--registry", type=Path, metavar="FILE", help="write server.json with the bundle to this file")
     chosen = parser.parse_args()
+    server = (ROOT / "server.json").read_text("utf-8")
+    if chosen.registry is not None and "repository" not in json.loads(server):
+        print("server.json names no repository: scripts/release.py writes it", file=sys.stderr)
+        return 1
     wheels = sorted(chosen.wheels.glob(f"codemode_mcp-{__version__}-*.whl"))
     if not wheels:
         print(
@@ -92,6 +113,9 @@ def main() -> int:
         return 1
     out = chosen.out or ROOT / "dist" / f"codemode-mcp-{__version__}.mcpb"
     write(contents(wheels), out)
+    if chosen.registry is not None:
+        chosen.registry.parent.mkdir(parents=True, exist_ok=True)
+        chosen.registry.write_text(registry_entry(server, out.name, out.read_bytes()), "utf-8")
     print(out)
     return 0
 

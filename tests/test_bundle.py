@@ -56,8 +56,8 @@ def mcpb(*arguments: object) -> str:
     return done.stdout
 
 
-def build(wheels: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/build_mcpb.py", "--wheels", str(wheels), "--out", str(out)]
+def build(wheels: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/build_mcpb.py", "--wheels", str(wheels), "--out", str(out), *more]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
@@ -101,6 +101,11 @@ def test_the_same_wheels_give_the_same_bundle_and_none_give_none(bundle: Path, t
     without = build(tmp_path, tmp_path / "empty.mcpb")
     assert without.returncode == 1
     assert f"{tmp_path} has no wheel of {__version__}; build it: " in without.stderr
+    unknown = build(bundle.parent, tmp_path / "empty.mcpb", "--registry", str(tmp_path / "server.json"))
+    assert (unknown.returncode, unknown.stderr) == (
+        1,
+        "server.json names no repository: scripts/release.py writes it\n",
+    )
     assert not (tmp_path / "empty.mcpb").exists()
 
 

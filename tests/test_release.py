@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import re
 import shutil
@@ -20,7 +21,7 @@ from ruamel.yaml import YAML
 from codemode_mcp import __version__
 from codemode_mcp.cli import app
 from codemode_mcp.config_path import PATH_VARIABLE
-from scripts import release
+from scripts import build_mcpb, release
 from scripts.release_notes import NoNotesError, notes
 
 ROOT = Path(__file__).parents[1]
@@ -226,6 +227,12 @@ def test_a_higher_version_is_written_wherever_a_version_is() -> None:
     server = json.loads(release.released_server((ROOT / "server.json").read_text("utf-8"), "9.8.7", "me/other"))
     assert {server["version"], *(package["version"] for package in server["packages"])} == {"9.8.7"}
     check_server(server)
+    both = json.loads(build_mcpb.registry_entry(json.dumps(server), "codemode-mcp-9.8.7.mcpb", b"bundle"))
+    check_server(both)
+    assert both["packages"][1]["identifier"] == (
+        "https://github.com/me/other/releases/download/v9.8.7/codemode-mcp-9.8.7.mcpb"
+    )
+    assert both["packages"][1]["fileSha256"] == hashlib.sha256(b"bundle").hexdigest()
 
 
 # the MCP registry
@@ -239,6 +246,53 @@ INPUT: dict[str, Any] = {
     "default": TEXT,
     "value": TEXT,
 }
+VERSION: dict[str, Any] = {"type": "string", "maxLength": 255, "pattern": r"^\d+\.\d+\.\d+$"}
+PYPI: dict[str, Any] = {
+    "type": "object",
+    "required": ["registryType", "registryBaseUrl", "identifier", "version", "transport"],
+    "additionalProperties": False,
+    "properties": {
+        "registryType": {"const": "pypi"},
+        "registryBaseUrl": {"const": "https://pypi.org"},
+        "identifier": {"const": "codemode-mcp"},
+        "version": VERSION,
+        "runtimeHint": {"const": "uvx"},
+        "transport": {"const": {"type": "stdio"}},
+        "packageArguments": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["type", "value"],
+                "properties": {"type": {"const": "positional"}, **INPUT},
+                "additionalProperties": False,
+            },
+        },
+        "environmentVariables": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": TEXT, **INPUT},
+                "additionalProperties": False,
+            },
+        },
+    },
+}
+BUNDLE: dict[str, Any] = {
+    "type": "object",
+    "required": ["registryType", "identifier", "fileSha256", "transport"],
+    "additionalProperties": False,
+    "properties": {
+        "registryType": {"const": "mcpb"},
+        "identifier": {
+            "type": "string",
+            "pattern": r"^https://github\.com/[^/]+/[^/]+/releases/download/v[^/]+/[^/]+\.mcpb$",
+        },
+        "version": VERSION,
+        "fileSha256": {"type": "string", "pattern": "^[a-f0-9]{64}$"},
+        "transport": {"const": {"type": "stdio"}},
+    },
+}
 SERVER: dict[str, Any] = {
     "type": "object",
     "required": ["$schema", "name", "title", "description", "version", "packages"],
@@ -248,7 +302,7 @@ SERVER: dict[str, Any] = {
         "name": {"type": "string", "maxLength": 200, "pattern": r"^io\.github\.[a-zA-Z0-9-]+/[a-zA-Z0-9._-]+$"},
         "title": {**TEXT, "maxLength": 100},
         "description": {**TEXT, "maxLength": 100},
-        "version": {"type": "string", "maxLength": 255, "pattern": r"^\d+\.\d+\.\d+$"},
+        "version": VERSION,
         "repository": {
             "type": "object",
             "required": ["url", "source"],
@@ -258,37 +312,7 @@ SERVER: dict[str, Any] = {
         "packages": {
             "type": "array",
             "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["registryType", "registryBaseUrl", "identifier", "version", "transport"],
-                "additionalProperties": False,
-                "properties": {
-                    "registryType": {"const": "pypi"},
-                    "registryBaseUrl": {"const": "https://pypi.org"},
-                    "identifier": {"const": "codemode-mcp"},
-                    "version": {"type": "string", "pattern": r"^\d+\.\d+\.\d+$"},
-                    "runtimeHint": {"const": "uvx"},
-                    "transport": {"const": {"type": "stdio"}},
-                    "packageArguments": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["type", "value"],
-                            "properties": {"type": {"const": "positional"}, **INPUT},
-                            "additionalProperties": False,
-                        },
-                    },
-                    "environmentVariables": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["name"],
-                            "properties": {"name": TEXT, **INPUT},
-                            "additionalProperties": False,
-                        },
-                    },
-                },
-            },
+            "items": {"oneOf": [PYPI, BUNDLE]},
         },
     },
 }
