@@ -5,6 +5,7 @@ replicas with this configuration, this database and this proxy share their progr
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
@@ -12,17 +13,21 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from ruamel.yaml import YAML
 
+from codemode_mcp import __version__
+from codemode_mcp.config.load import load_config
 from tests.container_file import environment, given
 from tests.integration.harness import SECONDS, until
 from tests.integration.http_harness import Served, serve_http
-from tests.run import haproxy, postgres_binaries
+from tests.run import ARCHIVES, KUBERNETES, SUITES, haproxy, postgres_binaries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,6 +40,13 @@ DEPLOYMENT = Path(__file__).parents[2] / "examples" / "deployment"
 PROXY = (DEPLOYMENT / "haproxy.cfg").read_text("utf-8")
 CONFIGURATION = (DEPLOYMENT / "codemode-mcp.json").read_text("utf-8")
 DATABASE = (DEPLOYMENT / "database.sql").read_text("utf-8")
+
+OLDEST_KUBERNETES = "1.30"
+KUBERNETES_FILES = (
+    *("_definitions", "namespace-v1", "configmap-v1", "service-v1", "deployment-apps-v1"),
+    *("poddisruptionbudget-policy-v1", "networkpolicy-networking-v1"),
+)
+"""Schemas of the kinds in the manifest."""
 
 ACCEPTED_FINDINGS = {
     "CL-0004": "the image is built here, so it has no version of a registry",
@@ -98,6 +110,122 @@ def test_the_compose_file_fits_the_image_the_proxy_and_the_configuration(compose
     assert compose["networks"]["database"]["internal"]
     assert "database" not in proxy["networks"]
     assert [*database["networks"]] == ["database"]
+
+
+@pytest.fixture(scope="module")
+def kubernetes() -> dict[str, Any]:
+    """Return the objects of the manifest by their kinds."""
+    objects = list(YAML(typ="safe").load_all((DEPLOYMENT / "kubernetes.yaml").read_text("utf-8")))
+    return {each["kind"]: each for each in objects}
+
+
+def test_the_validator_accepts_the_manifest_for_the_oldest_and_the_newest_kubernetes(tmp_path: Path) -> None:
+    archive = SUITES / ARCHIVES[KUBERNETES][0]
+    if not archive.is_file():
+        pytest.skip("the validator is not there: python3 tests/run.py downloads it")
+    versions = (OLDEST_KUBERNETES, KUBERNETES.partition("==")[2])
+    with zipfile.ZipFile(archive) as packed:
+        wanted = re.compile(
+            rf".*\.py|.*/v({'|'.join(versions)})[\d.]*-local-strict/({'|'.join(KUBERNETES_FILES)})\.json"
+        )
+        packed.extractall(tmp_path, filter(wanted.fullmatch, packed.namelist()))
+    for version in versions:
+        command = [sys.executable, "-m", "kubernetes_validate", "--strict", "--quiet", "-k", version]
+        done = subprocess.run(
+            [*command, str(DEPLOYMENT / "kubernetes.yaml")],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert f"Kubernetes {OLDEST_KUBERNETES} or newer" in (DEPLOYMENT / "kubernetes.yaml").read_text("utf-8")
+
+
+def test_the_manifest_fits_the_image_and_its_parts_fit_each_other(kubernetes: dict[str, Any]) -> None:
+    deployment, policy = kubernetes["Deployment"]["spec"], kubernetes["NetworkPolicy"]["spec"]
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    (port,) = container["ports"]
+    assert [str(port["containerPort"])] == given("EXPOSE")
+    assert container["image"].rpartition(":")[2] == __version__
+    by_name = {port["name"]}
+    assert {each["targetPort"] for each in kubernetes["Service"]["spec"]["ports"]} == by_name
+    assert {each["port"] for rule in policy["ingress"] for each in rule["ports"]} == by_name
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
+    assert {probe["port"] for probe in probes.values()} == by_name
+    paths = {name: probe["path"] for name, probe in probes.items()}
+    assert paths == {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"}
+
+    labels = deployment["template"]["metadata"]["labels"]
+    assert kubernetes["Service"]["spec"]["selector"] == labels
+    selectors = [deployment["selector"], kubernetes["PodDisruptionBudget"]["spec"]["selector"], policy["podSelector"]]
+    assert [each["matchLabels"] for each in selectors] == [labels] * 3
+    assert deployment["replicas"] > kubernetes["PodDisruptionBudget"]["spec"]["minAvailable"], (
+        "no node could be drained"
+    )
+    assert {each["metadata"]["namespace"] for kind, each in kubernetes.items() if kind != "Namespace"} == {
+        kubernetes["Namespace"]["metadata"]["name"]
+    }
+    assert container["lifecycle"]["preStop"]["sleep"]["seconds"] + 15 <= pod["terminationGracePeriodSeconds"]
+
+    config = kubernetes["ConfigMap"]["data"]
+    assert [*config] == [Path(environment()["CODEMODE_MCP_CONFIG"]).name]
+    assert set(re.findall(r"\$\{(\w+)\}", *config.values())) == {each["name"] for each in container["env"]}
+    keys = {each["valueFrom"]["secretKeyRef"]["key"] for each in container["env"]}
+    page = (DEPLOYMENT / "README.md").read_text("utf-8")
+    assert set(re.findall(r"--from-(?:literal|file)=([\w-]+)=", page)) == keys, "the page makes each of them"
+    mounted = {each["mountPath"]: each for each in container["volumeMounts"]}
+    assert set(mounted) == {*json.loads(given("VOLUME")[0]), "/tmp"}
+    (first,) = pod["initContainers"]
+    made = [Path(each) for each in first["command"] if each.startswith("/")]
+    assert {each.parent for each in made} == {Path(each["mountPath"]) for each in first["volumeMounts"]}
+    assert {each.name for each in made} == {each["subPath"] for each in mounted.values() if "subPath" in each}
+
+
+def test_the_manifest_keeps_the_restricted_standard_of_kubernetes(kubernetes: dict[str, Any]) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards, and the root is read-only."""
+    assert kubernetes["Namespace"]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+    pod = kubernetes["Deployment"]["spec"]["template"]["spec"]
+    user, group = given("USER")[-1].split(":")
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": int(user),
+        "runAsGroup": int(group),
+        "fsGroup": int(group),
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    assert not pod["automountServiceAccountToken"]
+    for each in [*pod["initContainers"], *pod["containers"]]:
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert each["resources"]["limits"].keys() == {"cpu", "memory", "ephemeral-storage"}
+    assert {kind for volume in pod["volumes"] for kind in volume if kind != "name"} == {"configMap", "emptyDir"}
+
+
+def test_both_configurations_have_the_same_store_and_clients(kubernetes: dict[str, Any], tmp_path: Path) -> None:
+    values = {name: secrets.token_hex(32) for name in ("database_password", "encryption_key", "client_token")}
+    for name, value in values.items():
+        (tmp_path / name).write_text(value, "utf-8")
+    url = f"postgresql://codemode_mcp:{values['database_password']}@postgres:5432/codemode_mcp"
+    environ = {"DATABASE_URL": url, "ENCRYPTION_KEY": values["encryption_key"], "CLIENT_TOKEN": values["client_token"]}
+    loaded = []
+    for text in (placed(CONFIGURATION, tmp_path), *kubernetes["ConfigMap"]["data"].values()):
+        path = tmp_path / "codemode-mcp.json"
+        path.write_text(text, "utf-8")
+        loaded.append(load_config(path, environ=environ | {"PATH": os.environ["PATH"]}))
+    one, other = loaded
+    assert one.notes == other.notes == ()
+    assert one.store is not None
+    assert one.store.url == url
+    assert one.store == other.store
+    assert one.tools == other.tools
+    assert one.http.tokens == other.http.tokens != ()
 
 
 # what the files describe, as processes
@@ -218,7 +346,6 @@ async def test_a_program_that_was_suspended_resumes_on_the_other_replica_when_it
     done = await deployed.call("wait", runId=waiting["structuredContent"]["runId"])
     assert done["structuredContent"]["value"] == "resumed"
     assert done["_meta"]["codemode-mcp/telemetry"]["snapshot"]["takenOver"]
-    assert {first, await deployed.latest()} == {"one", "two"}
     rights = "SELECT rolsuper OR rolcreatedb OR rolcreaterole FROM pg_roles WHERE rolname = 'codemode_mcp'"
     assert postgres.sql(rights) == "f"
     assert postgres.sql("SELECT has_database_privilege('codemode_mcp', 'codemode_mcp', 'CREATE')") == "f"
