@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,8 @@ from upstream_clients.openapi.document import UnsupportedError
 from upstream_clients.openapi.schemas import Converted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from upstream_clients.openapi.document import Document
     from upstream_clients.openapi.operations import Operation
     from upstream_clients.openapi.schemas import Schemas
@@ -63,7 +64,7 @@ def read_answers(operation: Operation, document: Document, schemas: Schemas) -> 
     """
     responses = operation.node.get("responses")
     try:
-        found = [document.follow(each) for each in _successful(responses)] if isinstance(responses, Mapping) else []
+        found = [document.follow(each) for each in _successful(responses)] if isinstance(responses, dict) else []
         contents = [_content(each, document) for each in found]
     except UnsupportedError:
         contents = []
@@ -77,7 +78,7 @@ def read_answers(operation: Operation, document: Document, schemas: Schemas) -> 
     for content in contents:
         for media in content.values():
             converted = schemas.convert(media.get("schema"), "output")
-            if not isinstance(converted.schema, Mapping) or not converted.schema:
+            if not isinstance(converted.schema, dict) or not converted.schema:
                 return Answers(accept, None)
             parts.setdefault(str(converted.schema), converted)
     if not all(contents):
@@ -96,11 +97,11 @@ def _successful(responses: Mapping[str, Any]) -> list[Any]:
 
 def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
     """Return the contents of an answer by media type; none for an answer without a body."""
-    content = response.get("content") if isinstance(response, Mapping) else None
-    if not isinstance(content, Mapping):
+    content = response.get("content") if isinstance(response, dict) else None
+    if not isinstance(content, dict):
         return {}
     found = {media_type: document.follow(media) for media_type, media in content.items()}
-    return {media_type: media for media_type, media in found.items() if isinstance(media, Mapping)}
+    return {media_type: media for media_type, media in found.items() if isinstance(media, dict)}
 
 
 def _accept(types: list[str]) -> str:

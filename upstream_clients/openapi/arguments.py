@@ -10,7 +10,6 @@ itself are none either.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.schemas import Converted, plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from upstream_clients.openapi.document import Document
     from upstream_clients.openapi.operations import Operation
@@ -77,14 +76,14 @@ class Credentials:
 
     def __init__(self, document: Document) -> None:
         components = document.root.get("components")
-        schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+        schemes = components.get("securitySchemes") if isinstance(components, dict) else None
         self._names: set[tuple[str, str]] = set()
-        for scheme in schemes.values() if isinstance(schemes, Mapping) else ():
+        for scheme in schemes.values() if isinstance(schemes, dict) else ():
             try:
                 scheme = document.follow(scheme)
             except UnsupportedError:
                 continue
-            if isinstance(scheme, Mapping) and scheme.get("type") == "apiKey":
+            if isinstance(scheme, dict) and scheme.get("type") == "apiKey":
                 self._names.add((str(scheme.get("in")), str(scheme.get("name")).lower()))
 
     def has(self, place: str, name: str) -> bool:
@@ -179,9 +178,9 @@ def _parameter(
     name, place = node["name"], node["in"]
     schema, is_json = node.get("schema"), False
     content = node.get("content")
-    if schema is None and isinstance(content, Mapping) and content:
+    if schema is None and isinstance(content, dict) and content:
         media = document.follow(next(iter(content.values())))
-        schema = media.get("schema") if isinstance(media, Mapping) else None
+        schema = media.get("schema") if isinstance(media, dict) else None
         is_json = True
     style = node.get("style") or _STYLES[place][0]
     if style not in _STYLES[place]:
@@ -208,7 +207,7 @@ def _described(converted: Converted, node: Mapping[str, Any]) -> Converted:
         more["description"] = text
     if node.get("deprecated") is True:
         more["deprecated"] = True
-    if not more or not isinstance(converted.schema, Mapping):
+    if not more or not isinstance(converted.schema, dict):
         return converted
     return Converted({**converted.schema, **more}, converted.names, converted.size + len(text or "") + 40)
 
@@ -221,12 +220,12 @@ def _body(
 ) -> tuple[Body, dict[str, Converted], list[str]]:
     """Return the body, the schemas of its arguments, and the names of those that it needs."""
     node = document.follow(operation.node["requestBody"])
-    if not isinstance(node, Mapping):
+    if not isinstance(node, dict):
         raise UnsupportedError("its body is not an object")
     kind, media_type, media = choose_content(node.get("content"), document)
     schema, is_required = media.get("schema"), node.get("required") is True
     stated = media.get("encoding")
-    encodings = stated if isinstance(stated, Mapping) else {}
+    encodings = stated if isinstance(stated, dict) else {}
     if kind in ("text", "bytes"):
         argument = names.take("body", "body")
         text = "The body, as text" if kind == "text" else BASE64
@@ -254,9 +253,9 @@ def _bytes(kind: str) -> dict[str, str]:
 
 def _file(schema: Any, document: Document) -> Converted:
     node = document.follow(schema)
-    text = plain_text(node.get("description")) if isinstance(node, Mapping) else None
+    text = plain_text(node.get("description")) if isinstance(node, dict) else None
     one = {"type": "string", "contentEncoding": "base64"}
     described = {"description": f"{text}\n{BASE64}." if text else f"{BASE64}."}
-    if isinstance(node, Mapping) and node.get("type") == "array":
+    if isinstance(node, dict) and node.get("type") == "array":
         return Converted({"type": "array", "items": one, **described}, (), 160 + len(text or ""))
     return Converted({**one, **described}, (), 120 + len(text or ""))

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,8 @@ from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.styles import ArgumentProblem, form_pairs, plain, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from upstream_clients.openapi.document import Document
 
 BASE64: Final = "The bytes in base64"
@@ -86,12 +87,12 @@ def choose_content(content: Any, document: Document) -> tuple[str, str, Mapping[
     Raises:
         UnsupportedError: no kind can be sent.
     """
-    if not isinstance(content, Mapping) or not content:
+    if not isinstance(content, dict) or not content:
         raise UnsupportedError("its body has no `content`")
     found = []
     for position, (media_type, node) in enumerate(content.items()):
         node = document.follow(node)
-        node = node if isinstance(node, Mapping) else {}
+        node = node if isinstance(node, dict) else {}
         kind = media_kind(media_type)
         if "*" in media_type:
             kind, media_type = _of_any_type(node.get("schema"), document)
@@ -117,7 +118,7 @@ def _of_any_type(schema: Any, document: Document) -> tuple[str, str]:
 
 
 def _is_bytes(schema: Any) -> bool:
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         return False
     if schema.get("type") == "file":
         return True
@@ -130,11 +131,11 @@ def is_file(schema: Any, document: Document) -> bool:
     """Return True if a schema is that of a file, or of a list of files."""
     try:
         node = document.follow(schema)
-        if isinstance(node, Mapping) and node.get("type") == "array":
+        if isinstance(node, dict) and node.get("type") == "array":
             node = document.follow(node.get("items"))
     except UnsupportedError:
         return False
-    return _is_bytes(node) or (isinstance(node, Mapping) and node.get("contentEncoding") == "base64")
+    return _is_bytes(node) or (isinstance(node, dict) and node.get("contentEncoding") == "base64")
 
 
 @dataclass(slots=True)
@@ -155,7 +156,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
         UnsupportedError: a reference of the schema leads nowhere or outside the document.
     """
     node = document.follow(schema)
-    if not isinstance(node, Mapping) or depth > _MAX_ALL_OF or node.get("nullable") is True:
+    if not isinstance(node, dict) or depth > _MAX_ALL_OF or node.get("nullable") is True:
         return None
     for keyword in _MERGED & node.keys():
         if keyword not in ("anyOf", "oneOf") or not _is_only_required(node[keyword]):
@@ -163,7 +164,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
     if node.get("additionalProperties") not in (None, False) or node.get("unevaluatedProperties") not in (None, False):
         return None
     declared, own, parts = node.get("type"), node.get("properties"), node.get("allOf")
-    if declared not in (None, "object", ["object"]) or not isinstance(own, (Mapping, type(None))):
+    if declared not in (None, "object", ["object"]) or not isinstance(own, (dict, type(None))):
         return None
     if own is None and not parts and declared is None:
         return None
@@ -171,7 +172,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
         return None  # any object
     found = Members({}, set())
     for part in parts if isinstance(parts, list) else ():
-        if isinstance(part, Mapping) and part.keys() <= {"required", "description", "title"}:
+        if isinstance(part, dict) and part.keys() <= {"required", "description", "title"}:
             inside: Members | None = Members({}, {each for each in part.get("required") or () if isinstance(each, str)})
         else:
             inside = members_of(part, document, depth + 1)
@@ -180,7 +181,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
         found.properties.update(inside.properties)
         found.required |= inside.required
     for name, member in (own or {}).items():
-        if isinstance(member, Mapping) and member.get("readOnly") is True:
+        if isinstance(member, dict) and member.get("readOnly") is True:
             found.properties.pop(name, None)
         elif name and len(name) <= 200 and name.isprintable():
             found.properties[name] = member
@@ -195,7 +196,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
 def _is_only_required(branches: Any) -> bool:
     """Return True for alternatives that only require members."""
     return isinstance(branches, list) and all(
-        isinstance(each, Mapping) and each.keys() <= {"required", "title", "description"} for each in branches
+        isinstance(each, dict) and each.keys() <= {"required", "title", "description"} for each in branches
     )
 
 
@@ -224,7 +225,7 @@ def encode(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None
         return body.media_type, str(value).encode("utf-8", "replace")
     if body.kind == "bytes":
         return body.media_type, decoded(value, body.whole or "body")
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise ArgumentProblem(f"`{body.whole}` is not an object, which a form needs; give an object")
     if body.kind == "form":
         return body.media_type, _form(value, body.encodings).encode("ascii")
@@ -254,7 +255,7 @@ def _form(value: Mapping[str, Any], encodings: Mapping[str, Any]) -> str:
     pairs: list[tuple[str, str]] = []
     for name, member in value.items():
         encoding = encodings.get(name)
-        if isinstance(encoding, Mapping) and ("style" in encoding or "explode" in encoding):
+        if isinstance(encoding, dict) and ("style" in encoding or "explode" in encoding):
             style = str(encoding.get("style") or "form")
             explode = encoding.get("explode")
             pairs += form_pairs(name, member, style, explode if isinstance(explode, bool) else style == "form")
@@ -266,7 +267,7 @@ def _form(value: Mapping[str, Any], encodings: Mapping[str, Any]) -> str:
 def _default_pairs(name: str, value: Any) -> list[tuple[str, str]]:
     if value is None:
         return []
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return [(quoted(name), quoted(plain(value)))]
     members = value if isinstance(value, list) else [value]
     return [(quoted(name), quoted(plain(each))) for each in members]
@@ -276,7 +277,7 @@ def _multipart(value: Mapping[str, Any], files: Mapping[str, bool], encodings: M
     parts: list[bytes] = []
     for name, member in value.items():
         encoding = encodings.get(name)
-        stated = encoding.get("contentType") if isinstance(encoding, Mapping) else None
+        stated = encoding.get("contentType") if isinstance(encoding, dict) else None
         stated = stated.partition(",")[0].strip() if isinstance(stated, str) else ""
         if not stated.isascii() or not stated.isprintable() or "*" in stated:
             stated = ""
@@ -289,7 +290,7 @@ def _multipart(value: Mapping[str, Any], files: Mapping[str, bool], encodings: M
                 content, kind = decoded(each, name), stated or "application/octet-stream"
             else:
                 head = f'form-data; name="{quoted_name}"'
-                is_json = isinstance(each, (Mapping, list)) or media_kind(stated) == "json"
+                is_json = isinstance(each, (dict, list)) or media_kind(stated) == "json"
                 content = _json(each) if is_json else plain(each).encode("utf-8", "replace")
                 kind = stated or ("application/json" if is_json else "")
             line = f"\r\nContent-Type: {kind}" if kind else ""

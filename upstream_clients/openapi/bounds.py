@@ -8,10 +8,11 @@ allows there, and more, and says so.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from upstream_clients.openapi.schemas import Converted, Schemas, Use
 
 CUT: Final = "Not shown here, since the schema is too large. Any value of this type is accepted."
@@ -23,7 +24,7 @@ _LISTS_OF_CHILDREN: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 
 def cut(schema: Any) -> dict[str, Any]:
     """Return a schema in place of one that is cut: only its type is kept."""
-    kept = {"type": schema["type"]} if isinstance(schema, Mapping) and "type" in schema else {}
+    kept = {"type": schema["type"]} if isinstance(schema, dict) and "type" in schema else {}
     return {**kept, "description": CUT}
 
 
@@ -45,7 +46,7 @@ def bounded(root: Converted, schemas: Schemas, use: Use, limit: int) -> dict[str
             continue
         found = schemas.named(name, use)
         inside, more, length = found.schema, found.names, found.size
-        if length > limit // 2 and isinstance(inside, Mapping):
+        if length > limit // 2 and isinstance(inside, dict):
             inside, length = _trimmed(inside, limit // 2)
             more = tuple(_references(inside))
         if size + length > limit:
@@ -65,7 +66,7 @@ def _trimmed(schema: Mapping[str, Any], limit: int) -> tuple[dict[str, Any], int
     waiting: deque[tuple[Any, Any, Any]] = deque([(root, "root", schema)])
     while waiting:
         holder, key, node = waiting.popleft()
-        if not isinstance(node, Mapping):
+        if not isinstance(node, dict):
             holder[key] = node
             size += 6
             continue
@@ -104,7 +105,7 @@ def _references(schema: Any) -> dict[str, None]:
         node = waiting.popleft()
         if isinstance(node, list):
             waiting.extend(node)
-        elif isinstance(node, Mapping):
+        elif isinstance(node, dict):
             reference = node.get("$ref")
             if isinstance(reference, str):
                 found[reference.removeprefix("#/$defs/")] = None
@@ -112,7 +113,7 @@ def _references(schema: Any) -> dict[str, None]:
                 if name in node:
                     waiting.append(node[name])
             for name in _CHILDREN_BY_NAME:
-                if isinstance(node.get(name), Mapping):
+                if isinstance(node.get(name), dict):
                     waiting.extend(node[name].values())
             for name in _LISTS_OF_CHILDREN:
                 if name in node:

@@ -6,9 +6,11 @@ hide the others, and its schemas are needed as JSON anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_REFERENCES: Final = 20
 """Maximum number of references that lead from one to the next."""
@@ -45,7 +47,7 @@ class Document:
         here: Any = self.root
         for segment in unquote(reference[1:]).split("/")[1:]:
             key = segment.replace("~1", "/").replace("~0", "~")
-            if isinstance(here, Mapping) and key in here:
+            if isinstance(here, dict) and key in here:
                 here = here[key]
             elif isinstance(here, list) and key.isascii() and key.isdecimal() and len(key) < 7 and int(key) < len(here):
                 here = here[int(key)]
@@ -60,7 +62,7 @@ class Document:
             UnsupportedError: a reference leads outside the document, nowhere or in a circle.
         """
         for _ in range(MAX_REFERENCES):
-            if not isinstance(node, Mapping) or not isinstance(node.get("$ref"), str):
+            if not isinstance(node, dict) or not isinstance(node.get("$ref"), str):
                 return node
             node = self.target(node["$ref"])
         raise UnsupportedError(f"it has more than {MAX_REFERENCES} references in a row")

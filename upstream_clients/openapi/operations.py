@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -16,7 +15,7 @@ from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.schemas import plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from upstream_clients.openapi.document import Document
 
@@ -97,7 +96,7 @@ def _all_operations(
     document: Document, skipped: list[Skipped]
 ) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
     paths = document.root.get("paths")
-    for path, item in paths.items() if isinstance(paths, Mapping) else ():
+    for path, item in paths.items() if isinstance(paths, dict) else ():
         if path.startswith("x-"):
             continue
         try:
@@ -105,7 +104,7 @@ def _all_operations(
         except UnsupportedError as error:
             skipped.append(Skipped(_shown_path(path), str(error)))
             continue
-        if not isinstance(item, Mapping):
+        if not isinstance(item, dict):
             skipped.append(Skipped(_shown_path(path), "it is not an object"))
             continue
         for method in METHODS:
@@ -114,7 +113,7 @@ def _all_operations(
 
 
 def _operation(document: Document, method: str, path: str, item: Mapping[str, Any], node: object) -> Operation:
-    if not isinstance(node, Mapping):
+    if not isinstance(node, dict):
         raise UnsupportedError("it is not an object")
     if method == "trace":
         raise UnsupportedError("its method TRACE is not allowed")
@@ -132,8 +131,8 @@ def _operation(document: Document, method: str, path: str, item: Mapping[str, An
             raise UnsupportedError("its `parameters` are not a list")
         for each in listed[: MAX_PARAMETERS + 1]:
             parameter = document.follow(each)
-            name = parameter.get("name") if isinstance(parameter, Mapping) else None
-            place = parameter.get("in") if isinstance(parameter, Mapping) else None
+            name = parameter.get("name") if isinstance(parameter, dict) else None
+            place = parameter.get("in") if isinstance(parameter, dict) else None
             if not isinstance(name, str) or not isinstance(place, str) or not name:
                 raise UnsupportedError("it has a parameter without `name` and `in`")
             if len(name) > 200 or not name.isprintable():

@@ -13,7 +13,6 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from upstream_clients.openapi.document import UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from upstream_clients.openapi.document import Document
 
 Use = Literal["input", "output"]
@@ -146,7 +147,7 @@ class _Conversion:
     def _convert(self, schema: Any, depth: int) -> Any:
         if schema is False:
             return False
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or not self._schemas.spend():
+        if not isinstance(schema, dict) or depth > MAX_DEPTH or not self._schemas.spend():
             return {}
         reference = schema.get("$ref")
         result: dict[str, Any] = {}
@@ -176,7 +177,7 @@ class _Conversion:
             elif keyword == "properties":
                 self._properties(schema, value, result, depth)
             elif keyword in _ONE_SCHEMA:
-                if isinstance(value, (Mapping, bool)):
+                if isinstance(value, (dict, bool)):
                     result[keyword] = self._convert(value, depth + 1)
                     self._size += len(keyword) + 6
             elif keyword in _SCHEMAS_BY_NAME:
@@ -199,7 +200,7 @@ class _Conversion:
             self._size += len(keyword) + 6 + (len(found) if type(found) is str else len(str(found)))
 
     def _properties(self, schema: Mapping[str, Any], value: Any, result: dict[str, Any], depth: int) -> None:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return
         found = result["properties"] = {}
         self._size += 15
@@ -210,10 +211,10 @@ class _Conversion:
             self._size += len(name) + 6
 
     def _is_hidden(self, member: Any) -> bool:
-        return isinstance(member, Mapping) and member.get(self._hidden) is True
+        return isinstance(member, dict) and member.get(self._hidden) is True
 
     def _by_name(self, keyword: str, value: Any, result: dict[str, Any], depth: int) -> None:
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             if keyword == "patternProperties":
                 value = {name: member for name, member in value.items() if is_linear(name)}
             result[keyword] = {name: self._convert(member, depth + 1) for name, member in value.items()}
@@ -222,11 +223,11 @@ class _Conversion:
     def _repair(self, schema: Mapping[str, Any], result: dict[str, Any]) -> None:
         """Bring keywords that depend on others into the form of JSON Schema."""
         patterns = schema.get("patternProperties")
-        if isinstance(patterns, Mapping) and len(patterns) > len(result["patternProperties"]):
+        if isinstance(patterns, dict) and len(patterns) > len(result["patternProperties"]):
             result.pop("additionalProperties", None)
         required = result.get("required")
         members = schema.get("properties")
-        if required and isinstance(members, Mapping):
+        if required and isinstance(members, dict):
             shown = [name for name in required if not self._is_hidden(members.get(name))]
             if shown:
                 result["required"] = shown
@@ -275,6 +276,9 @@ _TAG: Final = re.compile(
 )
 
 
+_NO_TEXT: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
+
+
 def plain_text(value: Any, limit: int = MAX_TEXT) -> str | None:
     """Return a text of a document without HTML and control characters, and cut to a limit. None if it is no text."""
     if not isinstance(value, str):
@@ -285,7 +289,7 @@ def plain_text(value: Any, limit: int = MAX_TEXT) -> str | None:
     if "&" in text:
         text = html.unescape(text)
     if not text.isprintable():
-        text = "".join(each if each.isprintable() or each == "\n" else " " for each in text)
+        text = _NO_TEXT.sub(" ", text)
     text = text.strip()
     if len(text) <= limit and len(value) <= 4 * limit:
         return text or None
@@ -346,7 +350,7 @@ def _names(value: Any) -> Any:
 
 
 def _names_by_name(value: Any) -> Any:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     return {name: _names(each) for name, each in value.items() if _names(each)} or None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -11,6 +10,8 @@ from upstream_clients.openapi.document import UnsupportedError
 from upstream_clients.openapi.schemas import plain_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from upstream_clients.openapi.document import Document
 
 MAX_ADDRESS: Final = 2_000
@@ -23,13 +24,13 @@ def server_address(servers: Any, source: str) -> str | None:
         source: the document's own address, to which the server's may be relative; any other text if it is a file.
     """
     first = servers[0] if isinstance(servers, list) and servers else {"url": "/"}
-    url = first.get("url") if isinstance(first, Mapping) else None
+    url = first.get("url") if isinstance(first, dict) else None
     if not isinstance(url, str) or len(url) > MAX_ADDRESS:
         return None
     variables = first.get("variables")
-    if isinstance(variables, Mapping):
+    if isinstance(variables, dict):
         for name, variable in variables.items():
-            default = variable.get("default") if isinstance(variable, Mapping) else None
+            default = variable.get("default") if isinstance(variable, dict) else None
             if isinstance(default, (str, int)) and not isinstance(default, bool):
                 url = url.replace(f"{{{name}}}", str(default)[:MAX_ADDRESS])
     return http_address(url, source)
@@ -60,14 +61,14 @@ _MAX_LOGINS: Final = 20
 def logins(document: Document) -> tuple[str, ...]:
     """Return sentences about the logins that a document names."""
     components = document.root.get("components")
-    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
+    schemes = components.get("securitySchemes") if isinstance(components, dict) else None
     found: dict[str, None] = {}
-    for node in list(schemes.values())[:_MAX_LOGINS] if isinstance(schemes, Mapping) else ():
+    for node in list(schemes.values())[:_MAX_LOGINS] if isinstance(schemes, dict) else ():
         try:
             scheme = document.follow(node)
         except UnsupportedError:
             continue
-        if isinstance(scheme, Mapping) and (text := _login(scheme)):
+        if isinstance(scheme, dict) and (text := _login(scheme)):
             found[text] = None
     return tuple(found)
 
@@ -85,8 +86,8 @@ def _login(scheme: Mapping[str, Any]) -> str | None:
         )
     if kind == "oauth2":
         flows = scheme.get("flows")
-        for flow in flows.values() if isinstance(flows, Mapping) else ():
-            address = plain_text(flow.get("tokenUrl"), 300) if isinstance(flow, Mapping) else None
+        for flow in flows.values() if isinstance(flows, dict) else ():
+            address = plain_text(flow.get("tokenUrl"), 300) if isinstance(flow, dict) else None
             if address:
                 return f"OAuth 2, token at {address}"
         return "OAuth 2"

@@ -7,7 +7,6 @@ in further brackets; the items of a list get their positions as keys. A value of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -54,7 +53,7 @@ def path_value(name: str, value: Any, style: str, *, explode: bool) -> str:
         return "." + _joined(members, "." if explode else ",", is_paired=explode)
     if style == "matrix":
         key = quoted(name)
-        if explode and isinstance(value, Mapping):
+        if explode and isinstance(value, dict):
             return "".join(f";{quoted(inner or '')}={quoted(text)}" for inner, text in members)
         if explode and isinstance(value, list):
             return "".join(f";{key}={quoted(text)}" for _, text in members)
@@ -78,7 +77,7 @@ def form_pairs(name: str, value: Any, style: str, explode: bool, *, is_reserved:
     if style == "deepObject":
         return _deep_pairs(quoted(name), value, is_reserved, 0)
     members = _members(value)
-    if not isinstance(value, (Mapping, list)) or (explode and isinstance(value, list)):
+    if not isinstance(value, (dict, list)) or (explode and isinstance(value, list)):
         return [(quoted(name), quoted(text, is_reserved=is_reserved)) for _, text in members]
     if explode:
         return [(quoted(key or ""), quoted(text, is_reserved=is_reserved)) for key, text in members]
@@ -89,7 +88,7 @@ def form_pairs(name: str, value: Any, style: str, explode: bool, *, is_reserved:
 
 def _members(value: Any) -> list[tuple[str | None, str]]:
     """Return the texts of a value, with their keys if it is an object."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return [(str(key), plain(member)) for key, member in value.items() if member is not None]
     if isinstance(value, list):
         return [(None, plain(member)) for member in value if member is not None]
@@ -112,9 +111,9 @@ def _joined(
 def _deep_pairs(name: str, value: Any, is_reserved: bool, depth: int) -> list[tuple[str, str]]:
     if value is None:
         return []
-    if not isinstance(value, (Mapping, list)) or depth > _MAX_DEPTH:
+    if not isinstance(value, (dict, list)) or depth > _MAX_DEPTH:
         return [(name, quoted(plain(value), is_reserved=is_reserved))]
-    members = value.items() if isinstance(value, Mapping) else enumerate(value)
+    members = value.items() if isinstance(value, dict) else enumerate(value)
     return [
         pair
         for key, member in members

@@ -6,10 +6,12 @@ they are, so that references to `#/definitions/...` still lead to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.openapi.document import Document, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch")
 _STYLES: Final[dict[str, dict[str, Any]]] = {
@@ -35,7 +37,7 @@ def to_version_3(root: Mapping[str, Any]) -> dict[str, Any]:
         **root,
         "openapi": "3.0.0",
         "servers": _servers(root),
-        "paths": {path: _item(item, document) for path, item in paths.items()} if isinstance(paths, Mapping) else {},
+        "paths": {path: _item(item, document) for path, item in paths.items()} if isinstance(paths, dict) else {},
         "components": {"securitySchemes": _security(root.get("securityDefinitions"))},
     }
 
@@ -57,11 +59,11 @@ def _item(item: Any, document: Document) -> Any:
         item = document.follow(item)
     except UnsupportedError:
         return item
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         return item
     shared = item.get("parameters")
     return {
-        method: _operation(node, shared, document) if isinstance(node, Mapping) else node
+        method: _operation(node, shared, document) if isinstance(node, dict) else node
         for method, node in item.items()
         if method in _METHODS
     }
@@ -77,15 +79,15 @@ def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict
                 parameter = document.follow(each)
             except UnsupportedError:
                 parameter = each  # skips the operation, with the reason
-            place = parameter.get("in") if isinstance(parameter, Mapping) else None
-            name = parameter.get("name") if isinstance(parameter, Mapping) else None
+            place = parameter.get("in") if isinstance(parameter, dict) else None
+            name = parameter.get("name") if isinstance(parameter, dict) else None
             if place == "body":
                 body = parameter
             elif place == "formData" and isinstance(name, str):
                 form[name] = parameter
             else:
                 parameters[place, name if isinstance(name, str) else len(parameters)] = parameter
-    result["parameters"] = [_parameter(each) if isinstance(each, Mapping) else each for each in parameters.values()]
+    result["parameters"] = [_parameter(each) if isinstance(each, dict) else each for each in parameters.values()]
     consumes = _types(node.get("consumes"), document.root.get("consumes"))
     if body is not None:
         usable = [each for each in consumes if "form" not in each] or ["application/json"]
@@ -101,7 +103,7 @@ def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict
     responses = node.get("responses")
     result["responses"] = (
         {status: _response(each, produces, document) for status, each in responses.items()}
-        if isinstance(responses, Mapping)
+        if isinstance(responses, dict)
         else {}
     )
     return result
@@ -157,10 +159,10 @@ def _response(node: Any, produces: list[str], document: Document) -> Any:
         node = document.follow(node)
     except UnsupportedError:
         return node
-    if not isinstance(node, Mapping) or node.get("schema") is None:
+    if not isinstance(node, dict) or node.get("schema") is None:
         return node
     schema = node["schema"]
-    if isinstance(schema, Mapping) and schema.get("type") == "file":
+    if isinstance(schema, dict) and schema.get("type") == "file":
         schema = {"type": "string", "format": "binary"}
         produces = [each for each in produces if "json" not in each] or ["application/octet-stream"]
     return {
@@ -171,8 +173,8 @@ def _response(node: Any, produces: list[str], document: Document) -> Any:
 
 def _security(definitions: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, node in definitions.items() if isinstance(definitions, Mapping) else ():
-        if not isinstance(node, Mapping):
+    for name, node in definitions.items() if isinstance(definitions, dict) else ():
+        if not isinstance(node, dict):
             continue
         kind = node.get("type")
         if kind == "basic":
