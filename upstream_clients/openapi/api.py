@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Api", "ApiRequest", "ApiResponse", "ArgumentProblem", "DocumentError", "Skipped"]
 
-MAX_INPUT: Final = 24_000
+MAX_INPUT: Final = 16_000
 MAX_OUTPUT: Final = 12_000
 """Maximum length, as JSON, of the schemas of a tool. Larger ones are cut (`bounds`)."""
 _MAX_TITLE: Final = 200

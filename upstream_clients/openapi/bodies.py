@@ -150,13 +150,13 @@ _MERGED: Final = frozenset({"oneOf", "anyOf", "not", "if", "patternProperties", 
 
 
 def members_of(schema: Any, document: Document, depth: int = 0) -> Members | None:
-    """Return the members of a schema that describes exactly one object. Return None for any other schema.
+    """Return the members of a schema that describes one kind of object, and maybe null. Return None for any other.
 
     Raises:
         UnsupportedError: a reference of the schema leads nowhere or outside the document.
     """
     node = document.follow(schema)
-    if not isinstance(node, dict) or depth > _MAX_ALL_OF or node.get("nullable") is True:
+    if not isinstance(node, dict) or depth > _MAX_ALL_OF:
         return None
     for keyword in _MERGED & node.keys():
         if keyword not in ("anyOf", "oneOf") or not _is_only_required(node[keyword]):
@@ -164,7 +164,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
     if node.get("additionalProperties") not in (None, False) or node.get("unevaluatedProperties") not in (None, False):
         return None
     declared, own, parts = node.get("type"), node.get("properties"), node.get("allOf")
-    if declared not in (None, "object", ["object"]) or not isinstance(own, (dict, type(None))):
+    if not isinstance(own, (dict, type(None))) or not _is_object(declared):
         return None
     if own is None and not parts and declared is None:
         return None
@@ -191,6 +191,12 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
     found.required |= {each for each in required if isinstance(each, str)} if isinstance(required, list) else set()
     found.required &= found.properties.keys()
     return found if len(found.properties) <= MAX_MEMBERS else None
+
+
+def _is_object(declared: Any) -> bool:
+    """Return True if a type is that of objects, and maybe null."""
+    names = declared if isinstance(declared, list) else [declared]
+    return all(each in (None, "object", "null") for each in names) and names != ["null"]
 
 
 def _is_only_required(branches: Any) -> bool:

@@ -11,21 +11,33 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from upstream_clients.openapi.schemas import Converted, Schemas, Use
 
-CUT: Final = "Not shown here, since the schema is too large. Any value of this type is accepted."
-_CUT_SIZE: Final = 120
+CUT: Final = "Not shown in full, since the schema is too large."
+_CUT_SIZE: Final = 90
+_SMALL: Final = 2 * _CUT_SIZE
+"""Length of a part that is never cut."""
 _CHILDREN: Final = ("items", "additionalProperties", "contains", "propertyNames")
 _CHILDREN_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas")
 _LISTS_OF_CHILDREN: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 
 
 def cut(schema: Any) -> dict[str, Any]:
-    """Return a schema in place of one that is cut: only its type is kept."""
-    kept = {"type": schema["type"]} if isinstance(schema, dict) and "type" in schema else {}
-    return {**kept, "description": CUT}
+    """Return a schema in place of one that is cut: only its types are kept."""
+    types = sorted(_types(schema))
+    found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
+    return {**found, "description": CUT}
+
+
+def _types(schema: Any) -> set[str]:
+    """Return all types of a schema, as far as they are known without references; none if it may have any."""
+    if not isinstance(schema, dict):
+        return set()
+    declared = schema.get("type")
+    if declared is not None:
+        return {declared} if isinstance(declared, str) else set(declared)
+    found = [_types(each) for each in schema.get("anyOf", ())]
+    return set().union(*found) if found and all(found) else set()
 
 
 def bounded(root: Converted, schemas: Schemas, use: Use, limit: int) -> dict[str, Any]:
@@ -49,7 +61,7 @@ def bounded(root: Converted, schemas: Schemas, use: Use, limit: int) -> dict[str
         if length > limit // 2 and isinstance(inside, dict):
             inside, length = _trimmed(inside, limit // 2)
             more = tuple(_references(inside))
-        if size + length > limit:
+        if size + length > limit and length > _SMALL:
             definitions[name] = cut(inside)
             size += _CUT_SIZE
         else:
@@ -59,39 +71,65 @@ def bounded(root: Converted, schemas: Schemas, use: Use, limit: int) -> dict[str
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _trimmed(schema: Mapping[str, Any], limit: int) -> tuple[dict[str, Any], int]:
-    """Return a copy in which the deepest parts are cut, and its size."""
+def _trimmed(schema: dict[str, Any], limit: int) -> tuple[dict[str, Any], int]:
+    """Return a copy in which the deepest parts are cut, and its size.
+
+    A part is cut as a whole. The root is not cut, but its members lose their descriptions.
+    """
     root: dict[str, Any] = {}
     size = 0
-    waiting: deque[tuple[Any, Any, Any]] = deque([(root, "root", schema)])
+    waiting: deque[tuple[Any, Any, dict[str, Any]]] = deque([(root, "root", schema)])
     while waiting:
         holder, key, node = waiting.popleft()
-        if not isinstance(node, dict):
-            holder[key] = node
-            size += 6
-            continue
-        plain = {name: value for name, value in node.items() if name not in _NESTED}
-        length = len(str(plain))
-        if size + length > limit and node is not schema:
-            holder[key] = cut(node)
-            size += _CUT_SIZE
-            continue
+        copy, inner, length = _shallow(node)
+        if size + length > limit:
+            if node is not schema:
+                is_small = len(str(node)) <= _SMALL
+                holder[key] = node if is_small else cut(node)
+                size += _SMALL if is_small else _CUT_SIZE
+                continue
+            copy, inner, length = _shallow(node, is_short=True)
+        holder[key] = copy
         size += length
-        copy = holder[key] = plain
-        for name in node.keys() & _NESTED:
-            children = node[name]
-            if name in _CHILDREN_BY_NAME:
-                copies: Any = dict.fromkeys(children)
-                waiting.extend((copies, each, child) for each, child in children.items())
-                size += sum(len(each) + 6 for each in children)
-            elif name in _LISTS_OF_CHILDREN:
-                copies = [None] * len(children)
-                waiting.extend((copies, each, child) for each, child in enumerate(children))
-            else:
-                copies = None
-                waiting.append((copy, name, children))
-            copy[name] = copies
+        waiting.extend(inner)
     return root["root"], size
+
+
+def _shallow(
+    node: dict[str, Any], *, is_short: bool = False
+) -> tuple[dict[str, Any], list[tuple[Any, Any, dict[str, Any]]], int]:
+    """Return a copy of a schema, places for the schemas with parts of their own inside it, and the size of the copy.
+
+    Args:
+        is_short: True to leave out the descriptions of members.
+    """
+    inner: list[tuple[Any, Any, dict[str, Any]]] = []
+
+    def place(holder: Any, key: Any, child: Any) -> Any:
+        if isinstance(child, dict) and not _NESTED.isdisjoint(child):
+            inner.append((holder, key, child))
+            return None
+        if is_short and isinstance(child, dict):
+            return {name: value for name, value in child.items() if name in ("type", "$ref", "enum", "const", "format")}
+        return child
+
+    copy: dict[str, Any] = {}
+    for name, value in node.items():
+        if name in _CHILDREN_BY_NAME:
+            members: dict[str, Any] = {}
+            for each, child in value.items():
+                members[each] = place(members, each, child)
+            copy[name] = members
+        elif name in _LISTS_OF_CHILDREN:
+            parts: list[Any] = []
+            for child in value:
+                parts.append(place(parts, len(parts), child))
+            copy[name] = parts
+        elif name in _CHILDREN:
+            copy[name] = place(copy, name, value)
+        else:
+            copy[name] = value
+    return copy, inner, len(str(copy))
 
 
 _NESTED: Final = frozenset((*_CHILDREN, *_CHILDREN_BY_NAME, *_LISTS_OF_CHILDREN))

@@ -31,7 +31,8 @@ MAX_DEPTH: Final = 60
 MAX_NODES: Final = 1_000_000
 """Maximum number of schemas that are converted for a document. Further ones become "anything"."""
 MAX_TEXT: Final = 1_000
-"""Maximum length of the description of a schema."""
+MAX_OUTPUT_TEXT: Final = 240
+"""Maximum length of the description of a schema, in requests and in answers."""
 MAX_CHOICES: Final = 1_000
 """Maximum number of values in a choice. A longer one is dropped."""
 MAX_VALUE: Final = 200
@@ -54,6 +55,14 @@ _TYPES: Final = {
 _ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames")
 _SCHEMAS_BY_NAME: Final = ("patternProperties", "dependentSchemas")
 _LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+
+
+_ONLY_IN_REQUESTS: Final = frozenset(
+    {"default", "example", "examples", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum"}
+    | {"exclusiveMaximum", "multipleOf", "minItems", "maxItems", "minProperties", "maxProperties", "uniqueItems"}
+    | {"readOnly", "writeOnly", "contains", "propertyNames"}
+)
+"""Keywords that say nothing to a program that reads an answer. Without them, more members fit into a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,8 @@ class _Conversion:
     def __init__(self, schemas: Schemas, use: Use) -> None:
         self._schemas = schemas
         self._hidden = "readOnly" if use == "input" else "writeOnly"
+        self._ignored: frozenset[str] = frozenset() if use == "input" else _ONLY_IN_REQUESTS
+        self._max_text = MAX_TEXT if use == "input" else MAX_OUTPUT_TEXT
         self._names: dict[str, None] = {}
         self._size = 0
 
@@ -162,7 +173,7 @@ class _Conversion:
                 self._size += 80
             if self._schemas.is_legacy:  # keywords beside it do not count, except in the minds of many authors
                 if type(schema.get("description")) is str:
-                    self._plain("description", schema["description"], result)
+                    self._plain("description", schema["description"], result, self._text)
                 return {"anyOf": [result, {"type": "null"}]} if schema.get("nullable") is True else result
         self._keywords(schema, result, depth)
         if schema.get("nullable") is True and self._schemas.is_legacy:
@@ -171,8 +182,12 @@ class _Conversion:
 
     def _keywords(self, schema: Mapping[str, Any], result: dict[str, Any], depth: int) -> None:
         for keyword, value in schema.items():
+            if keyword in self._ignored:
+                continue
             read = _KEYWORDS.get(keyword)
-            if read is not None:
+            if keyword == "description":
+                self._plain(keyword, value, result, self._text)
+            elif read is not None:
                 self._plain(keyword, value, result, read)
             elif keyword == "properties":
                 self._properties(schema, value, result, depth)
@@ -190,10 +205,10 @@ class _Conversion:
                 result[keyword] = branches
         self._repair(schema, result)
 
-    def _plain(
-        self, keyword: str, value: Any, result: dict[str, Any], read: Callable[[Any], Any] | None = None
-    ) -> None:
-        read = read or _KEYWORDS[keyword]
+    def _text(self, value: Any) -> str | None:
+        return plain_text(value, self._max_text)
+
+    def _plain(self, keyword: str, value: Any, result: dict[str, Any], read: Callable[[Any], Any]) -> None:
         found = read(value)
         if found is not None:
             result[keyword] = found
@@ -237,13 +252,16 @@ class _Conversion:
             if schema.get(exclusive) is True and bound in result:
                 result[exclusive] = result.pop(bound)
         example = schema.get("example")
-        if example is not None and "examples" not in result and _small(example) is not None:
+        if example is not None and not self._ignored and "examples" not in result and _small(example) is not None:
             result["examples"] = [example]
             self._size += 20 + len(str(example))
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema that allows null too."""
+    alternatives = schema.get("anyOf")
+    if alternatives and schema.keys() <= {"anyOf", "description", "title", "deprecated"}:
+        return {**schema, "anyOf": [*alternatives, {"type": "null"}]}
     if "$ref" in schema or any(keyword in schema for keyword in ("anyOf", "allOf", "oneOf", "const", "not")):
         return {"anyOf": [schema, {"type": "null"}]}
     declared = schema.get("type")
@@ -294,6 +312,11 @@ def plain_text(value: Any, limit: int = MAX_TEXT) -> str | None:
     if len(text) <= limit and len(value) <= 4 * limit:
         return text or None
     return text[: limit - 1].rstrip() + "…"
+
+
+def _title(value: Any) -> str | None:
+    """Return a title that is more than a name."""
+    return plain_text(value, 200) if isinstance(value, str) and " " in value else None
 
 
 def _word(value: Any) -> str | None:
@@ -375,8 +398,7 @@ def _pattern(value: Any) -> str | None:
 
 _KEYWORDS: Final[dict[str, Callable[[Any], Any]]] = {
     "type": _type,
-    "title": lambda value: plain_text(value, 200),
-    "description": plain_text,
+    "title": _title,
     "format": _word,
     "pattern": _pattern,
     "contentEncoding": _word,
