@@ -32,7 +32,7 @@ def read_outcome(raw: object, check_output: OutputCheck | None = None) -> ToolOu
             result["isError"] = True
     structured = result.get("structuredContent")
     if check_output is not None and not result.get("isError"):
-        if structured is None:
+        if "structuredContent" not in result:
             notes.append("the tool declares an output schema, but its result has no structuredContent")
         elif (problem := check_output(structured)) is not None:
             notes.append(f"structuredContent does not match the tool's own output schema: {problem}")

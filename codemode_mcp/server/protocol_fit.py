@@ -60,7 +60,8 @@ def result_for(name: str, text: str, version: str) -> dict[str, Any]:
         # Until 2025-11-25, structured content is an object.
         if (isinstance(structured, dict) or version in MODERN_PROTOCOL_VERSIONS) and not _is_deep(structured):
             fitted["structuredContent"] = structured
-        elif not content:
+        if not content:
+            # Many clients show their model only the content.
             content.append(text_block(json_text(structured)))
     return _complete(fitted, version)
 

@@ -69,18 +69,16 @@ def read_answers(operation: Operation, document: Document, schemas: Schemas) -> 
     except UnsupportedError:
         contents = []
     types = list(dict.fromkeys(media_type for content in contents for media_type in content))
-    kinds = {media_kind(each) for each in types if "*" not in each}
-    accept = _accept([each for each in types if "*" not in each and each.isascii() and each.isprintable()][:8])
-    described = operation.method != "HEAD" and contents and kinds <= {"json"} and any(contents)
-    if not described:
+    chosen = [_json_content(content) for content in contents if content]
+    accept = _accept([each[0] for each in chosen if each], types)
+    if operation.method == "HEAD" or not chosen or not all(chosen):
         return Answers(accept, None)
     parts: dict[str, Converted] = {}
-    for content in contents:
-        for media in content.values():
-            converted = schemas.convert(media.get("schema"), "output")
-            if not isinstance(converted.schema, dict) or not converted.schema:
-                return Answers(accept, None)
-            parts.setdefault(str(converted.schema), converted)
+    for _, media in filter(None, chosen):
+        converted = schemas.convert(media.get("schema"), "output")
+        if not isinstance(converted.schema, dict) or not converted.schema:
+            return Answers(accept, None)
+        parts.setdefault(str(converted.schema), converted)
     if not all(contents):
         parts["null"] = Converted({"type": "null"}, (), 20)
     if len(parts) == 1:
@@ -104,10 +102,24 @@ def _content(response: Any, document: Document) -> dict[str, Mapping[str, Any]]:
     return {media_type: media for media_type, media in found.items() if isinstance(media, dict)}
 
 
-def _accept(types: list[str]) -> str:
-    in_json = [each for each in types if media_kind(each) == "json"]
-    chosen = in_json or types or ["application/json"]
-    return ", ".join([*chosen, "*/*;q=0.1"])
+def _json_content(content: dict[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return type and node of the content that is JSON; None if there is none."""
+    found = [each for each in content.items() if media_kind(each[0]) == "json"]
+    if not found and "*/*" in content:
+        schema = content["*/*"].get("schema")
+        if isinstance(schema, dict) and schema.get("type") not in ("string", "file"):
+            found = [("*/*", content["*/*"])]
+    return min(found, key=lambda each: not each[0].startswith("application/json"), default=None)
+
+
+def _accept(in_json: list[str], types: list[str]) -> str:
+    """Return the header `Accept` that asks for JSON if there is any."""
+    chosen = [
+        each
+        for each in dict.fromkeys(in_json or types)
+        if "*" not in each and "/" in each and each.isascii() and each.isprintable() and len(each) <= 200
+    ]
+    return ", ".join([*(chosen[:8] or ["application/json"]), "*/*;q=0.1"])
 
 
 # Results

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from upstream_clients.openapi.answers import Answers, ApiResponse, read_answers, result_of
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
-from upstream_clients.openapi.bounds import bounded
+from upstream_clients.openapi.bounds import Bounds
 from upstream_clients.openapi.document import DocumentError, UnsupportedError
 from upstream_clients.openapi.operations import Operation, Skipped, read_operations
 from upstream_clients.openapi.reading import read_document
@@ -65,6 +65,7 @@ class Api:
         self.base_url = http_address(base_url) if base_url is not None else from_document
         self.base_from_document = base_url is None and self.base_url is not None
         schemas, credentials = Schemas(document), Credentials(document)
+        bounds = Bounds(schemas)
         self._tools: dict[str, _Tool] = {}
         listed: list[Mapping[str, Any]] = []
         for operation in operations:
@@ -76,7 +77,7 @@ class Api:
                 skipped.append(Skipped(f"{operation.method} {operation.path}", str(error)))
                 continue
             self._tools[operation.name] = _Tool(operation, arguments, answers)
-            listed.append(self._listed(operation, arguments, answers, schemas))
+            listed.append(self._listed(operation, arguments, answers, bounds))
         self.tools: tuple[Mapping[str, Any], ...] = tuple(listed)
         self.skipped: tuple[Skipped, ...] = tuple(skipped)
 
@@ -125,17 +126,17 @@ class Api:
             if address != common:
                 raise UnsupportedError(f"it has a server of its own ({address or 'without a usable address'})")
 
-    def _listed(self, operation: Operation, arguments: Arguments, answers: Answers, schemas: Schemas) -> dict[str, Any]:
+    def _listed(self, operation: Operation, arguments: Arguments, answers: Answers, bounds: Bounds) -> dict[str, Any]:
         base = self.base_url if self.base_from_document else ""
         place = f"{operation.method} {base}{operation.path}"
         tool: dict[str, Any] = {
             "name": operation.name,
             "description": f"{operation.description}\n{place}".lstrip(),
-            "inputSchema": bounded(arguments.schema, schemas, "input", MAX_INPUT),
+            "inputSchema": bounds.bounded(arguments.schema, "input", MAX_INPUT),
             "annotations": _annotations(operation.method),
         }
         if answers.schema is not None:
-            tool["outputSchema"] = bounded(answers.schema, schemas, "output", MAX_OUTPUT)
+            tool["outputSchema"] = bounds.bounded(answers.schema, "output", MAX_OUTPUT)
         return tool
 
 

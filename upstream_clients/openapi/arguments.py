@@ -149,8 +149,8 @@ def _undeclared(operation: Operation) -> Iterable[Mapping[str, Any]]:
     declared = {node["name"] for node in operation.parameters if node["in"] == "path"}
     for part in operation.path.split("{")[1:]:
         name, closing, _ = part.partition("}")
-        if not closing or not name:
-            raise UnsupportedError("its path has a brace without another")
+        if not closing or not name or "/" in name:
+            raise UnsupportedError("its path has a brace without another one in the same segment")
         if name not in declared:
             declared.add(name)
             yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -231,7 +231,9 @@ def _body(
         text = "The body, as text" if kind == "text" else BASE64
         single = Converted({"type": "string", **_bytes(kind), "description": f"{text} ({media_type})."}, (), 120)
         return Body(kind, media_type, is_required, argument, (), {}), {argument: single}, [argument]
-    members = members_of(schema, document)
+    members = members_of(schema, document, is_form=kind != "json")
+    if members is None and kind == "multipart":
+        raise UnsupportedError(f"its body of the type {shown(media_type)} has no members that are known")
     if members is None:
         argument = names.take("body", "body")
         whole = _described(schemas.convert(schema, "input"), node)

@@ -146,11 +146,15 @@ class Members:
     required: set[str]
 
 
+_OPEN: Final = ("additionalProperties", "unevaluatedProperties")
 _MERGED: Final = frozenset({"oneOf", "anyOf", "not", "if", "patternProperties", "dependentSchemas", "const", "enum"})
 
 
-def members_of(schema: Any, document: Document, depth: int = 0) -> Members | None:
+def members_of(schema: Any, document: Document, depth: int = 0, *, is_form: bool = False) -> Members | None:
     """Return the members of a schema that describes one kind of object, and maybe null. Return None for any other.
+
+    Args:
+        is_form: True for a form, of which members with other names are left out.
 
     Raises:
         UnsupportedError: a reference of the schema leads nowhere or outside the document.
@@ -161,7 +165,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
     for keyword in _MERGED & node.keys():
         if keyword not in ("anyOf", "oneOf") or not _is_only_required(node[keyword]):
             return None
-    if node.get("additionalProperties") not in (None, False) or node.get("unevaluatedProperties") not in (None, False):
+    if not is_form and any(node.get(each) not in (None, False) for each in _OPEN):
         return None
     declared, own, parts = node.get("type"), node.get("properties"), node.get("allOf")
     if not isinstance(own, (dict, type(None))) or not _is_object(declared):
@@ -175,7 +179,7 @@ def members_of(schema: Any, document: Document, depth: int = 0) -> Members | Non
         if isinstance(part, dict) and part.keys() <= {"required", "description", "title"}:
             inside: Members | None = Members({}, {each for each in part.get("required") or () if isinstance(each, str)})
         else:
-            inside = members_of(part, document, depth + 1)
+            inside = members_of(part, document, depth + 1, is_form=is_form)
         if inside is None:
             return None
         found.properties.update(inside.properties)

@@ -1,8 +1,9 @@
 """Schemas with their definitions, cut to a size. Pure: no I/O.
 
 The schemas of large APIs refer to each other, so that those of one operation may lead to half of the document. Here
-they are cut breadth-first: what is nearest to the root stays. A part that is cut allows everything that the document
-allows there, and more, and says so.
+they are cut breadth-first: what is nearest to the root stays, and the definitions of one level share the room. If a
+schema does not fit, it first loses most of each description, then all descriptions inside it, then its deepest parts. A
+part that is cut allows everything that the document allows there, and more, and says so.
 """
 
 from __future__ import annotations
@@ -11,21 +12,91 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from upstream_clients.openapi.schemas import Converted, Schemas, Use
 
 CUT: Final = "Not shown in full, since the schema is too large."
 _CUT_SIZE: Final = 90
 _SMALL: Final = 2 * _CUT_SIZE
 """Length of a part that is never cut."""
+_SHORT_TEXT: Final = 100
+_SHORT_TOP_TEXT: Final = 240
+_BARE_TOP_TEXT: Final = 100
+"""Maximum lengths of descriptions in short forms of a schema. Those of the members of the root are longer."""
+_LEVEL_SHARE: Final = 0.65
+"""Share of the room that one level may use, if it has definitions below it."""
+_STEP: Final = 400
+"""Sizes are rounded down to multiples of this, so that the same cut is used again."""
+
 _CHILDREN: Final = ("items", "additionalProperties", "contains", "propertyNames")
 _CHILDREN_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas")
 _LISTS_OF_CHILDREN: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NESTED: Final = frozenset((*_CHILDREN, *_CHILDREN_BY_NAME, *_LISTS_OF_CHILDREN))
+_EXTRAS: Final = frozenset({"description", "examples", "default", "title"})
+
+
+class Bounds:
+    """The cutter of the schemas of one document. Forms of a definition are made once."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+        self._forms: dict[tuple[Use, str, int], tuple[Any, int]] = {}
+
+    def bounded(self, root: Converted, use: Use, limit: int) -> dict[str, Any]:
+        """Return a schema with `$defs`, of about `limit` bytes as JSON at most.
+
+        Args:
+            root: its `schema` is an object.
+        """
+        room = int(limit * _LEVEL_SHARE) if root.names else limit
+        schema, size = _fitting(root.schema, root.size, room)
+        level = list(root.names if schema is root.schema else _references(schema))
+        definitions: dict[str, Any] = {}
+        size += _CUT_SIZE * len(level)
+        while level:
+            found = {name: self._schemas.named(name, use) for name in level}
+            has_more = any(each.names for each in found.values())
+            room = int((limit - size) * (_LEVEL_SHARE if has_more else 1)) + _CUT_SIZE * len(level)
+            below: dict[str, None] = {}
+            ordered = sorted(level, key=lambda name: found[name].size)
+            for position, name in enumerate(ordered):
+                share = room // (len(ordered) - position)
+                definition, length = self._form(name, found[name], use, share)
+                definitions[name] = definition
+                room -= length
+                size += length - _CUT_SIZE
+                inside = found[name].names if definition is found[name].schema else _references(definition)
+                new = [each for each in inside if each not in found and each not in definitions and each not in below]
+                below.update(dict.fromkeys(new))
+                size += _CUT_SIZE * len(new)
+                room -= _CUT_SIZE * len(new)
+            level = list(below)
+        if not definitions:
+            return dict(schema)
+        # In an order that does not depend on sizes.
+        return {**schema, "$defs": dict(sorted(definitions.items()))}
+
+    def _form(self, name: str, found: Converted, use: Use, share: int) -> tuple[Any, int]:
+        """Return a definition in a form that fits, and its size."""
+        if found.size <= max(share, _SMALL) or not isinstance(found.schema, dict):
+            return found.schema, found.size
+        if share < _STEP:
+            return cut(found.schema), _CUT_SIZE
+        rounded = share - share % _STEP
+        key = (use, name, rounded)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = _fitting(found.schema, found.size, rounded)
+        return form
 
 
 def cut(schema: Any) -> dict[str, Any]:
     """Return a schema in place of one that is cut: only its types are kept."""
     types = sorted(_types(schema))
     found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
+    if not found and isinstance(schema, dict) and "properties" in schema:
+        found = {"additionalProperties": True}  # a schema that only describes objects, without saying so
     return {**found, "description": CUT}
 
 
@@ -40,35 +111,61 @@ def _types(schema: Any) -> set[str]:
     return set().union(*found) if found and all(found) else set()
 
 
-def bounded(root: Converted, schemas: Schemas, use: Use, limit: int) -> dict[str, Any]:
-    """Return a schema with `$defs`, of about `limit` bytes as JSON at most.
+def _fitting(schema: dict[str, Any], size: int, limit: int) -> tuple[dict[str, Any], int]:
+    """Return the richest form of a schema that fits, and its size. The shortest form has no part that can be cut."""
+    if size <= limit:
+        return schema, size
+    for top, text in ((_SHORT_TOP_TEXT, _SHORT_TEXT), (_BARE_TOP_TEXT, 0)):
+        schema = _with_short_texts(schema, text, top)
+        size = len(str(schema))
+        if size <= limit:
+            return schema, size
+    return _trimmed(schema, limit)
+
+
+def _with_short_texts(schema: Any, limit: int, top: int | None = None) -> Any:
+    """Return a copy whose descriptions are cut to a limit; without a limit of 0, also without examples.
 
     Args:
-        root: its `schema` is an object.
+        top: the limit for the members of the schema itself, if it is another one.
     """
-    schema, names, size = dict(root.schema), root.names, root.size
-    if size > limit:
-        schema, size = _trimmed(schema, limit)
-        names = tuple(_references(schema))
-    definitions: dict[str, Any] = {}
-    waiting = deque(names)
-    while waiting:
-        name = waiting.popleft()
-        if name in definitions:
-            continue
-        found = schemas.named(name, use)
-        inside, more, length = found.schema, found.names, found.size
-        if length > limit // 2 and isinstance(inside, dict):
-            inside, length = _trimmed(inside, limit // 2)
-            more = tuple(_references(inside))
-        if size + length > limit and length > _SMALL:
-            definitions[name] = cut(inside)
-            size += _CUT_SIZE
+    if not isinstance(schema, dict):
+        return schema
+    copy: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name == "description":
+            if limit or top:
+                copy[name] = _short(value, top or limit)
+        elif name in _EXTRAS:
+            if limit:
+                copy[name] = value
+        elif name == "properties" and top:
+            copy[name] = {each: _with_member_text(child, limit, top) for each, child in value.items()}
+        elif name in _CHILDREN_BY_NAME:
+            copy[name] = {each: _with_short_texts(child, limit) for each, child in value.items()}
+        elif name in _LISTS_OF_CHILDREN:
+            copy[name] = [_with_short_texts(child, limit) for child in value]
+        elif name in _CHILDREN:
+            copy[name] = _with_short_texts(value, limit)
         else:
-            definitions[name] = inside
-            size += length + len(name) + 6
-            waiting.extend(more)
-    return {**schema, "$defs": definitions} if definitions else schema
+            copy[name] = value
+    return copy
+
+
+def _with_member_text(schema: Any, limit: int, top: int) -> Any:
+    copy = _with_short_texts(schema, limit)
+    if isinstance(schema, dict) and "description" in schema:
+        copy = {**copy, "description": _short(schema["description"], top)}
+    return copy
+
+
+def _short(text: str, limit: int) -> str:
+    """Return a text cut at the end of a sentence or of a word."""
+    if len(text) <= limit:
+        return text
+    head = text[:limit]
+    sentence = head.rfind(". ")
+    return head[: sentence + 1] if sentence > limit // 3 else head[: head.rfind(" ")].rstrip() + "…"
 
 
 def _trimmed(schema: dict[str, Any], limit: int) -> tuple[dict[str, Any], int]:
@@ -110,7 +207,7 @@ def _shallow(
             inner.append((holder, key, child))
             return None
         if is_short and isinstance(child, dict):
-            return {name: value for name, value in child.items() if name in ("type", "$ref", "enum", "const", "format")}
+            return {name: value for name, value in child.items() if name not in _EXTRAS}
         return child
 
     copy: dict[str, Any] = {}
@@ -132,10 +229,7 @@ def _shallow(
     return copy, inner, len(str(copy))
 
 
-_NESTED: Final = frozenset((*_CHILDREN, *_CHILDREN_BY_NAME, *_LISTS_OF_CHILDREN))
-
-
-def _references(schema: Any) -> dict[str, None]:
+def _references(schema: Any) -> Iterable[str]:
     """Return the names in `$defs` that a schema refers to, in their order."""
     found: dict[str, None] = {}
     waiting = deque([schema])
@@ -147,13 +241,7 @@ def _references(schema: Any) -> dict[str, None]:
             reference = node.get("$ref")
             if isinstance(reference, str):
                 found[reference.removeprefix("#/$defs/")] = None
-            for name in _CHILDREN:
-                if name in node:
-                    waiting.append(node[name])
-            for name in _CHILDREN_BY_NAME:
-                if isinstance(node.get(name), dict):
-                    waiting.extend(node[name].values())
-            for name in _LISTS_OF_CHILDREN:
-                if name in node:
-                    waiting.append(node[name])
+            for name in node.keys() & _NESTED:
+                value = node[name]
+                waiting.append(list(value.values()) if name in _CHILDREN_BY_NAME else value)
     return found

@@ -1,5 +1,8 @@
 """Operations of an OpenAPI document. Pure: no I/O.
 
+The name of a tool is the `operationId` in camel case, or is made of method and path. If several operations have one
+name, each of them gets method and path after it, so that no name depends on the order of the document.
+
 An operation that cannot be called is skipped with the reason, and the others are not affected.
 """
 
@@ -182,7 +185,8 @@ def _camel_case(words: list[str]) -> str:
 
 
 def _bounded_name(name: str, of: str = "") -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 7]}_{_digest(of or name)}"
+    """Return a name of at most `MAX_NAME` characters. A longer one is cut, and ends with a digest of the whole."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 6]}{_digest(of or name)}"
 
 
 def _digest(text: str) -> str:
@@ -200,9 +204,10 @@ def _with_distinct_names(operations: list[Operation]) -> list[Operation]:
         name = operation.name
         if len(groups[name]) > 1:
             place = f"{operation.method} {operation.path} {operation.query}"
-            name = _bounded_name(f"{name}_{name_of_path(operation.method, operation.path)}", place)
+            more = name_of_path(operation.method, operation.path)
+            name = _bounded_name(name + more[0].upper() + more[1:], place)
             if name in taken:
-                name = f"{name[: MAX_NAME - 7]}_{_digest(place)}"
+                name = f"{name[: MAX_NAME - 6]}{_digest(place)}"
             taken.add(name)
             operation = Operation(
                 name, operation.method, operation.path, operation.query, operation.node, operation.parameters

@@ -13,7 +13,7 @@ from upstream_clients.openapi.swagger2 import to_version_3
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a document. GitHub's has 13 MB."""
 MAX_YAML_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of a document in YAML, of which a second of work reads only about 100 kB."""
