@@ -144,6 +144,11 @@ def sent(result: dict[str, Any], version: str) -> dict[str, Any]:
     return methods.serialize_server_result("tools/call", version, fitted)
 
 
+def test_a_result_without_content_has_its_value_as_text_too() -> None:
+    for version in VERSIONS:
+        assert sent({"content": [], "structuredContent": {"a": 1}}, version)["content"][0]["text"] == '{"a":1}'
+
+
 def refusal(result: dict[str, Any]) -> str:
     said = sent(result, "2025-11-25")
     assert said["isError"] is True

@@ -45,7 +45,7 @@ class Api:
         base_url: the configured address, else that of the document; None if there is neither. It has no final slash.
             The target of a request is appended to it.
         base_from_document: True if the address comes from the document.
-        tools: as in `tools/list`, in the order of the document.
+        tools: as in `tools/list`, in the order of the paths of the document.
         skipped: operations that are no tools.
         security: sentences about the logins that the document names.
     """
@@ -96,6 +96,9 @@ class Api:
             return cls(read_document(data), base_url=base_url, source=source)
         except RecursionError:
             raise DocumentError("the document is nested too deeply") from None
+        except (TypeError, ValueError, AttributeError, LookupError):
+            # Parts of a wrong type are expected everywhere. This is for those that are not.
+            raise DocumentError("the document has a part of a type that OpenAPI does not allow there") from None
 
     def request(self, tool: str, arguments: Mapping[str, Any]) -> ApiRequest:
         """Return the request of a call.

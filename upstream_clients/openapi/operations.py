@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -49,6 +50,7 @@ class Operation:
 
     Attributes:
         name: the name of its tool.
+        key: method and path as the document writes them, which no two operations have.
         method: in capitals.
         path: template that begins with `/`, as the document writes it.
         query: fixed part of the query, which a few documents have in the path.
@@ -57,6 +59,7 @@ class Operation:
     """
 
     name: str
+    key: str
     method: str
     path: str
     query: str
@@ -146,6 +149,7 @@ def _operation(document: Document, method: str, path: str, item: Mapping[str, An
     servers = node.get("servers") or item.get("servers")
     return Operation(
         _name(node.get("operationId"), method, template),
+        f"{method} {path}",
         method.upper(),
         template,
         quote(query, safe="=&/:@!$'()*+,;-._~%"),
@@ -180,13 +184,13 @@ def _camel_case(words: list[str]) -> str:
     first = words[0]
     if not (first[0].isupper() and first[1:2].isupper()):
         first = first[0].lower() + first[1:]
-    name = first + "".join(word[0].upper() + word[1:] for word in words[1:])
+    name = first + "".join(_capitalised(word) for word in words[1:])
     return f"_{name}" if name[0].isdigit() else name
 
 
-def _bounded_name(name: str, of: str = "") -> str:
+def _bounded_name(name: str) -> str:
     """Return a name of at most `MAX_NAME` characters. A longer one is cut, and ends with a digest of the whole."""
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 6]}{_digest(of or name)}"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 6]}{_digest(name)}"
 
 
 def _digest(text: str) -> str:
@@ -194,23 +198,26 @@ def _digest(text: str) -> str:
 
 
 def _with_distinct_names(operations: list[Operation]) -> list[Operation]:
-    """Return the operations with different names. Names that clash get a suffix of method and path."""
-    groups: dict[str, list[Operation]] = {}
-    for operation in operations:
-        groups.setdefault(operation.name, []).append(operation)
+    """Return the operations with different names. Names that clash get method and path, and a digest if they still do.
+
+    All names that clash are changed, so that the order does not count.
+    """
+    counts = Counter(operation.name for operation in operations)
+    longer = {
+        id(operation): _bounded_name(operation.name + _capitalised(name_of_path(operation.method, operation.path)))
+        for operation in operations
+        if counts[operation.name] > 1
+    }
+    counts.update(longer.values())
     result = []
-    taken = {name for name, group in groups.items() if len(group) == 1}
     for operation in operations:
-        name = operation.name
-        if len(groups[name]) > 1:
-            place = f"{operation.method} {operation.path} {operation.query}"
-            more = name_of_path(operation.method, operation.path)
-            name = _bounded_name(name + more[0].upper() + more[1:], place)
-            if name in taken:
-                name = f"{name[: MAX_NAME - 6]}{_digest(place)}"
-            taken.add(name)
-            operation = Operation(
-                name, operation.method, operation.path, operation.query, operation.node, operation.parameters
-            )
+        name = longer.get(id(operation))
+        if name is not None:
+            name = name if counts[name] == 1 else f"{name[: MAX_NAME - 6]}{_digest(operation.key)}"
+            operation = replace(operation, name=name)
         result.append(operation)
     return result
+
+
+def _capitalised(word: str) -> str:
+    return word[0].upper() + word[1:]

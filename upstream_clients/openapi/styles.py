@@ -1,7 +1,8 @@
 """Values of parameters as text, in the styles of OpenAPI. Pure: no I/O.
 
 OpenAPI defines lists of scalars and objects with scalars. What is nested deeper is sent as JSON, and with `deepObject`
-in further brackets; the items of a list get their positions as keys. A value of null is not sent.
+in further brackets; the items of a list get their positions as keys. A value of null is not sent. In the styles
+`label`, `spaceDelimited` and `pipeDelimited`, an API cannot tell a text with the delimiter from two texts.
 """
 
 from __future__ import annotations

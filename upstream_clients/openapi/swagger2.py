@@ -71,7 +71,7 @@ def _item(item: Any, document: Document) -> Any:
 
 def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict[str, Any]:
     result = {key: value for key, value in node.items() if key not in ("parameters", "responses", "servers")}
-    parameters: dict[Any, Any] = {}
+    parameters: dict[tuple[str, str], Any] = {}
     body, form = None, {}
     for listed in (shared, node.get("parameters")):
         for each in listed if isinstance(listed, list) else ():
@@ -85,8 +85,10 @@ def _operation(node: Mapping[str, Any], shared: Any, document: Document) -> dict
                 body = parameter
             elif place == "formData" and isinstance(name, str):
                 form[name] = parameter
+            elif isinstance(place, str) and isinstance(name, str):
+                parameters[place, name] = parameter
             else:
-                parameters[place, name if isinstance(name, str) else len(parameters)] = parameter
+                parameters["", str(len(parameters))] = parameter
     result["parameters"] = [_parameter(each) if isinstance(each, dict) else each for each in parameters.values()]
     consumes = _types(node.get("consumes"), document.root.get("consumes"))
     if body is not None:

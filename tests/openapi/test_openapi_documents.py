@@ -1,0 +1,208 @@
+"""Whole documents: Swagger 2, YAML, addresses, logins, and hostile ones."""
+
+import json
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openapi_documents import PETSTORE, read, tools
+
+from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
+from upstream_clients.openapi.reading import read_document
+from upstream_clients.schemas import compile_schema
+
+PET = {"$ref": "#/definitions/Pet"}
+
+SWAGGER: dict[str, Any] = {
+    "swagger": "2.0",
+    "info": {"title": "Old", "version": 1},
+    "host": "old.example",
+    "basePath": "/v1",
+    "schemes": ["http", "https"],
+    "consumes": ["application/json", "application/x-www-form-urlencoded"],
+    "produces": ["application/json", "application/xml"],
+    "parameters": {"page": {"name": "page", "in": "query", "type": "integer", "minimum": 1}},
+    "responses": {"Pets": {"description": "", "schema": {"type": "array", "items": {"$ref": "#/definitions/Pet"}}}},
+    "definitions": {"Pet": {"type": "object", "properties": {"name": {"type": "string", "x-nullable": True}}}},
+    "securityDefinitions": {
+        "basic": {"type": "basic"},
+        "oauth": {"type": "oauth2", "flow": "accessCode", "tokenUrl": "https://old.example/token"},
+        "key": {"type": "apiKey", "in": "query", "name": "key"},
+    },
+    "paths": {
+        "/pets": {
+            "parameters": [{"$ref": "#/parameters/page"}, {"name": "key", "in": "query", "type": "string"}],
+            "get": {
+                "operationId": "list",
+                "parameters": [
+                    {"name": "tags", "in": "query", "type": "array", "items": {"type": "string"}},
+                    {"name": "ids", "in": "query", "type": "array", "items": {}, "collectionFormat": "multi"},
+                    {"name": "ps", "in": "query", "type": "array", "items": {}, "collectionFormat": "pipes"},
+                ],
+                "responses": {"200": {"$ref": "#/responses/Pets"}},
+            },
+            "post": {
+                "operationId": "create",
+                "parameters": [
+                    {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Pet"}}
+                ],
+                "responses": {"201": {"description": "", "schema": PET}},
+            },
+            "put": {
+                "operationId": "fill",
+                "parameters": [
+                    {"name": "name", "in": "formData", "type": "string", "required": True},
+                    {"name": "list", "in": "formData", "type": "array", "items": {"type": "string"}},
+                ],
+            },
+        },
+        "/photo": {
+            "post": {
+                "operationId": "upload",
+                "parameters": [{"name": "photo", "in": "formData", "type": "file", "required": True}],
+                "responses": {"200": {"description": "", "schema": {"type": "file"}}},
+            },
+            "get": {
+                "operationId": "tsv",
+                "parameters": [{"name": "t", "in": "query", "type": "array", "collectionFormat": "tsv"}],
+            },
+        },
+    },
+}
+
+
+def test_swagger_2_is_read_as_openapi_3() -> None:
+    api = read(SWAGGER)
+    assert (api.base_url, api.version) == ("https://old.example/v1", "1")
+    assert api.security == (
+        "Basic authentication",
+        "OAuth 2, token at https://old.example/token",
+        "API key in the query parameter key",
+    )
+    found = tools(api)
+    assert list(found) == ["list", "fill", "create", "upload"]
+    assert [each.reason for each in api.skipped] == ["its parameter 't' has the style 'tabDelimited'"]
+    assert list(found["list"]["inputSchema"]["properties"]) == ["page", "tags", "ids", "ps"]
+    assert found["list"]["inputSchema"]["properties"]["page"] == {"type": "integer", "minimum": 1}
+    assert found["list"]["outputSchema"]["items"] == {"$ref": "#/$defs/Pet"}
+    assert "outputSchema" not in found["upload"]
+    assert found["upload"]["inputSchema"]["properties"]["photo"]["contentEncoding"] == "base64"
+    listing = api.request("list", {"page": 1, "tags": ["a", "b"], "ids": [1, 2], "ps": ["x", "y"]})
+    assert listing.target == "/pets?page=1&tags=a,b&ids=1&ids=2&ps=x%7Cy"
+    assert api.request("create", {"name": "Rex"}).body == b'{"name":"Rex"}'
+    assert api.request("fill", {"name": "R x", "list": ["a", "b"]}).body == b"name=R%20x&list=a,b"
+    assert api.request("upload", {"photo": "AAE="}).headers["Content-Type"].startswith("multipart/form-data; boundary=")
+
+
+YAML = """
+openapi: 3.1.0
+info: {title: Dates, version: 2024-01-02}
+servers: [{url: https://yaml.example}]
+paths:
+  /a:
+    get: &get
+      operationId: a
+      responses:
+        200: {description: on, content: {application/json: {schema: {enum: [yes, 2020-01-01, 1.5, .nan]}}}}
+    post: *get
+"""
+
+
+def test_a_document_in_yaml_is_read_with_numbers_and_dates_as_keys_and_values() -> None:
+    api = Api.read(YAML.encode(), base_url=None, source="a.yaml")
+    assert api.version == "2024-01-02"
+    assert tools(api)["aGetA"]["outputSchema"] == {"enum": ["yes", "2020-01-01", 1.5, None]}
+    assert list(tools(api)) == ["aGetA", "aPostA"]
+
+
+def test_aliases_that_repeat_too_much_are_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(DocumentError, match="more than 2000000 values; its aliases"):
+        Api.read("\n".join(["openapi: 3.0.0", *lines]).encode(), base_url=None, source="a.yaml")
+    with pytest.raises(DocumentError, match="nested"):
+        Api.read(b"openapi: 3.0.0\na: &a {b: *a}", base_url=None, source="a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("url", "source", "address"),
+    [
+        ("https://a.example/v1/", "x", "https://a.example/v1"),
+        ("//a.example", "x", "https://a.example"),
+        ("/v1", "http://127.0.0.1:8080/docs/openapi.json", "http://127.0.0.1:8080/v1"),
+        ("/v1", "/home/x/openapi.json", None),
+        ("https://user:pass@a.example", "x", None),
+        ("ftp://a.example", "x", None),
+        ("https://a.example:99999", "x", None),
+        ("https://{host}/v1", "x", None),
+        ("https://a.example/\r\nX: y", "x", None),
+        ("javascript:alert(1)", "x", None),
+        (7, "x", None),
+    ],
+)
+def test_the_address_of_an_api_is_one_of_http(url: Any, source: str, address: str | None) -> None:
+    assert read({"openapi": "3.0.0", "servers": [{"url": url}]}, source=source).base_url == address
+
+
+def test_operations_with_one_common_server_of_their_own_are_kept() -> None:
+    servers = [{"url": "https://api.twilio.example"}]
+    paths = {"/a": {"servers": servers, "get": {}}, "/b": {"servers": servers, "get": {}}}
+    api = read({"openapi": "3.0.1", "paths": paths})
+    assert (len(api.tools), api.base_url) == (2, "https://api.twilio.example")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    """Yield the path of each value inside a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in items:
+        yield (*path, key)
+        yield from places(member, (*path, key))
+
+
+DOCUMENTS = (PETSTORE, SWAGGER)
+PLACES = [(number, path) for number, document in enumerate(DOCUMENTS) for path in places(document)]
+TEXTS = ["", "x\0y", "#", "#/paths", "../", "array", "path", "form", "a/b"]
+ODD = st.sampled_from([None, True, 0, -1, 1e300, *TEXTS, [], {}, [[]], {"$ref": "#"}, {"$ref": 1}, {"$ref": "x"}])
+
+
+def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Put a value at a place of a document, if the place is still there."""
+    with suppress(LookupError, TypeError):
+        for key in path[:-1]:
+            document = document[key]
+        document[path[-1]] = value
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD | st.recursive(ODD, st.lists)), min_size=1, max_size=3))
+def test_a_document_with_wrong_parts_is_refused_or_has_other_tools(changes: Any) -> None:
+    for number, whole in enumerate(DOCUMENTS):
+        document = deepcopy(whole)
+        for (which, path), odd in changes:
+            if which == number:
+                put(document, path, odd)
+        if document != whole:
+            check(json.dumps(document).encode())
+
+
+def check(data: bytes) -> None:
+    try:
+        # Not `Api.read`, which would hide a mistake of ours.
+        api = Api(read_document(data), base_url=None, source="x")
+    except DocumentError:
+        return
+    for tool in api.tools:
+        compile_schema(tool["inputSchema"])
+        compile_schema(tool.get("outputSchema", {}))
+        try:
+            request = api.request(tool["name"], dict.fromkeys(tool["inputSchema"]["properties"], "a"))
+        except ArgumentProblem:
+            continue
+        assert request.target.startswith("/")
+        assert request.target.isascii()
+        assert request.target.isprintable()
+        assert " " not in request.target
+    assert all(each.operation.isprintable() and each.reason.isprintable() for each in api.skipped)

@@ -1,0 +1,190 @@
+"""Requests: the styles of parameters, and the kinds of bodies."""
+
+import base64
+import re
+from email import message_from_bytes
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openapi_documents import api_of, tools
+
+from upstream_clients.openapi.api import Api, ArgumentProblem
+
+TEXTS = st.text(max_size=8)
+SCALARS = TEXTS | st.integers(-(10**9), 10**9) | st.booleans()
+KEYS = st.text("abc-é &=", min_size=1, max_size=4)
+VALUES = SCALARS | st.lists(SCALARS, min_size=1, max_size=3) | st.dictionaries(KEYS, SCALARS, min_size=1, max_size=3)
+
+
+def written(value: Any) -> Any:
+    """Return a value as what can be read from a request: texts."""
+    if isinstance(value, dict):
+        return {key: written(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [written(member) for member in value]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def decoded(text: str, kind: type, style: str, *, explode: bool) -> Any:
+    """Return the value of a parameter `p` in the text of a path or of a query. Written by the tables of OpenAPI."""
+    between = {"simple": ",", "label": "." if explode else ",", "matrix": ";", "form": "&"}.get(style, "&")
+    if style == "label":
+        assert text.startswith(".")
+        text = text[1:]
+    if style == "matrix":
+        assert text.startswith(";")
+        text = text[1:]
+    if style == "deepObject":
+        pairs = [re.fullmatch(r"p%5B(.*)%5D=(.*)", each) for each in text.split("&")]
+        return {unquote(pair[1]): unquote(pair[2]) for pair in pairs if pair}
+    is_named = style not in ("simple", "label")
+    if kind is dict and explode:
+        return {unquote(key): unquote(value) for key, value in (each.split("=", 1) for each in text.split(between))}
+    if kind is list and explode:
+        parts = text.split(between)
+        return [unquote(each.removeprefix("p=") if is_named else each) for each in parts]
+    if is_named:
+        text = text.removeprefix("p").removeprefix("=")
+    if kind not in (dict, list):
+        return unquote(text)
+    inner = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(style, ",")
+    items = [unquote(each) for each in text.split(inner)]
+    return items if kind is list else dict(zip(items[::2], items[1::2], strict=True))
+
+
+def parameter(place: str, style: str, *, explode: bool, **more: Any) -> Api:
+    one = {"name": "p", "in": place, "required": True, "style": style, "explode": explode, "schema": {}, **more}
+    return api_of({"parameters": [one]}, path="/a/{p}" if place == "path" else "/a")
+
+
+STYLES = [
+    *(("path", style, explode) for style in ("simple", "label", "matrix") for explode in (True, False)),
+    *(("query", style, explode) for style in ("form", "spaceDelimited", "pipeDelimited") for explode in (True, False)),
+    ("query", "deepObject", True),
+]
+APIS = {each: parameter(*each[:2], explode=each[2]) for each in STYLES}
+
+
+@given(st.sampled_from(STYLES), VALUES)
+def test_a_parameter_in_any_style_can_be_read_by_the_rules_of_openapi(style: Any, value: Any) -> None:
+    place, name, explode = style
+    kind = type(value)
+    if name == "deepObject" and kind is not dict:
+        return
+    # In these styles a text with the delimiter cannot be told from two texts.
+    delimiter = {"spaceDelimited": " ", "pipeDelimited": "|", "label": "."}.get(name, "")
+    if delimiter and kind in (list, dict) and delimiter in str(value):
+        return
+    try:
+        target = APIS[style].request("call", {"p": value}).target
+    except ArgumentProblem:
+        assert place == "path"
+        assert set("".join(written(value))) <= {"."}, "only a path of dots, or an empty one, is refused"
+        return
+    assert re.fullmatch(r"/a[/?][!-~]*", target)
+    assert "#" not in target
+    assert target.count("/") == (2 if place == "path" else 1)
+    text = target.removeprefix("/a/" if place == "path" else "/a?")
+    assert decoded(text, kind, name, explode=explode) == written(value)
+
+
+def test_values_are_encoded_as_the_tables_of_openapi_show() -> None:
+    colors, point = ["blue", "black"], {"R": 100, "G": 200}
+    shown = {
+        ("path", "matrix", False): (";p=blue,black", ";p=R,100,G,200"),
+        ("path", "matrix", True): (";p=blue;p=black", ";R=100;G=200"),
+        ("path", "label", False): (".blue,black", ".R,100,G,200"),
+        ("path", "label", True): (".blue.black", ".R=100.G=200"),
+        ("path", "simple", False): ("blue,black", "R,100,G,200"),
+        ("path", "simple", True): ("blue,black", "R=100,G=200"),
+        ("query", "form", False): ("p=blue,black", "p=R,100,G,200"),
+        ("query", "form", True): ("p=blue&p=black", "R=100&G=200"),
+        ("query", "spaceDelimited", False): ("p=blue%20black", "p=R%20100%20G%20200"),
+        ("query", "pipeDelimited", False): ("p=blue%7Cblack", "p=R%7C100%7CG%7C200"),
+        ("query", "deepObject", True): ("p%5B0%5D=blue&p%5B1%5D=black", "p%5BR%5D=100&p%5BG%5D=200"),
+    }
+    for style, expected in shown.items():
+        found = tuple(APIS[style].request("call", {"p": value}).target[3:] for value in (colors, point))
+        assert found == expected, style
+
+
+def test_further_kinds_of_parameters() -> None:
+    reserved = parameter("query", "form", explode=True, allowReserved=True)
+    assert reserved.request("call", {"p": "a/b?c&d#e+f"}).target == "/a?p=a/b?c%26d%23e%2Bf"
+    as_json = parameter("query", "form", explode=True, schema=None, content={"application/json": {"schema": {}}})
+    assert unquote(as_json.request("call", {"p": {"a": ["x"]}}).target) == '/a?p={"a":["x"]}'
+    assert unquote(as_json.request("call", {"p": "x"}).target) == '/a?p="x"'
+    header = parameter("header", "simple", explode=True)
+    assert header.request("call", {"p": {"a": 1, "b": [2]}}).headers["p"] == "a=1,b=[2]"
+    nested = APIS["query", "deepObject", True].request("call", {"p": {"a": [{"b": 1.0}], "c": None}})
+    assert unquote(nested.target) == "/a?p[a][0][b]=1"
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "ü", "\x7f"])
+def test_a_header_cannot_begin_another_one(value: str) -> None:
+    with pytest.raises(ArgumentProblem, match="`p` has a character that a header cannot have"):
+        parameter("header", "simple", explode=False).request("call", {"p": value})
+
+
+def body(media_type: str, schema: Any, **more: Any) -> Api:
+    content = {media_type: {"schema": schema, **more}}
+    return api_of({"requestBody": {"required": True, "content": content}}, method="post")
+
+
+FILE = {"type": "string", "format": "binary", "description": "A picture"}
+
+
+def test_a_form_is_encoded_as_its_encoding_says() -> None:
+    members = {name: {} for name in ("a b", "list", "deep", "object", "csv", "none")}
+    encoding = {"deep": {"style": "deepObject", "explode": True}, "csv": {"explode": False}}
+    api = body("application/x-www-form-urlencoded", {"type": "object", "properties": members}, encoding=encoding)
+    values = {"a b": "ü&", "list": [1, 2], "deep": {"x": [{"y": "z"}]}, "object": {"q": 1}, "csv": [1, 2], "none": None}
+    request = api.request("call", values)
+    assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"
+    assert request.body == (
+        b"a%20b=%C3%BC%26&list=1&list=2&deep%5Bx%5D%5B0%5D%5By%5D=z&object=%7B%22q%22%3A1%7D&csv=1,2"
+    )
+
+
+def test_files_of_a_multipart_body_are_given_in_base64() -> None:
+    schema = {"properties": {"photo": FILE, "more": {"type": "array", "items": FILE}, "tags": {}, 'na"me': {}}}
+    api = body("multipart/form-data", schema, encoding={"photo": {"contentType": "image/png, image/jpeg"}})
+    listed = tools(api)["call"]["inputSchema"]["properties"]
+    assert listed["photo"]["contentEncoding"] == "base64"
+    assert listed["photo"]["description"] == "A picture\nThe bytes in base64."
+    assert listed["more"]["items"]["contentEncoding"] == "base64"
+    data = bytes(range(256))
+    coded = base64.b64encode(data).decode()
+    request = api.request("call", {"photo": coded, "more": [coded], "tags": {"a": 1}, 'na"me': "ü"})
+    assert request.body is not None
+    head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n"
+    message = message_from_bytes(head.encode() + request.body)
+    parts = {part.get_param("name", header="content-disposition"): part for part in message.get_payload()}
+    assert [parts["photo"].get_payload(decode=True), parts["more"].get_payload(decode=True)] == [data, data]
+    assert (parts["photo"].get_content_type(), parts["photo"].get_filename()) == ("image/png", "photo")
+    assert parts["tags"].get_payload(decode=True) == b'{"a":1}'
+    assert parts["na%22me"].get_payload(decode=True) == "ü".encode()
+    assert request == api.request("call", {"photo": coded, "more": [coded], "tags": {"a": 1}, 'na"me': "ü"})
+    with pytest.raises(ArgumentProblem, match="`photo` is not base64"):
+        api.request("call", {"photo": "no base64!"})
+
+
+@pytest.mark.parametrize(
+    ("media_type", "given_body", "sent"),
+    [
+        ("application/octet-stream", "AAE=", b"\0\1"),
+        ("image/png", "AAE=", b"\0\1"),
+        ("text/plain", "hällo", "hällo".encode()),
+        ("application/xml", "<a/>", b"<a/>"),
+        ("*/*", {"a": 1}, b'{"a":1}'),
+    ],
+)
+def test_a_body_of_another_type_is_one_text(media_type: str, given_body: Any, sent: bytes) -> None:
+    api = body(media_type, {})
+    assert list(tools(api)["call"]["inputSchema"]["properties"]) == ["body"]
+    assert api.request("call", {"body": given_body}).body == sent
+    with pytest.raises(ArgumentProblem, match="`body` is missing"):
+        api.request("call", {})
