@@ -28,7 +28,7 @@ import typer
 from codemode_mcp import __version__
 from codemode_mcp.cli import app
 from codemode_mcp.program import esbuild_pin
-from tests.container_file import CONTAINERFILE, environment, given, instructions
+from tests.container_file import CONTAINERFILE, WITH_TELEMETRY, environment, given, instructions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -404,11 +404,12 @@ def test_the_wheel_installs_in_a_clean_environment_and_by_pipx(wheel: Path, tmp_
 # the container file
 
 
-def test_the_linter_finds_nothing_in_the_container_file() -> None:
+@pytest.mark.parametrize("path", [CONTAINERFILE, WITH_TELEMETRY], ids=lambda path: path.name)
+def test_the_linter_finds_nothing_in_a_container_file(path: Path) -> None:
     hadolint = shutil.which("hadolint", path=sysconfig.get_path("scripts"))
     if hadolint is None:
         pytest.skip("there is no wheel of hadolint for this system")
-    command = [hadolint, "--no-color", "--failure-threshold", "style", str(CONTAINERFILE)]
+    command = [hadolint, "--no-color", "--failure-threshold", "style", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -456,6 +457,15 @@ def test_the_images_command_is_one_of_the_command_line_and_its_check_asks_where_
     folders = {environ[f"XDG_{kind}_HOME"] for kind in ("CACHE", "DATA", "STATE")}
     kept = {*folders, str(Path(environ["CODEMODE_MCP_CONFIG"]).parent)}
     assert kept == set(json.loads(volumes))
+
+
+def test_the_image_with_telemetry_starts_the_same_command_as_the_same_user() -> None:
+    for name in ("CMD", "USER"):
+        assert given(name, WITH_TELEMETRY)[-1] == given(name)[-1]
+    program, *command = json.loads(given("ENTRYPOINT", WITH_TELEMETRY)[-1])
+    assert (program, command) == ("opentelemetry-instrument", json.loads(given("ENTRYPOINT")[-1]))
+    environ = dict(each.split("=", 1) for each in given("ENV", WITH_TELEMETRY)[-1].split())
+    assert [environ["OTEL_EXPORTER_PROMETHEUS_PORT"]] == given("EXPOSE", WITH_TELEMETRY)
 
 
 def test_the_checks_command_is_true_python() -> None:

@@ -29,6 +29,16 @@ NAME: Final = "codemode-mcp"
 MAX_OPEN: Final = 20_000
 """Maximum number of open spans of runs, and of calls. Further runs and calls get no span."""
 
+CALL_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+"""Boundaries of the histogram of calls, up to the time after which an unlimited call counts as hung. The default
+boundaries of OpenTelemetry are for milliseconds: almost all calls would be in the first bucket."""
+
+RESULT_BYTES: Final = tuple(float(256 * 4**step) for step in range(10))
+"""Boundaries of the histogram of results, from 256 bytes to the largest result that is accepted, 64 MiB."""
+
+STORE_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Boundaries of the histogram of operations of the store, up to the time limit for a lock of SQLite."""
+
 _SHOWN_ID: Final = 12
 """Characters of a run's id in a span. The whole id may give access to the run."""
 
@@ -53,14 +63,29 @@ class Spans:
         self._started = meter.create_counter("codemode.runs.started", "{run}", "Programs that began to run.")
         self._ended = meter.create_counter("codemode.runs.ended", "{run}", "Programs that ended.")
         self._suspended = meter.create_up_down_counter("codemode.runs.parked", "{run}", "Programs that are suspended.")
-        self._durations = meter.create_histogram("codemode.call.duration", "s", "Time that nested calls took.")
-        self._sizes = meter.create_histogram("codemode.call.result.size", "By", "Size of the results of nested calls.")
+        self._durations = meter.create_histogram(
+            "codemode.call.duration",
+            "s",
+            "Time that nested calls took.",
+            explicit_bucket_boundaries_advisory=CALL_SECONDS,
+        )
+        self._sizes = meter.create_histogram(
+            "codemode.call.result.size",
+            "By",
+            "Size of the results of nested calls.",
+            explicit_bucket_boundaries_advisory=RESULT_BYTES,
+        )
         self._depth = meter.create_gauge("codemode.store.runs", "{run}", "Suspended programs in a store.")
         self._oldest = meter.create_gauge(
             "codemode.store.oldest", "s", "Time since the suspension of the program that was suspended first."
         )
         self._stored = meter.create_gauge("codemode.store.size", "By", "Size of the suspended programs in a store.")
-        self._asked = meter.create_histogram("codemode.store.duration", "s", "Time that a store's database took.")
+        self._asked = meter.create_histogram(
+            "codemode.store.duration",
+            "s",
+            "Time that a store's database took.",
+            explicit_bucket_boundaries_advisory=STORE_SECONDS,
+        )
         self._runs: dict[str, Span] = {}
         self._calls: dict[str, Span] = {}
         self._suspended_ids: set[str] = set()
