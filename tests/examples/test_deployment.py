@@ -22,7 +22,6 @@ import anyio
 import pytest
 from ruamel.yaml import YAML
 
-from codemode_mcp import __version__
 from codemode_mcp.config.load import load_config
 from tests.container_file import environment, given
 from tests.integration.harness import SECONDS, until
@@ -149,7 +148,7 @@ def test_the_manifest_fits_the_image_and_its_parts_fit_each_other(kubernetes: di
     (container,) = pod["containers"]
     (port,) = container["ports"]
     assert [str(port["containerPort"])] == given("EXPOSE")
-    assert container["image"].rpartition(":")[2] == __version__
+    assert {each["image"] for each in (container, *pod["initContainers"])} == {"registry.example/codemode-mcp:VERSION"}
     by_name = {port["name"]}
     assert {each["targetPort"] for each in kubernetes["Service"]["spec"]["ports"]} == by_name
     assert {each["port"] for rule in policy["ingress"] for each in rule["ports"]} == by_name
