@@ -29,6 +29,7 @@ def test_the_argument_has_parameters_and_members_of_the_body_but_no_credentials(
             "tags": {"type": "array", "items": {"type": "string"}},
         },
         "additionalProperties": False,
+        "x-request": "GET https://eu.pets.example/v1/pets",
     }
     assert list(creating["inputSchema"]["properties"]) == ["name", "tag", "parent"]
     assert creating["inputSchema"]["properties"]["tag"] == {"type": ["string", "null"]}

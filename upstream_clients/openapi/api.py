@@ -25,6 +25,8 @@ __all__ = ["Api", "ApiRequest", "ApiResponse", "ArgumentProblem", "DocumentError
 MAX_INPUT: Final = 16_000
 MAX_OUTPUT: Final = 12_000
 """Maximum length, as JSON, of the schemas of a tool. Larger ones are cut (`bounds`)."""
+REQUEST_KEY: Final = "x-request"
+"""Member of an input schema with the method, the path, and the address if the document names it."""
 _MAX_TITLE: Final = 200
 
 _READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -135,7 +137,8 @@ class Api:
         tool: dict[str, Any] = {
             "name": operation.name,
             "description": f"{operation.description}\n{place}".lstrip(),
-            "inputSchema": bounds.bounded(arguments.schema, "input", MAX_INPUT),
+            # Pins do not hold a tool of which only texts have changed. So the request is not only in a text.
+            "inputSchema": {**bounds.bounded(arguments.schema, "input", MAX_INPUT), REQUEST_KEY: place},
             "annotations": _annotations(operation.method),
         }
         if answers.schema is not None:
