@@ -1,0 +1,200 @@
+"""The harness that gives tasks to models: a scripted model does them over both wire forms, with real servers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.agents.conversation import Limits, answer_of
+from benchmarks.agents.endpoint import Endpoint, EndpointError
+from benchmarks.agents.prices import Prices
+from benchmarks.agents.report import NotComparable, report
+from benchmarks.agents.runner import Budget, Plan, RunStopped, read_results, run
+from benchmarks.agents.statistics import (
+    Interval,
+    Thresholds,
+    bootstrap,
+    difference,
+    ratio,
+    ratio_verdict,
+    read_thresholds,
+    success_verdict,
+)
+from benchmarks.agents.tasks import TASKS
+from benchmarks.agents.wire_forms import FORMS, Settings
+from tests.benchmarks.scripted_endpoint import ScriptedModel, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+BY_NAME = {task.name: task for task in TASKS}
+KEY = "sk-secret-0123456789"
+PRICES = Prices(input=3, output=15, cache_read=0.3, cache_write=3.75)
+MOVE, LETTER = BY_NAME["move-customer"], BY_NAME["morning-letter"]
+SELLER = "nils.okafor@acme.example"
+
+LETTER_CALLS = [
+    ("crm__get_customer", {"id": "C-117"}),
+    ("billing__get_invoice", {"number": "INV-1100"}),
+    ("support__get_ticket", {"id": 5100}),
+    ("people__get_employee", {"email": "rosa.moreau@acme.example"}),
+    ("rates__get_rate", {"currency": "NOK", "day": "2026-06-13"}),
+]
+"""Parallel calls; the last one is refused, because it asks for a Saturday."""
+
+
+def scripts() -> dict[tuple[str, str], list[Any]]:
+    letter = "ANSWER: " + json.dumps(LETTER.solved()[0])
+    move = f"Done.\n**ANSWER:** {json.dumps(MOVE.solved()[0])}"
+    return {
+        (LETTER.question[:20], "crm__list_customers"): [LETTER_CALLS, letter],
+        (MOVE.question[:20], "crm__list_customers"): [
+            [("crm__find_customers", {"words": "Cedar Foods"})],
+            [("crm__update_customer", {"id": "C-139", "owner": SELLER})],
+            move,
+        ],
+        (MOVE.question[:20], "search"): [[("search", {"query": "find a customer"})], move],
+        (MOVE.question[:20], "exec"): [[("exec", {"code": MOVE.programs[0]})], 'ANSWER: "C-138"'],
+    }
+
+
+def plan(folder: Path, form: str, base: str, tasks: list[Any], arms: tuple[str, ...], **more: Any) -> Plan:
+    settings = Settings("scripted", **more)
+    return Plan(folder, tasks, form, FORMS[form], base, settings, 1, Limits(turns=5), arms)
+
+
+async def had(planned: Plan, budget: Budget | None = None) -> tuple[list[dict[str, Any]], list[float]]:
+    """Have the conversations of a plan, and return the results and the pauses."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    endpoint = Endpoint(planned.base, planned.form, KEY, sleep=sleep)
+    try:
+        await run(planned, endpoint, PRICES, budget or Budget(), lambda _: None)
+    finally:
+        await endpoint.close()
+    return read_results(planned.folder), pauses
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_model_makes_parallel_calls_in_each_form_and_failures_that_pass_are_tried_again(
+    form: str, tmp_path: Path
+) -> None:
+    model = ScriptedModel(scripts(), failures=[429, 500])
+    with serving(model) as base:
+        (result,), pauses = await had(plan(tmp_path, form, base, [LETTER], ("direct",), seed=5))
+    assert pauses == [7.0, 2.0]
+    assert (result["grade"], result["turns"], result["calls"], result["refused"]) == ("right", 2, 5, 1)
+    cached = {"anthropic": [20, 1000, 200, 10], "openai": [220, 1000, 0, 10]}[form]
+    assert [result["usage"][name] for name in ("fresh", "read", "written", "output")] == cached
+    last = json.dumps(model.requests[-1])
+    assert "Use the Friday before, 2026-06-12" in last
+    assert last.count('"role": "tool"') == {"anthropic": 0, "openai": 5}[form]
+    assert last.count('"type": "tool_result"') == {"anthropic": 5, "openai": 0}[form]
+    assert last.count("cache_control") == {"anthropic": 2, "openai": 0}[form]
+    assert model.requests[-1].get("seed") == {"anthropic": None, "openai": 5}[form]
+    assert any(KEY in key for key in model.keys)
+    names = ("run.json", "results.jsonl", "transcripts/morning-letter.direct.0.jsonl")
+    texts = [(tmp_path / name).read_text("utf-8") for name in names]
+    assert [text for text in texts if KEY in text] == []
+    kinds = [json.loads(line)["kind"] for line in texts[-1].splitlines()]
+    assert kinds == ["system", "tools", "user", "model", *["result"] * 5, "model", "end"]
+
+
+async def test_a_stopped_run_continues_and_its_report_shows_each_failure(tmp_path: Path) -> None:
+    model = ScriptedModel(scripts())
+    with serving(model) as base:
+        planned = plan(tmp_path, "anthropic", base, [MOVE], ("code", "direct", "search"))
+        with pytest.raises(RunStopped, match="2 conversations are left; the same command continues"):
+            await had(planned, Budget(money=0.000001))
+        before = len(model.requests)
+        with (tmp_path / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write('{"task": "move-cust')  # a line that a killed process has not finished
+        model.failures = [400]
+        with pytest.raises(RunStopped, match=r"400.*\n2 conversations are left"):
+            await had(planned)
+        results, _ = await had(planned)
+        with pytest.raises(RunStopped, match=r"run\.json has another value of settings"):
+            await had(plan(tmp_path, "anthropic", base, [MOVE], ("code", "direct", "search"), cache=False))
+    assert before == 2
+    assert [(each["arm"], each["grade"]) for each in results] == [
+        ("code", "wrong answer"),
+        ("direct", "right"),
+        ("search", "wrong changes"),
+    ]
+    assert "customers lacks" in results[2]["detail"]
+    assert results[0]["detail"] == '"C-138" instead of "C-139"'
+    assert KEY not in (tmp_path / "transcripts" / "move-customer.search.0.jsonl").read_text("utf-8")
+    text = report(tmp_path, PRICES, read_thresholds())
+    assert "**No verdicts.**" in text
+    assert "| wrong answer | 1 | 0 | 0 |" in text
+    assert "| wrong changes | 0 | 0 | 1 |" in text
+    assert "| right answers | code - direct | -1.000 |" in text
+    other = Thresholds("0" * 64, read_thresholds().values)
+    with pytest.raises(NotComparable, match="began with other thresholds"):
+        report(tmp_path, PRICES, other)
+
+
+async def test_an_endpoint_that_stays_away_or_answers_nonsense_is_no_failure_of_the_model() -> None:
+    async def sleep(_: float) -> None:
+        pass
+
+    model = ScriptedModel({}, failures=[503] * 7 + [401])
+    with serving(model) as base:
+        endpoint = Endpoint(base, FORMS["openai"], KEY, sleep=sleep)
+        for status in (503, 401):
+            with pytest.raises(EndpointError, match=str(status)) as raised:
+                await endpoint.ask({})
+            assert KEY not in str(raised.value)
+        await endpoint.close()
+    assert endpoint.retries == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('so it is\nANSWER: {"a": [1]}', (True, {"a": [1]})),
+        ("**ANSWER:** 17", (True, 17)),
+        ("ANSWER: 1\nno, wait\nANSWER: `2` is it", (True, 2)),
+        ("ANSWER: forty", (False, None)),
+        ("17", (False, None)),
+    ],
+)
+def test_the_answer_is_the_json_after_the_last_mark(text: str, answer: object) -> None:
+    assert answer_of(text) == answer
+
+
+def test_money_is_counted_with_and_without_the_cache() -> None:
+    from benchmarks.agents.wire_forms import Usage
+
+    usage = Usage(fresh=1_000_000, read=2_000_000, written=1_000_000, output=100_000)
+    assert PRICES.billed(usage) == pytest.approx(3 + 0.6 + 3.75 + 1.5)
+    assert PRICES.uncached(usage) == pytest.approx(12 + 1.5)
+
+
+def test_verdicts_follow_the_thresholds_and_losses_are_told_as_wins_are() -> None:
+    rules = read_thresholds()
+    success = {(0.2, 0.1, 0.3): "win", (-0.2, -0.3, -0.1): "loss", (0.0, -0.04, 0.04): "no difference"}
+    success |= {(0.04, 0.01, 0.07): "not known", (0.2, -0.1, 0.5): "not known"}
+    assert {key: success_verdict(Interval(*key), rules) for key in success} == success
+    ratios = {(0.5, 0.4, 0.6): "win", (2.0, 1.2, 3.0): "loss", (1.0, 0.95, 1.05): "no difference"}
+    ratios |= {(0.8, 0.7, 0.95): "not known"}
+    assert {key: ratio_verdict(Interval(*key), rules) for key in ratios} == ratios
+
+
+def test_the_interval_holds_the_figure_is_paired_and_is_the_same_each_time() -> None:
+    rules = read_thresholds()
+    few = Thresholds("", {**rules.values, "interval": {**rules.values["interval"], "resamples": 500}})
+    paired = [([100.0 * task], [101.0 * task]) for task in range(1, 31)]  # tasks differ much, arms hardly
+    found = bootstrap(paired, ratio, few)
+    assert found == bootstrap(paired, ratio, few)
+    assert 0.98 < found.low <= found.figure <= found.high < 1.0
+    rates = [([1.0, 1.0, float(task % 2)], [0.0, 1.0, 0.0]) for task in range(40)]
+    found = bootstrap(rates, difference, few)
+    assert found.figure == pytest.approx(0.5)
+    assert found.low < 0.5 < found.high
