@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from packaging.metadata import Metadata
 
 from codemode_mcp import __version__
 from codemode_mcp.cli import app
@@ -130,6 +131,8 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
         *("[console_scripts]", "codemode-mcp", "=", "codemode_mcp.__main__:main"),
         *("[codemode_mcp.plugins]", "redact", "=", "codemode_mcp.plugins.bundled.redact:register"),
     ]
+    # As PyPI does.
+    Metadata.from_email(about["METADATA"], validate=True)
     metadata = Parser().parsestr(about["METADATA"].decode())
     assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "MIT")
     assert metadata["Requires-Python"] == ">=3.11"
