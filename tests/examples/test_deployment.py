@@ -40,6 +40,7 @@ PROXY = (DEPLOYMENT / "haproxy.cfg").read_text("utf-8")
 CONFIGURATION = (DEPLOYMENT / "codemode-mcp.json").read_text("utf-8")
 DATABASE = (DEPLOYMENT / "database.sql").read_text("utf-8")
 
+NO_HAPROXY = "HAProxy is not installed; on Debian: apt-get install haproxy"
 OLDEST_KUBERNETES = "1.30"
 KUBERNETES_FILES = (
     *("_definitions", "namespace-v1", "configmap-v1", "service-v1", "deployment-apps-v1"),
@@ -109,6 +110,14 @@ def test_the_compose_file_fits_the_image_the_proxy_and_the_configuration(compose
     assert compose["networks"]["database"]["internal"]
     assert "database" not in proxy["networks"]
     assert [*database["networks"]] == ["database"]
+
+
+def test_haproxy_accepts_its_file_without_a_warning() -> None:
+    if (program := haproxy()) is None:
+        pytest.skip(NO_HAPROXY)
+    command = [program, "-c", "-q", "-f", str(DEPLOYMENT / "haproxy.cfg")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +286,7 @@ def placed(text: str, folder: Path) -> str:
 async def proxy(replicas: dict[str, Served], log: Path) -> AsyncIterator[Served]:
     """Yield HAProxy with the file of the example. Docker's names are replaced by the addresses of processes."""
     if (program := haproxy()) is None:
-        pytest.skip("HAProxy is not installed; on Debian: apt-get install haproxy")
+        pytest.skip(NO_HAPROXY)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         servers = "".join(f"    server {name} 127.0.0.1:{each.port}\n" for name, each in replicas.items())
         text = re.sub(r"^ +server-template .*\n", servers, PROXY, flags=re.MULTILINE)
