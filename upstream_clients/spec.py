@@ -74,6 +74,7 @@ class UpstreamSpec:
             document names.
         document: the path or the URL of an OpenAPI document.
         document_version: the time and the size of the document, if it is a file. Another version is another server.
+        is_pinned: False for an API whose document may change without a decision of a person (`"trust": "follow"`).
         credentials: the credentials that are added to requests to the API, except those of a login.
         timeout_ms: limit of a call that has no limit of its own; None for no limit.
         connect_timeout: seconds from opening the transport to the end of the first tool list.
@@ -103,6 +104,7 @@ class UpstreamSpec:
     url: str | None = None
     document: str | None = None
     document_version: tuple[int, int] | None = None
+    is_pinned: bool = True
     credentials: CredentialSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ms: int | None = None

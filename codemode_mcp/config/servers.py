@@ -158,6 +158,8 @@ def read_servers(roots: Mapping[str, Node], expander: Expander, secrets: SecretV
                     servers.overrides.update(read_overrides(fields["override"], name, own, secrets, set_argument))
                 reader = EntryReader(name, node, fields, own, secrets, partial(servers.set_value, name))
                 spec = reader.spec()
+                if spec is not None and spec.is_api and servers.trust.get(name) == "follow":
+                    spec = replace(spec, is_pinned=False)
                 if spec is not None:
                     servers.specs[name] = spec
                     servers.written[name] = written_entry(node.value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from codemode_mcp.config import load_config
+from codemode_mcp.config.confirmation import described_parts
 from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.errors import ConfigError
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
@@ -178,6 +179,17 @@ def test_an_entry_that_cannot_be_used_says_why_and_quotes_no_secret(
     tmp_path: Path, entry: dict[str, Any], expected: str
 ) -> None:
     assert expected in problem(tmp_path, entry)
+
+
+def test_a_person_who_confirms_a_file_sees_its_documents_and_addresses() -> None:
+    auth = {"type": "oauth", "clientId": "c", "authorizationUrl": "https://l.example/a", "tokenUrl": TOKEN_URL}
+    entry = {"openapi": "pets.yaml", "baseUrl": "https://a.example", "auth": auth}
+    assert described_parts({"mcpServers": {"pets": entry}}) == [
+        "server pets: pets.yaml",
+        "  baseUrl: https://a.example",
+        "  authorizationUrl: https://l.example/a",
+        f"  tokenUrl: {TOKEN_URL}",
+    ]
 
 
 def test_pins_compare_the_document_and_the_address_without_secrets() -> None:

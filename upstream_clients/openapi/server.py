@@ -247,7 +247,7 @@ def base_of(spec: UpstreamSpec, api: Api) -> Base:
         read = None
     if read is None:
         raise _unusable(spec, f"{url[:300]!r} is not the address of an API; {where}")
-    is_file = not is_url(spec.document or "")
+    is_pinned_file = spec.is_pinned and not is_url(spec.document or "")
     configured = {origin_of(each) for each in (spec.url, spec.document) if each is not None}
     is_configured = not api.base_from_document or origin in configured
     address = spec.address if spec.url is not None else url
@@ -256,7 +256,7 @@ def base_of(spec: UpstreamSpec, api: Api) -> Base:
         address,
         spec.name,
         is_configured,
-        gets_credentials=is_configured or is_file,
+        gets_credentials=is_configured or is_pinned_file,
     )
 
 

@@ -1,0 +1,75 @@
+"""The checks of `doctor` for an entry with an OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from loopback_api import DOCUMENT, operation
+
+from codemode_mcp.cli.doctor.apis import check_api
+from codemode_mcp.config import load_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from codemode_mcp.cli.doctor.check import Check
+
+BEARER = {"type": "bearer", "token": "secret-token"}
+KEY = {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+BAD = {"/bad": {"post": operation("bad", parameters=[], requestBody={"$ref": "https://elsewhere.example/body.json"})}}
+
+
+def checks(folder: Path, entry: dict[str, Any], **document: Any) -> list[Check]:
+    """Return the checks of an entry with this document."""
+    (folder / "api.json").write_text(json.dumps({**DOCUMENT, **document}), "utf-8")
+    path = folder / "config.json"
+    path.write_text(json.dumps({"mcpServers": {"api": {"openapi": "api.json", **entry}}}), "utf-8")
+    (spec,) = load_config(path, environ={}).upstreams
+    return anyio.run(check_api, spec, "server api")
+
+
+def test_skipped_operations_and_missing_logins_are_shown(tmp_path: Path) -> None:
+    found = checks(
+        tmp_path,
+        {"baseUrl": "https://a.example"},
+        paths={**DOCUMENT["paths"], **BAD},
+        components={"securitySchemes": KEY},
+    )
+    address, skipped, login = found
+    assert (address.status, address.detail) == ("ok", "3 operations; base address https://a.example (from baseUrl)")
+    assert skipped.detail.startswith("1 of 4 operations are skipped: POST /bad (")
+    assert (login.status, login.advice) == ("warn", 'write "auth" in mcpServers.api if calls need it')
+    assert login.detail.startswith("its document names logins, and the entry has none: API key in the header X-Key")
+
+
+@pytest.mark.parametrize(
+    ("entry", "servers", "expected"),
+    [
+        ({"auth": BEARER}, "https://a.example", None),
+        (
+            {"auth": BEARER, "trust": "follow"},
+            "https://a.example",
+            'write "baseUrl": "https://a.example" in mcpServers.api',
+        ),
+        ({"headers": {"X-Api-Key": "k"}, "trust": "follow"}, "https://a.example", 'write "baseUrl"'),
+        ({"headers": {"Accept-Language": "de"}, "trust": "follow"}, "https://a.example", None),
+        ({"auth": BEARER, "baseUrl": "http://a.example"}, None, "write an address with https"),
+        ({"auth": BEARER, "baseUrl": "http://127.0.0.1:1"}, None, None),
+        ({"baseUrl": "http://a.example"}, None, None),
+    ],
+)
+def test_credentials_that_are_not_sent_or_can_be_read_are_shown(
+    tmp_path: Path, entry: dict[str, Any], servers: str | None, expected: str | None
+) -> None:
+    document = {} if servers is None else {"servers": [{"url": servers}]}
+    _, *warnings = checks(tmp_path, entry, **document)
+    assert [expected in each.advice for each in warnings] == ([] if expected is None else [True])
+
+
+def test_a_document_that_cannot_be_read_is_shown_with_the_reason(tmp_path: Path) -> None:
+    (found,) = checks(tmp_path, {}, openapi="9.9")
+    assert found.status == "warn"
+    assert "9.9" in found.detail
