@@ -114,18 +114,20 @@ def is_confirmed(path: Path, value: object) -> bool:
     return confirmation.is_confirmed(path, value, _folder())
 
 
-def confirm_changed(path: Path) -> None:
+def confirm_changed(path: Path, value: object) -> None:
     """Confirm a configuration of the working directory after a person has changed it by a command.
 
-    Failures only have the consequence that the person is asked again.
+    If the confirmation cannot be stored, the person is asked again.
+
+    Args:
+        value: the value of the file that the command has written. The file itself may have been replaced since.
     """
     from contextlib import suppress
 
     from codemode_mcp.config import confirmation
-    from codemode_mcp.config.source import SourceError, parse, read_text
 
-    with suppress(OSError, SourceError):
-        confirmation.confirm(path, parse(read_text(path)), _folder())
+    with suppress(OSError):
+        confirmation.confirm(path, value, _folder())
 
 
 def _folder() -> Path:

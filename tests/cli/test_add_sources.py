@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from codemode_mcp.cli import app
+from codemode_mcp.cli import app, confirming
 from codemode_mcp.cli.adding.registry_entry import options_of
+from codemode_mcp.cli.adding.target import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,7 +159,11 @@ def test_an_api_is_known_by_its_document_and_any_other_address_is_a_server(web: 
         (("ftp://a.example",), "write one that begins with https://"),
         (("s", "--env", "TOKEN=ghp_1234567890abcdefghij1234567890abcdef", "--", "true"), "looks like a secret"),
         (("s", "--", "true", "--token", "ghp_1234567890abcdefghij1234567890abcdef"), "contains a secret (args[1])"),
+        (("npm:a@1", "--", "--token", "ghp_1234567890abcdefghij1234567890abcdef"), "contains a secret (args[3])"),
         (("./nothing.json",), "cannot be read"),
+        (("s:t", "--", "true"), "a server name cannot contain `:`"),
+        (("s", "--env", "A=1", "--header", "B=1", "--", "true"), "`headers` is only for a server with `url`"),
+        (("s", "--", "codemode-mcp", "serve"), "this entry would start codemode-mcp within itself"),
         (("a b",), "is no URL, file, package or name of a server"),
     ],
 )
@@ -254,3 +259,33 @@ def test_answers_of_a_registry_have_limits(web: Web, tmp_path: Path) -> None:
     ):
         web.pages = {path: page}
         assert message in would_add(name, config=tmp_path / "c.json", code=2)[1]
+
+
+def test_a_configuration_of_the_working_directory_stays_confirmed_when_a_command_of_the_person_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "codemode-mcp.json"
+    path.write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    for confirmed in (False, True):
+        if confirmed:
+            confirming.confirm_changed(path, json.loads(path.read_text()))
+        target = find_target(None)
+        target.write(target.changing("a", {"disabled": not confirmed}))
+        assert confirming.is_confirmed(path, json.loads(path.read_text())) is confirmed
+
+
+@pytest.mark.parametrize("command", [("add", "s", "--", "true"), ("remove", "s"), ("enable", "s"), ("disable", "s")])
+def test_servers_are_only_added_and_changed_by_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    path = tmp_path / "c.json"
+    path.write_text('{"mcpServers": {"s": {"command": "a", "disabled": true}}}')
+    word, *rest = command
+    for reason in ("needs a terminal", "is not for programs started by a server behind codemode-mcp"):
+        done = CliRunner().invoke(app, [word, "--config", str(path), *rest], prog_name="codemode-mcp", input="yes\n")
+        assert done.exit_code == 1
+        assert reason in " ".join(done.stderr.split())
+        monkeypatch.setenv("CODEMODE_MCP_DEPTH", "1")
+    assert path.read_text() == '{"mcpServers": {"s": {"command": "a", "disabled": true}}}'

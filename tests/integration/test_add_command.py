@@ -101,6 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give terminals wide lines, in which paths are not broken."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture
 def remote() -> Iterator[Remote]:
     with Remote() as server:

@@ -17,6 +17,7 @@ import anyio
 import httpx2
 import pytest
 from harness import COMMAND, OTHER_SERVERS, SECONDS, cli, counting, serve, until, write_config
+from terminal import terminal
 
 from codemode_mcp.trust.pins_file import PinsFolder
 
@@ -196,3 +197,27 @@ def test_a_login_without_a_person_ends_in_time(config: Path, home: dict[str, str
     done = cli("login", "tracker", "--config", str(config), "--timeout", "1", env=home)
     assert done.returncode == 1
     assert done.stderr == "no login to server 'tracker': the browser did not return within 1 s\n"
+
+
+@pytest.mark.anyio
+async def test_a_server_is_added_with_its_login_and_removed_with_it(
+    tmp_path: Path, protected: str, home: dict[str, str]
+) -> None:
+    config = tmp_path / "new.json"
+    async with terminal("add", f"{protected}/mcp", "--name", "t", "--config", str(config), env=home) as shown:
+        await shown.confirm("connect")
+        await shown.see(r"t needs a login.*> ")
+        shown.type("yes\n")
+        address = (await shown.see(r"Open in a browser:\s+(http\S+)\s"))[1]
+        async with httpx2.AsyncClient(follow_redirects=True) as client:
+            await client.get(address)
+        await shown.confirm("add")
+        assert await shown.end() == 0
+    assert json.loads(config.read_text("utf-8")) == {"mcpServers": {"t": {"url": f"{protected}/mcp"}}}
+    logins = tmp_path / "data" / "codemode-mcp" / "logins"
+    assert len(list(logins.glob("*.json"))) == 1
+    async with terminal("remove", "t", "--config", str(config), env=home) as shown:
+        await shown.see("Its pins and its login are deleted, too.")
+        await shown.confirm("remove")
+        assert await shown.end() == 0
+    assert list(logins.glob("*.json")) == []

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 from codemode_mcp.cli.adding.proposal import Proposal, Refused, short_name
+from codemode_mcp.cli.adding.sources import typed_entry
 from codemode_mcp.cli.adding.web import Unreachable, fetch_json
 from codemode_mcp.control.display import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 Kind = Literal["npm", "pypi"]
 
@@ -80,17 +82,22 @@ def check_name(kind: Kind, name: str) -> None:
         raise Refused(f"{cut(name, 100)!r} is no name of a package of {TITLES[kind]}")
 
 
-def package_proposal(package: Package, arguments: Sequence[str]) -> Proposal:
+def package_proposal(package: Package, arguments: Sequence[str], folder: Path) -> Proposal:
     """Return the proposal of a package in its exact version. Without one, its index is asked for the latest.
 
+    Args:
+        arguments: words that the person has typed.
+        folder: the working directory.
+
     Raises:
-        Refused: there is no such package, or its index does not answer.
+        Refused: there is no such package, its index does not answer, or an argument is a secret.
     """
     found = find_package(package)
     if found is None:
         raise Refused(f"{TITLES[package.kind]} has no package {cut(package.name, 100)!r}; check how it is written")
     name, version, warnings = found
-    entry = package_entry(package.kind, name, version, arguments)
+    plain = package_entry(package.kind, name, version, arguments)
+    entry = typed_entry(plain["command"], plain["args"], arguments, folder)
     return Proposal(short_name(name), entry, f"{TITLES[package.kind]} package {name} {version}", warnings=warnings)
 
 

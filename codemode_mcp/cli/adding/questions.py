@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from codemode_mcp.cli.adding.proposal import Setting
 
-MAX_ANSWER: Final = 16 * 1024
-"""Characters of an answer."""
+MAX_ANSWER: Final = 4000
+"""Characters of an answer. A terminal drops the rest of a line of more than 4,095 bytes."""
 
 MAX_TEXT: Final = 300
 """Characters of a description, a default or the choices in a question."""
@@ -59,6 +59,12 @@ def _ask(setting: Setting) -> str:
     while True:
         say_line(f"Value of {name}{about}{f' ({how})' if how else ''}")
         value = (_typed_hidden() if setting.secret else _typed()) or setting.default or ""
+        if len(value.encode()) > MAX_ANSWER:
+            stop_line(
+                1,
+                f"the value of {name} is too long for a terminal; nothing was added; store it with keyring set "
+                "codemode-mcp NAME, and write the entry by hand",
+            )
         if value and not value.isprintable():
             say_line("That has characters that cannot be printed; type it again.")
         elif setting.choices and value and value not in setting.choices:
@@ -73,7 +79,7 @@ def _typed() -> str:
     forget_typed()
     sys.stderr.write("> ")
     sys.stderr.flush()
-    return sys.stdin.readline(MAX_ANSWER).strip()
+    return sys.stdin.readline().strip()
 
 
 def _typed_hidden() -> str:

@@ -73,18 +73,24 @@ def host_name(url: str) -> str:
 
 
 def local(name: str, command: Sequence[str], folder: Path) -> Proposal:
-    """Return the proposal of a command line that a person has typed.
+    """Return the proposal of a command line that a person has typed. See `typed_entry`."""
+    return Proposal(name, typed_entry(command[0], command[1:], command, folder), "as you have typed it")
 
-    If it names files by relative paths, the server starts in the folder where the person has typed it.
+
+def typed_entry(command: str, args: Sequence[str], typed: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Return the entry of a command line of which a person has typed some words.
+
+    If these name files by relative paths, the server starts in the folder where the person has typed them.
 
     Args:
+        typed: the words that the person has typed.
         folder: the working directory.
 
     Raises:
         Refused: the command line contains a secret.
     """
-    entry: dict[str, Any] = {"command": command[0], "args": list(command[1:])}
-    words = (each for each in command if not each.startswith("-") and (each != command[0] or "/" in each))
+    entry: dict[str, Any] = {"command": command, "args": list(args)}
+    words = (each for each in typed if not each.startswith("-") and (each != command or "/" in each))
     if any(not os.path.isabs(each) and os.path.lexists(folder / each) for each in words):
         entry["cwd"] = str(folder)
     if found := secrets_of(entry):
@@ -92,7 +98,7 @@ def local(name: str, command: Sequence[str], folder: Path) -> Proposal:
             f"the command line contains a secret ({found[0].where}), and the configuration would have it as plain "
             "text; name a variable for it with --env NAME, or write the argument as '${NAME}'"
         )
-    return Proposal(name, entry, "as you have typed it")
+    return entry
 
 
 def read_settings(env: Sequence[str], headers: Sequence[str]) -> tuple[list[Setting], Mapping[Setting, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +43,15 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> Non
         given: values of settings that the command line has.
     """
     name = proposal.name
-    if name in target.servers:
-        stop_line(2, f"{target.path} has a server {name!r} already; choose another name with --name")
+    _check(proposal, target)
     if len(views.command_line(proposal.entry)) > views.MAX_COMMAND:
         stop_line(1, "the command line is too long to be seen at a terminal; write the entry by hand")
-    for line in views.proposal_lines(proposal, target.path):
-        say_command(line)
+    views.show(views.proposal_lines(proposal, target.path))
     _refuse_unkeepable(proposal)
     confirm(proposal.verb, f"{cut(name, 60)} as shown above")
     answers = ask_all(proposal.settings, given)
     entry = with_values(proposal.entry, answers.plain)
-    if any(secrets_of({"env": {setting.name: value}}) for setting, value in answers.plain.items()):
+    if any(_is_secret(setting, value) for setting, value in answers.plain.items()):
         stop_line(
             1,
             "one of these values looks like a secret, and the configuration would have it as plain text; nothing was "
@@ -63,22 +62,21 @@ def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> Non
         spec = spec_of(name, trial, target.path.parent, answers.secret)
     except Refused as error:
         stop_line(1, f"nothing was added, since the configuration would not load: {error}")
-    view = _listed(spec)
-    shown = pins.read_listing(view, spec, entry, target.path, target.servers)
-    for line in views.listing_lines(view, shown):
-        say_command(line)
-    confirm("add", f"{cut(name, 60)} with what it lists as shown above")
-    _write(entry, answers, target, shown, name)
+    with ExitStack() as undo:
+        view = _listed(spec, undo)
+        shown = pins.read_listing(view, spec, entry, target.path, target.servers)
+        views.show(views.listing_lines(view, shown))
+        confirm("add", f"{cut(name, 60)} with what it lists as shown above")
+        _write(entry, answers, target, shown, name)
+        undo.pop_all()
     say_line(f"{name} is added to {target.path}; what it lists is accepted ({counted(len(view.tools), 'tool')})")
     _say_next(name, view, target)
 
 
 def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
     """Print what would be written. Nothing is started, asked or written."""
-    for line in views.proposal_lines(proposal, target.path):
-        say_command(line)
-    if proposal.name in target.servers:
-        stop_line(2, f"{target.path} has a server {proposal.name!r} already; choose another name with --name")
+    views.show(views.proposal_lines(proposal, target.path))
+    _check(proposal, target)
     values: dict[Setting, object] = {}
     for setting in proposal.settings:
         if setting.secret:
@@ -87,6 +85,28 @@ def print_plan(proposal: Proposal, target: Target, given: Mapping[Setting, str])
             values[setting] = given.get(setting) or setting.default or f"<{setting.name}>"
     print_json({ROOT_KEYS[0]: {proposal.name: with_values(proposal.entry, values)}})
     say("nothing was started or written, because of --dry-run")
+
+
+def _check(proposal: Proposal, target: Target) -> None:
+    """End the command if the name is taken, or the configuration would not load with the entry."""
+    name = proposal.name
+    if name in target.servers:
+        stop_line(2, f"{target.path} has a server {name!r} already; choose another name with --name")
+    values: dict[Setting, object] = {
+        setting: "0" if setting.table == "args" else keyring_entries.reference(name, setting)
+        for setting in proposal.settings
+    }
+    try:
+        spec_of(name, with_values(proposal.entry, values), target.path.parent)
+    except Refused as error:
+        stop_line(2, f"nothing was added, since the configuration would not load: {error}")
+
+
+def _is_secret(setting: Setting, value: str) -> bool:
+    """Return True if a value that would be written as plain text looks like a secret."""
+    if setting.table == "args":
+        return bool(secrets_of({"args": [f"{setting.name}={value}"]}))
+    return bool(secrets_of({setting.table: {setting.name: value}}))
 
 
 def _refuse_unkeepable(proposal: Proposal) -> None:
@@ -102,14 +122,19 @@ def _refuse_unkeepable(proposal: Proposal) -> None:
         )
 
 
-def _listed(spec: UpstreamSpec) -> UpstreamView:
-    """Return the view of a server, after a login if it needs one. End the command if it lists nothing."""
+def _listed(spec: UpstreamSpec, undo: ExitStack) -> UpstreamView:
+    """Return the view of a server, after a login if it needs one. End the command if it lists nothing.
+
+    Args:
+        undo: gets a function that deletes the login.
+    """
     from codemode_mcp.cli.doctor.servers import advice_for
 
     with logging_of(Config(upstreams=(spec,)), level="error"):
         say(f"{'starting' if spec.command else 'connecting to'} {cut(spec.name, 60)} ...")
         view = list_server(spec)
         if view.login_required and _logs_in(spec):
+            undo.callback(_log_out, spec)
             view = list_server(spec)
     if view.state != "ready":
         why = (view.error or f"it is still {view.state}").removeprefix(f"server {spec.name!r} ")
@@ -137,6 +162,16 @@ def _logs_in(spec: UpstreamSpec) -> bool:
     except LoginError as error:
         stop_line(1, spec.redact(f"nothing was added: no login to {spec.name}: {error}"))
     return True
+
+
+def _log_out(spec: UpstreamSpec) -> None:
+    from codemode_mcp.cli.browser_login import log_out
+    from upstream_clients.errors import LoginError
+
+    try:
+        anyio.run(log_out, spec)
+    except LoginError as error:
+        say_line(spec.redact(f"the login to {spec.name} is left: {error}"))
 
 
 def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.Shown, name: str) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from codemode_mcp.cli.mcp_clients.client_files import Document, read_file
+from codemode_mcp.cli.mcp_clients.client_files import BYTE_ORDER_MARK, Document, read_file
 from codemode_mcp.cli.mcp_clients.importing import change_adding, servers_of
 from codemode_mcp.cli.messages import stop_line, suggestion
 from codemode_mcp.config.edit_json import with_members
 from codemode_mcp.config.servers import ROOT_KEYS
-from codemode_mcp.config.source import SourceError
+from codemode_mcp.config.source import SourceError, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ class Target:
         if self.confirmed:
             from codemode_mcp.cli.confirming import confirm_changed
 
-            confirm_changed(self.path)
+            confirm_changed(self.path, parse(change.text.removeprefix(BYTE_ORDER_MARK)))
         return backup
 
     def _root(self, name: str) -> str:

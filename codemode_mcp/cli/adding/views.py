@@ -6,6 +6,7 @@ Names, commands and texts may come from a registry or from a server. All of them
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from codemode_mcp.control.display import counted, cut, plain
 from codemode_mcp.trust.references import reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from codemode_mcp.cli.adding.pins import Shown
@@ -35,6 +36,18 @@ MAX_COMMAND: Final = 4000
 """Characters of a command line. A longer one is refused, since a part of it would not be seen."""
 
 _TABLES: Final = {"env": "variables", "headers": "headers", "args": "arguments", "auth": "credentials"}
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines to stderr. On a terminal, the margin of a line is repeated where it is wrapped.
+
+    So no text of a server or a registry begins at the edge, as the lines of this command do.
+    """
+    from rich.text import Text
+
+    from codemode_mcp.cli import trust_views
+
+    trust_views.show(trust_views.console_for(sys.stderr), (Text(f"  {line}") for line in lines))
 
 
 def proposal_lines(proposal: Proposal, path: Path) -> Iterator[str]:
@@ -93,7 +106,7 @@ def listing_lines(view: UpstreamView, shown: Shown) -> Iterator[str]:
         text = f": {cut(first_line, MAX_TEXT)}" if first_line else ""
         yield f"  {cut(tool.name, 80)}{_hints(tool)}{text}"
     if len(view.tools) > MAX_TOOLS:
-        yield f"  and {len(view.tools) - MAX_TOOLS:,} more"
+        yield f"  and {len(view.tools) - MAX_TOOLS:,} more, which are not shown here"
     for problem in view.problems[:10]:
         yield f"  note: {cut(problem, 200)}"
     for report, finding in shown.findings[:MAX_FINDINGS]:

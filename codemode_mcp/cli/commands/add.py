@@ -113,7 +113,7 @@ def _proposal(
 
     package = read_package(source)
     if package is not None:
-        return package_proposal(package, command)
+        return package_proposal(package, command, Path.cwd())
     if command:
         return local(source, command, Path.cwd())
     address = read_address(source)
@@ -154,4 +154,4 @@ def _by_word(word: str, registry: str, use: Kind | None) -> Proposal:
     if len(packages) > 1:
         raise Refused(f"npm and PyPI both have a package {word!r}; write npm:{word} or pypi:{word}")
     say_line(f"The registry has no server of this name, and {TITLES[packages[0].kind]} has a package.")
-    return package_proposal(packages[0], ())
+    return package_proposal(packages[0], (), Path.cwd())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from codemode_mcp.cli.completion import server_names
-from codemode_mcp.cli.messages import say, say_command, say_line, stop_line
+from codemode_mcp.cli.messages import say, say_line, stop_line
 from codemode_mcp.cli.options import ConfigOption
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def disable(server: ServerArgument, dry_run: DryRunOption = False, config: Confi
 def _shown(command: str, server: str, config: str | None, *, dry_run: bool) -> Target:
     """Return the configuration file of a command, after its server was shown. End the command without a person."""
     from codemode_mcp.cli.adding.target import find_target
-    from codemode_mcp.cli.adding.views import entry_lines
+    from codemode_mcp.cli.adding.views import entry_lines, show
     from codemode_mcp.cli.deciding import require_person
 
     if not dry_run:
@@ -102,6 +102,5 @@ def _shown(command: str, server: str, config: str | None, *, dry_run: bool) -> T
     target = find_target(config)
     entry = target.entry(server)
     say_line(f"server {server} in {target.path}")
-    for line in entry_lines(entry):
-        say_command(line)
+    show(entry_lines(entry))
     return target
