@@ -21,6 +21,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from codemode_mcp import __version__
+from codemode_mcp.instance.registry import is_running
+from codemode_mcp.paths import cache_dir
 from scripts.bundle import main as bundled
 from tests.integration.harness import NODE_MODULES, quickstart
 
@@ -159,11 +161,14 @@ async def started(installed: Path, home: Path, **settings: Any) -> AsyncIterator
 
 
 @pytest.mark.anyio
-async def test_a_person_without_a_configuration_gets_one_that_asks(installed: Path, tmp_path: Path) -> None:
-    """Leave the form as it is, except for a setting that keeps the process from being shared."""
-    async with started(installed, tmp_path, recordings_folder=str(tmp_path)) as client:
+async def test_a_person_who_leaves_the_form_as_it_is_shares_an_instance_that_asks(
+    installed: Path, tmp_path: Path
+) -> None:
+    async with started(installed, tmp_path) as client:
         assert client.server_info.version == __version__
         assert (await client.list_tools()).tools == [], "there are no servers yet"
+        shared = [path.stem for path in (cache_dir() / "instance").glob("*.json")]
+        assert [is_running(key) for key in shared] == [True]
     (written,) = (tmp_path / "config").rglob("*.json")
     assert json.loads(written.read_text("utf-8")) == {"mcpServers": {}, "tools": {"ask": ["destructive"]}}
     assert stat.S_IMODE(written.stat().st_mode) == 0o600 or sys.platform == "win32"

@@ -184,6 +184,7 @@ class Clone:
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_one_command_commits_tags_and_pushes_a_version_of_the_repository_that_publishes_it(tmp_path: Path) -> None:
     clone = Clone(tmp_path)
     for arguments, message in (
