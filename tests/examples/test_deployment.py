@@ -23,6 +23,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from codemode_mcp.config.load import load_config
+from codemode_mcp.stores.dialect import address
 from tests.container_file import environment, given
 from tests.integration.harness import SECONDS, until
 from tests.integration.http_harness import Served, serve_http
@@ -234,6 +235,17 @@ def test_both_configurations_have_the_same_store_and_clients(kubernetes: dict[st
     assert one.store == other.store
     assert one.tools == other.tools
     assert one.http.tokens == other.http.tokens != ()
+
+
+def test_the_address_of_the_database_that_the_page_puts_into_the_secret_is_valid() -> None:
+    page = (DEPLOYMENT / "README.md").read_text("utf-8")
+    parts = dict(re.findall(r'^(database|tls)="(.*)"$', page, re.MULTILINE))
+    assert 'database-url="$database?$tls"' in page
+    (url,) = address(f"{parts['database']}?{parts['tls']}").urls()
+    assert url.startswith("postgresql://codemode:PASSWORD@db.example:5432/tools")
+    created = (DEPLOYMENT.parents[1] / "docs" / "deployment.md").read_text("utf-8")
+    assert "CREATE ROLE codemode LOGIN" in created
+    assert "ON DATABASE tools TO codemode;" in created
 
 
 # what the files describe, as processes
