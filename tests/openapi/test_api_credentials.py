@@ -14,7 +14,7 @@ from loopback_api import LoopbackApi, Received, call, connected, loopback_api, r
 from upstream_clients import UpstreamCallError, UpstreamSpec
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.errors import LoginError
-from upstream_clients.openapi.credentials import ClientToken
+from upstream_clients.openapi.credentials import ClientToken, advice_after_refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -120,6 +120,22 @@ async def test_a_client_gets_one_token_for_parallel_calls_and_another_after_a_40
         answer = await call(pool, "fetch", "things")
     assert answer.result["isError"], "a token that was new a moment ago is not replaced"
     assert len(api.requests("/token")) == 2
+
+
+async def test_an_answer_401_says_what_the_entry_lacks(api: LoopbackApi, tmp_path: Path) -> None:
+    api.script("/private", reply("401 Unauthorized", {"error": "who are you?"}))
+    document = write_document(tmp_path)
+    async with connected(spec_of(document, url=api.url)) as pool:
+        refused = (await call(pool, "fetch", "private")).result
+    assert refused["isError"]
+    assert refused["content"][-1]["text"].endswith('Ask the user to write "auth" in mcpServers.api.')
+    with_token = spec_of(document, url=api.url, credentials=BearerToken(SECRET))
+    async with connected(with_token) as pool:
+        refused = (await call(pool, "fetch", "private")).result
+    assert "mcpServers" not in str(refused)
+    unsent = advice_after_refusal(with_token, "https://other.example", are_sent=False)
+    assert unsent is not None
+    assert "only its document names https://other.example" in unsent
 
 
 class Clock:

@@ -45,6 +45,19 @@ def test_skipped_operations_and_missing_logins_are_shown(tmp_path: Path) -> None
     assert login.detail.startswith("its document names logins, and the entry has none: API key in the header X-Key")
 
 
+def test_a_login_that_is_missing_is_shown_with_the_addresses_that_the_document_names(tmp_path: Path) -> None:
+    flow = {"authorizationUrl": "https://l.example/auth", "tokenUrl": "https://l.example/token", "scopes": {}}
+    scheme = {"type": "oauth2", "flows": {"implicit": {**flow, "tokenUrl": None}, "authorizationCode": flow}}
+    _, login, addresses = checks(
+        tmp_path,
+        {"auth": "oauth", "baseUrl": "https://a.example"},
+        components={"securitySchemes": {"o": scheme}},
+    )
+    assert (login.status, login.advice) == ("fail", "run codemode-mcp login api")
+    assert "OAuth 2, authorization at https://l.example/auth, token at https://l.example/token" in addresses.detail
+    assert 'write "authorizationUrl" and "tokenUrl" in mcpServers.api.auth' in addresses.advice
+
+
 @pytest.mark.parametrize(
     ("entry", "servers", "expected"),
     [

@@ -16,6 +16,7 @@ from upstream_clients.bearer import RENEW_EARLY, RENEW_TIMEOUT, RETRY_AFTER, Bea
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.error_mapping import login_needed
 from upstream_clients.errors import LoginError
+from upstream_clients.openapi.echoes import is_credential_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,29 @@ def credentials_of(spec: UpstreamSpec, *, now: Callable[[], float] = time.time) 
             return ClientToken(spec, client, now=now)
         case fixed:
             return FixedCredentials(fixed)
+
+
+def has_credentials(spec: UpstreamSpec) -> bool:
+    """Return True if an entry has a login, credentials, or a header that is probably one."""
+    return spec.credentials is not None or spec.oauth is not None or any(map(is_credential_header, spec.headers))
+
+
+def advice_after_refusal(spec: UpstreamSpec, address: str, *, are_sent: bool) -> str | None:
+    """Return advice for an answer 401; None if credentials were sent.
+
+    Args:
+        address: the base address of the API.
+        are_sent: True if the credentials of the entry are sent to this address.
+    """
+    entry = f"mcpServers.{spec.name}"
+    if not has_credentials(spec):
+        return f'Server {spec.name!r} has no credentials. Ask the user to write "auth" in {entry}.'
+    if are_sent:
+        return None
+    return (
+        f"The credentials of server {spec.name!r} were not sent, because only its document names {address}. "
+        f'Ask the user to write this address as "baseUrl" in {entry}, if it can be trusted.'
+    )
 
 
 class FixedCredentials:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -33,6 +34,7 @@ from upstream_clients.jsonrpc import (
 )
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
+from upstream_clients.openapi.credentials import advice_after_refusal
 from upstream_clients.openapi.echoes import sent_secrets, without_secrets
 from upstream_clients.openapi.exchanges import Address
 from upstream_clients.openapi.redirects import origin_of
@@ -64,7 +66,9 @@ _MAX_PROBLEMS = 20
 class ApiCalls:
     """The calls of operations: from a tool and its arguments to an answer."""
 
-    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient) -> None:
+    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str | None = None) -> None:
+        """`advice`: what the answer 401 means for the entry."""
+        self._advice = advice
         self.api = api
         self.client = client
         self._spec = spec
@@ -96,6 +100,8 @@ class ApiCalls:
         except LoginError as error:
             fault = HttpFault(None, sent=False, login=True, usable=True)
             return Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
+        if response.status == HTTPStatus.UNAUTHORIZED and self._advice is not None:
+            result["content"].append({"type": "text", "text": self._advice})
         return Answer(result, None)
 
     def _no_answer(self, tool: str, error: NoAnswer) -> str:
@@ -285,9 +291,11 @@ async def open_api(
         raise _unusable(spec, f"its OpenAPI document is not usable: {error}") from None
     for skipped in api.skipped[:_MAX_PROBLEMS]:
         logger.debug("server %r: operation %s is skipped: %s", spec.name, skipped.operation, skipped.reason)
-    client = ApiClient(base_of(spec, api), headers=spec.headers, credentials=credentials)
+    base = base_of(spec, api)
+    advice = advice_after_refusal(spec, base.shown, are_sent=base.gets_credentials)
+    client = ApiClient(base, headers=spec.headers, credentials=credentials)
     async with client, anyio.create_task_group() as tasks:
-        calls = ApiCalls(spec, api, client)
+        calls = ApiCalls(spec, api, client, advice)
         try:
             yield ApiTransport(calls, tasks), DirectCalls(calls, tasks)
         finally:

@@ -85,13 +85,21 @@ def _login(scheme: Mapping[str, Any]) -> str | None:
             f"HTTP authentication {plain_text(name, 50)}"
         )
     if kind == "oauth2":
-        flows = scheme.get("flows")
-        for flow in flows.values() if isinstance(flows, dict) else ():
-            address = plain_text(flow.get("tokenUrl"), 300) if isinstance(flow, dict) else None
-            if address:
-                return f"OAuth 2, token at {address}"
-        return "OAuth 2"
+        return _oauth(scheme.get("flows"))
     if kind == "openIdConnect":
         address = plain_text(scheme.get("openIdConnectUrl"), 300)
         return f"OpenID Connect, configuration at {address}" if address else "OpenID Connect"
     return "Certificate of the client (mutual TLS)" if kind == "mutualTLS" else None
+
+
+def _oauth(flows: Any) -> str:
+    """Return a sentence about the flow with the most endpoints."""
+    found = ["OAuth 2"]
+    for flow in flows.values() if isinstance(flows, dict) else ():
+        if isinstance(flow, dict):
+            addresses = {
+                "authorization": plain_text(flow.get("authorizationUrl"), 300),
+                "token": plain_text(flow.get("tokenUrl"), 300),
+            }
+            found.append(", ".join(["OAuth 2", *(f"{what} at {where}" for what, where in addresses.items() if where)]))
+    return max(found, key=lambda text: text.count(" at "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -39,24 +40,27 @@ def _checks(spec: UpstreamSpec, report: ApiReport, title: str) -> Iterator[Check
         total = report.operations + len(report.skipped)
         detail = f"{len(report.skipped)} of {total} operations are skipped: {listed(shown, MAX_SKIPPED)}"
         yield Check(title, "info", detail, "programs cannot call these")
+    from upstream_clients.openapi.credentials import has_credentials
+    from upstream_clients.token_store import LoginStore
+
     if has_credentials(spec) and not report.gets_credentials:
         detail = f"credentials are not sent to {report.address}, because only the document names this address"
         yield Check(title, "warn", detail, f'if you trust it, write "baseUrl": "{report.address}" in {entry}')
     elif has_credentials(spec) and _is_readable_on_the_way(report.address):
         detail = f"credentials are sent to {report.address} without encryption"
         yield Check(title, "warn", detail, f'write an address with https as "baseUrl" in {entry}')
+    if spec.oauth is not None and LoginStore(spec).stamp() is None:
+        yield Check(title, "fail", "calls need a login", f"run codemode-mcp login {shlex.quote(spec.name)}")
+    named = listed([cut(each, 200) for each in report.logins])
     if report.logins and not has_credentials(spec):
-        detail = (
-            f"its document names logins, and the entry has none: {listed([cut(each, 200) for each in report.logins])}"
-        )
+        detail = f"its document names logins, and the entry has none: {named}"
         yield Check(title, "warn", detail, f'write "auth" in {entry} if calls need it')
-
-
-def has_credentials(spec: UpstreamSpec) -> bool:
-    """Return True if an entry has a login, credentials, or a header that is probably one."""
-    from upstream_clients.openapi.echoes import is_credential_header
-
-    return spec.credentials is not None or spec.oauth is not None or any(map(is_credential_header, spec.headers))
+    elif report.logins and spec.oauth is not None and not spec.names_endpoints:
+        detail = f"its document names logins, whose addresses are not used: {named}"
+        advice = (
+            f'if the login fails, and you trust an address, write "authorizationUrl" and "tokenUrl" in {entry}.auth'
+        )
+        yield Check(title, "info", detail, advice)
 
 
 def _is_readable_on_the_way(address: str) -> bool:
