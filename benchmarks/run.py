@@ -1,8 +1,8 @@
 """Measure what the specification sets bars for, as ratios taken in one run: python benchmarks/run.py [NAME ...].
 
-Names: sandbox, startup, exec, sequential, parallel, openapi, first-output; search and tools, which want recorded tool
-lists (`--tools`); and control, dead, http, hostile, memory, page, saved, stores and replicas, which take minutes. The
-last eleven are measured only when they are named.
+Names: sandbox, startup, exec, sequential, parallel, openapi, documents, first-output; search and tools, which want
+recorded tool lists (`--tools`); and control, dead, http, hostile, memory, page, saved, stores and replicas, which take
+minutes. The last eleven are measured only when they are named.
 
 Every figure is the median of several rounds; things that are compared are measured in turn, A B A B, so that a machine
 whose speed drifts does not favour either.
@@ -28,6 +28,7 @@ import first_output
 import http_clients
 import limits
 import openapi
+import openapi_documents
 import page
 import replicas
 import saved
@@ -216,6 +217,7 @@ def main() -> None:
         "sequential": lambda: anyio.run(sequential),
         "parallel": lambda: anyio.run(parallel),
         "openapi": lambda: anyio.run(openapi.openapi),
+        "documents": openapi_documents.documents,
         "first-output": first_output.first_output,
     }
     long = {

