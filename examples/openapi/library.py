@@ -1,4 +1,4 @@
-"""A small lending library as an HTTP API: no MCP, no account, nothing but Python. Its document is `library.yaml`.
+"""A small lending library as an HTTP API: no MCP, no account, nothing but Python. `library.yaml` is its document.
 
     python library.py                # until Ctrl-C
     python library.py COMMAND ...    # as long as the command runs
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -54,6 +55,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, [book_json(number) for number, book in BOOKS.items() if author in book["author"]])
             case ["books", number] if number.isdecimal() and int(number) in BOOKS:
                 self.answer(200, book_json(int(number)))
+            case ["openapi.yaml"]:
+                self.answer(200, (Path(__file__).parent / "library.yaml").read_text("utf-8"), "application/yaml")
             case ["loans"]:
                 self.answer(200, list(LOANS.values()))
             case ["catalogue.csv"]:

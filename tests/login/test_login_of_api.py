@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -80,6 +82,15 @@ async def test_a_login_is_discovered_at_the_address_of_the_api() -> None:
         )
         with pytest.raises(LoginError, match="write the addresses of its authorization server"):
             await log_in_with(spec)
+
+
+def test_an_api_is_served_without_the_steps_of_a_login() -> None:
+    code = (
+        "import sys, upstream_clients.openapi.server, upstream_clients.openapi.credentials\n"
+        "print(sorted({'mcp', 'pydantic', 'keyring'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.strip() == "[]", "these take longer to import than all the rest"
 
 
 def test_an_api_without_a_login_says_what_to_write(tmp_path: Path) -> None:

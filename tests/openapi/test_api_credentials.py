@@ -14,7 +14,9 @@ from loopback_api import LoopbackApi, Received, call, connected, loopback_api, r
 from upstream_clients import UpstreamCallError, UpstreamSpec
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.errors import LoginError
+from upstream_clients.openapi.api import ApiResponse
 from upstream_clients.openapi.credentials import ClientToken, advice_after_refusal
+from upstream_clients.openapi.echoes import sent_secrets, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -120,6 +122,16 @@ async def test_a_client_gets_one_token_for_parallel_calls_and_another_after_a_40
         answer = await call(pool, "fetch", "things")
     assert answer.result["isError"], "a token that was new a moment ago is not replaced"
     assert len(api.requests("/token")) == 2
+
+
+def test_a_secret_of_digits_is_replaced_in_a_number_and_short_values_are_not_replaced() -> None:
+    response = ApiResponse(200, "OK", {"link": "</?k=12345678>"}, b'{"id": 12345678, "text": "12345678 abc"}')
+    credentials = ApiKey("query", "k", "12345678")
+    spec = UpstreamSpec("a", transport="openapi", document="d", credentials=credentials, headers={"X-Token": "abc"})
+    masked = without_secrets(response, sent_secrets(spec))
+    assert masked.body == b'{"id": 99999999, "text": "99999999 abc"}'
+    assert masked.headers == {"link": "</?k=99999999>"}
+    assert without_secrets(response, ()) is response
 
 
 async def test_an_answer_401_says_what_the_entry_lacks(api: LoopbackApi, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import anyio
 
-from upstream_clients import oauth
 from upstream_clients.bearer import RENEW_EARLY, RENEW_TIMEOUT, RETRY_AFTER, Bearer
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.error_mapping import login_needed
@@ -192,6 +191,8 @@ class ClientToken:
     async def _request(self) -> str:
         if self._failure is not None and self._now() - self._failure[0] < RETRY_AFTER:
             raise LoginError(self._failure[1])
+        from upstream_clients import oauth  # takes longer to import than all the rest, and most APIs need no token
+
         try:
             login = await oauth.client_login(self._settings, self._login, timeout=RENEW_TIMEOUT, now=self._now)
         except LoginError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from upstream_clients.redaction import HIDDEN, encodings
 
@@ -41,22 +41,33 @@ def sent_secrets(spec: UpstreamSpec) -> tuple[str, ...]:
 
 def without_secrets(response: ApiResponse, secrets: tuple[str, ...]) -> ApiResponse:
     """Return an answer with `***` for each of the secrets, in its body and in the values of its headers."""
-    body, headers = response.body, dict(response.headers)
-    for form, replacement in _forms(secrets):
-        data = form.encode("utf-8", "surrogatepass")
-        if data in body:
-            body = body.replace(data, replacement.encode())
-        for name, value in headers.items():
-            if form in value:
-                headers[name] = value.replace(form, replacement)
-    if body is response.body and headers == response.headers:
+    if not secrets:
         return response
-    return replace(response, body=body, headers=headers)
+    forms, body, headers = _forms(secrets), response.body, "\n".join(response.headers.values())
+    found = [form for form in forms if form.data in body or form.text in headers]
+    if not found:
+        return response
+    values = dict(response.headers)
+    for form in found:
+        body = body.replace(form.data, form.replacement.encode())
+        values = {name: value.replace(form.text, form.replacement) for name, value in values.items()}
+    return replace(response, body=body, headers=values)
+
+
+class _Form(NamedTuple):
+    """One form of a secret, and its replacement."""
+
+    text: str
+    data: bytes
+    replacement: str
 
 
 @lru_cache(maxsize=64)
-def _forms(secrets: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return each form in which a secret is replaced, with its replacement, the longest first."""
+def _forms(secrets: tuple[str, ...]) -> tuple[_Form, ...]:
+    """Return each form in which a secret is replaced, the longest first."""
     forms = sorted({form for secret in secrets for form in encodings(secret)}, key=len, reverse=True)
     # In a JSON number, only digits keep the text valid.
-    return tuple((form, "9" * len(form) if form.isdecimal() else HIDDEN) for form in forms)
+    return tuple(
+        _Form(form, form.encode("utf-8", "surrogatepass"), "9" * len(form) if form.isdecimal() else HIDDEN)
+        for form in forms
+    )
