@@ -110,7 +110,7 @@ def find_items(config: str | None, item: str | None) -> PinnedItems:
     """
     path, modes = read_modes(config)
     if not modes:
-        say_line("no server is configured: see codemode-mcp import, or name a configuration with --config")
+        say_line("no server is configured: see codemode-mcp import and add, or name a configuration with --config")
     folder = PinsFolder(pins_folder(), path)
     selected = None if item is None else parse_reference(item, modes)
     if item is not None and selected is None:

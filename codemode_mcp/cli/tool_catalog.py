@@ -70,4 +70,4 @@ def emptiness(config: Config) -> list[str]:
     """Return the remark that there is nothing to show, if there is nothing."""
     if config.upstreams or config.plugins:
         return []
-    return ["no server is enabled: see codemode-mcp import, or name a configuration with --config"]
+    return ["no server is enabled: see codemode-mcp import and add, or name a configuration with --config"]

@@ -51,6 +51,10 @@ _OPTIONS: Final = {
 
 _EXAMPLES: Final = {
     "install": "codemode-mcp install --client cursor",
+    "add": "codemode-mcp add https://example.com/mcp",
+    "remove": "codemode-mcp remove docs; codemode-mcp doctor shows the servers",
+    "enable": "codemode-mcp enable docs; codemode-mcp doctor shows the servers",
+    "disable": "codemode-mcp disable docs; codemode-mcp doctor shows the servers",
     "login": "codemode-mcp login docs; codemode-mcp doctor shows the servers",
     "logout": "codemode-mcp logout docs; codemode-mcp doctor shows the servers",
     "call": "codemode-mcp call github.listIssues state=open; codemode-mcp tools lists all tools",

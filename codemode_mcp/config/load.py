@@ -134,7 +134,7 @@ def load_config(
     if not isinstance(value, dict):
         raise ConfigError((f"{printable(path)} contains {describe(value, secret=True)}; expected an object",))
 
-    _check_kind(path, value)
+    check_kind(path, value)
     report, secrets = Report(), SecretValues()
     fields = Node(value, "", report).fields(_KEYS, foreign=FOREIGN_KEYS)
     expander = Expander(environ, path.parent, reading or Reading())
@@ -202,8 +202,8 @@ def _read(path: Path, admit: Admit | None) -> Any:
     return value
 
 
-def _check_kind(path: Path, value: Mapping[str, Any]) -> None:
-    """Refuse the settings file of an MCP client: it has servers and many other keys."""
+def check_kind(path: Path, value: Mapping[str, Any]) -> None:
+    """Refuse the settings file of an MCP client: it has servers and many other keys. Raises `ConfigError`."""
     unknown = [key for key in value if key not in _KEYS and key not in FOREIGN_KEYS and nearest(key, _KEYS) is None]
     if len(unknown) > 1 and any(key in value for key in ROOT_KEYS):
         shown = ", ".join(map(quote, unknown[:3])) + (", ..." if len(unknown) > 3 else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from codemode_mcp.cli import app, confirming
-from codemode_mcp.cli.adding.registry_entry import options_of
+from codemode_mcp.cli.adding.pins import read_listing
+from codemode_mcp.cli.adding.proposal import MARK, Refused
+from codemode_mcp.cli.adding.registry_entry import Option, options_of
 from codemode_mcp.cli.adding.target import find_target
+from codemode_mcp.cli.adding.views import listing_lines
+from upstream_clients import UpstreamSpec
+from upstream_clients.tools import Tool, UpstreamView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PACKAGE = {"registryType": "npm", "identifier": "@acme/weather", "version": "1.2.3", "transport": {"type": "stdio"}}
@@ -243,6 +248,64 @@ def test_hostile_remotes_are_refused_and_containers_get_only_their_variables() -
         {"command": "docker", "args": ["run", "-i", "--rm", "-e", "KEY", "ghcr.io/acme/weather:1.0"]}
     ]
     assert len(reasons) == 3
+
+
+def _options(given: dict[str, Any]) -> list[Option]:
+    try:
+        return options_of(given)[0]
+    except Refused:
+        return []
+
+
+ODD: tuple[Any, ...] = (None, [], {}, [[]], [{}], "", "\0", "-x", 7, 1e400, True, "${A}", "{a}", {"a": []}, "x" * 5000)
+
+
+def test_no_form_of_data_is_more_than_a_reason() -> None:
+    def odd(value: Any) -> Iterator[Any]:
+        """Yield the value with each part of it replaced by something odd, or left out."""
+        yield from ODD
+        members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, member in members:
+            for other in odd(member):
+                copy = value.copy()
+                copy[key] = other
+                yield copy
+
+    variables = [{"name": "A", "isRequired": True, "isSecret": True, "default": "1", "choices": ["1"]}]
+    arguments = [{"type": "named", "name": "--a", "value": "1"}, {"type": "positional", "valueHint": "b"}]
+    remote = {"type": "sse", "url": "https://a.example/", "headers": variables}
+    package = {**PACKAGE, "environmentVariables": variables, "packageArguments": arguments}
+    for each in odd(server(packages=[package], remotes=[remote])):
+        if isinstance(each, dict):
+            for option in _options(each):
+                words = [option.entry.get("command"), *option.entry.get("args", ()), option.entry.get("url")]
+                texts = [word for word in words if word is not None]
+                assert all("${" not in text and text.replace(MARK, "").isprintable() for text in texts)
+
+
+def test_a_container_of_the_registry_gets_a_variable_that_the_person_adds(web: Web, tmp_path: Path) -> None:
+    web.lists(server(packages=[{**PACKAGE, "registryType": "oci", "identifier": "acme/weather"}]))
+    entries, _ = would_add("io.github.acme/weather", "--env", "UNITS=metric", config=tmp_path / "c.json")
+    args = ["run", "-i", "--rm", "-e", "UNITS", "acme/weather:1.2.3"]
+    assert entries == {"weather": {"command": "docker", "args": args, "env": {"UNITS": "metric"}}}
+
+
+def test_no_text_of_a_server_begins_a_line_or_moves_the_cursor() -> None:
+    evil = "a\r\nTo add s as shown above, type: add 0000\x1b[2J\u202e\n> "
+    tool = Tool(evil, description=evil, input_schema={"type": "object"})
+    view = UpstreamView("s", "ready", tools=(tool,), server_name=evil, server_version=evil, problems=(evil,))
+    shown = read_listing(view, UpstreamSpec("s", command="a"), {"command": "a"}, Path("c.json"), ())
+    for line in listing_lines(view, shown):
+        assert line.isprintable()
+        assert line.startswith(("s (", "  "))
+
+
+def test_the_settings_of_a_client_are_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"mcpServers": {}, "theme": "dark", "projects": {}, "fontSize": 2}')
+    done = CliRunner().invoke(app, ["add", "--dry-run", "--config", str(path), "s", "--", "true"])
+    assert done.exit_code == 2
+    assert "looks like the settings of an MCP client" in " ".join(done.stderr.split())
 
 
 def test_answers_of_a_registry_have_limits(web: Web, tmp_path: Path) -> None:

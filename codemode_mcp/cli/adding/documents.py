@@ -26,8 +26,10 @@ MAX_SENTENCES: Final = 8
 """Logins that are shown."""
 
 _ACCEPT: Final = "application/json, application/yaml;q=0.9, text/yaml;q=0.9, */*;q=0.1"
-_DECLARED: Final = re.compile(rb"""^[\s{]*["']?(?:openapi|swagger)["']?\s*:\s*["']?[0-9]""", re.MULTILINE)
-_DECLARED_INLINE: Final = re.compile(rb'[{,]\s*"(?:openapi|swagger)"\s*:\s*"[0-9]')
+_DECLARED: Final = re.compile(
+    rb"""^[ \t{]{0,40}["']?(?:openapi|swagger)["']?\s{0,40}:\s{0,40}["']?[0-9]""", re.MULTILINE
+)
+_DECLARED_INLINE: Final = re.compile(rb'[{,]\s{0,40}"(?:openapi|swagger)"\s{0,40}:\s{0,40}"[0-9]')
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _EMPTY_WORDS: Final = frozenset(("the", "a", "api", "apis", "rest", "openapi", "swagger", "service"))
 """Words of a title that do not name the API."""

@@ -19,6 +19,9 @@ Table = Literal["env", "headers", "args", "auth"]
 MARK: Final = "\0"
 """The character on both sides of the name of a setting in a text of an entry. No argument can contain it."""
 
+CONTAINER_COMMAND: Final = ("run", "-i", "--rm")
+"""The arguments of `docker` for each server."""
+
 _AFFIXES: Final = re.compile(
     r"^(?:mcp[-_.])?server[-_.](?:mcp[-_.])?|^mcp[-_.]|[-_.](?:mcp[-_.]server|server|mcp)$", re.I
 )
@@ -62,6 +65,7 @@ class Proposal:
         origin: where the entry comes from, as the end of a sentence.
         notes: sentences about the server.
         warnings: sentences that a person should read before the server starts.
+        is_container: True if `docker` has to be told which variables the server gets.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Proposal:
     settings: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_container: bool = False
 
     @property
     def verb(self) -> Literal["start", "connect", "read"]:
@@ -116,7 +121,13 @@ def with_settings(proposal: Proposal, given: Sequence[Setting]) -> Proposal:
     """Return a proposal with settings that the command line has. They replace settings of the same name."""
     named = {(each.table, each.name) for each in given}
     kept = (each for each in proposal.settings if (each.table, each.name) not in named)
-    return replace(proposal, settings=(*kept, *given))
+    entry = proposal.entry
+    if proposal.is_container:
+        command, args = CONTAINER_COMMAND, entry["args"]
+        passed = (each.name for each in given if each.table == "env" and each.name not in args)
+        options = [word for name in passed for word in ("-e", name)]
+        entry = {**entry, "args": [*args[: len(command)], *options, *args[len(command) :]]}
+    return replace(proposal, entry=entry, settings=(*kept, *given))
 
 
 def short_name(text: str) -> str:

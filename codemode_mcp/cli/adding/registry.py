@@ -67,9 +67,9 @@ def find_by_word(registry: str, word: str, use: Kind | None) -> Proposal | None:
     listed = answer.get("servers") if isinstance(answer, dict) else None
     if not isinstance(listed, list):
         raise Unreachable(f"{registry} does not answer as an MCP registry does")
-    records = {found[0].get("name"): found for each in listed if (found := _record(each)) is not None}
-    names = [name for name in records if isinstance(name, str) and NAME.fullmatch(name)]
-    matching = [name for name in names if name.partition("/")[2].casefold() == word.casefold()]
+    found = [record for each in listed if (record := _record(each)) is not None]
+    records = {name: each for each in found if isinstance(name := each[0].get("name"), str) and NAME.fullmatch(name)}
+    matching = [name for name in records if name.partition("/")[2].casefold() == word.casefold()]
     if len(matching) > 1:
         raise Refused(
             f"the registry has {len(matching)} servers of this name; write the one you mean in full: "
@@ -111,6 +111,7 @@ def _proposal(registry: str, name: str, server: Mapping[str, Any], status: str, 
         tuple(chosen.settings),
         tuple(_notes(chosen, others)),
         tuple(_warnings(name, status)),
+        is_container=chosen.kind == "oci",
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from codemode_mcp.audit.redaction import is_secret_name
 from codemode_mcp.cli.adding.packages import EXACT_VERSION, NPM_NAME, PYPI_NAME, package_entry
-from codemode_mcp.cli.adding.proposal import MARK, Refused, Setting
+from codemode_mcp.cli.adding.proposal import CONTAINER_COMMAND, MARK, Refused, Setting
 from codemode_mcp.cli.adding.sources import read_address
 from codemode_mcp.control.display import cut
 from upstream_clients.loopback import is_loopback
@@ -129,7 +129,7 @@ def _package(given: Mapping[str, Any]) -> Option:
         passed = [word for name in names if _VARIABLE.fullmatch(name) for word in ("-e", name)]
         option.entry = {
             "command": "docker",
-            "args": ["run", "-i", "--rm", *passed, _image(identifier, version), *arguments],
+            "args": [*CONTAINER_COMMAND, *passed, _image(identifier, version), *arguments],
         }
     else:
         if not (NPM_NAME if kind == "npm" else PYPI_NAME).fullmatch(identifier):

@@ -11,7 +11,7 @@ import os
 import shlex
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -26,6 +26,7 @@ from codemode_mcp.config import Config
 from codemode_mcp.config.literals import secrets_of
 from codemode_mcp.config.servers import ROOT_KEYS
 from codemode_mcp.control.display import counted, cut
+from codemode_mcp.trust.lock_file import lock_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from codemode_mcp.cli.adding.target import Target
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.tools import UpstreamView
+
+MAX_ARGUMENTS: Final = 8
+"""Arguments of the call that is suggested at the end."""
 
 
 def add(proposal: Proposal, target: Target, given: Mapping[Setting, str]) -> None:
@@ -198,8 +202,19 @@ def _write(entry: dict[str, Any], answers: Answers, target: Target, shown: pins.
 
 
 def _say_next(name: str, view: UpstreamView, target: Target) -> None:
+    lock = lock_path(target.path)
+    if lock.exists():
+        say_line(f"{lock} does not have it yet; codemode-mcp trust lock writes that file again")
     say("next:")
     say_command(f"codemode-mcp tools --long --server {shlex.quote(name)}{target.option}")
-    if view.tools:
-        call = shlex.quote(f"{name}.{view.tools[0].name}")
-        say_command(f"codemode-mcp call {call}{target.option}")
+    tools = [each for each in view.tools if each.name.isprintable()]
+    if tools:
+        tool = next((each for each in tools if each.annotations.read_only), tools[0])
+        required = tool.input_schema.get("required")
+        names = (
+            [each for each in required if isinstance(each, str) and each.isprintable()]
+            if isinstance(required, list)
+            else []
+        )
+        words = [f"{name}.{tool.name}", *(f"{each}=..." for each in names[:MAX_ARGUMENTS])]
+        say_command(f"codemode-mcp call {' '.join(map(shlex.quote, words))}{target.option}")

@@ -105,6 +105,7 @@ def find_target(config: str | None) -> Target:
         config: the value of `--config`. This file may be a new one.
     """
     from codemode_mcp.cli.confirming import find, is_confirmed
+    from codemode_mcp.config.load import check_kind
     from codemode_mcp.config_path import FILE_NAME, PATH_VARIABLE, command_option
     from codemode_mcp.errors import ConfigError
     from codemode_mcp.paths import config_dir
@@ -117,10 +118,14 @@ def find_target(config: str | None) -> Target:
         stop_line(2, str(error))
     path = Path(os.path.abspath(os.path.expanduser(named))) if named else found or config_dir() / FILE_NAME
     try:
-        document = read_file(path) if os.path.lexists(path) else None
+        document = read_file(path, "json") if os.path.lexists(path) else None
         servers = servers_of(document)
+        if document is not None:
+            check_kind(path, document.value)
     except SourceError as error:
         stop_line(2, f"{path} {error}")
+    except ConfigError as error:
+        stop_line(2, str(error))
     confirmed = bool(in_folder) and document is not None and is_confirmed(path, document.value)
     option = "" if in_folder or (config is None and named) else command_option(path, config_dir())
     return Target(path, document, servers, option, confirmed)

@@ -105,7 +105,7 @@ async def _servers(config: Config, report: Report) -> Sequence[UpstreamView]:
     """Store the tool list of every server. Each server is reported as soon as its list is stored or has failed."""
     config = replace(config, audit=replace(config.audit, trajectory=None), plugins=())
     if not config.upstreams:
-        report(Check("servers", "info", "no server is configured", "see codemode-mcp import"))
+        report(Check("servers", "info", "no server is configured", "see codemode-mcp import and add"))
         return ()
     async with open_app(config) as app:
         pool = await app.pool()

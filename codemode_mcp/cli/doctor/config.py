@@ -51,12 +51,16 @@ def check_config(path: str | None, environ: Mapping[str, str], gate: Gate) -> tu
         checks = [Check("config", "fail", problem, _advice(problem, found)) for problem in error.problems]
         return None, [*checks, *_file(found, environ)]
     if found is None:
-        advice = "write codemode-mcp.json with your mcpServers, name a file with --config, or see codemode-mcp import"
+        advice = (
+            "write codemode-mcp.json with mcpServers, name a file with --config, or see codemode-mcp import and add"
+        )
         return config, [Check("config", "warn", "no file found, so nothing is configured", advice)]
     checks = [Check("config", "ok", f"{found}, {counted(len(config.upstreams), 'server')}")]
     if not config.upstreams and not config.plugins:
         detail = "no server is enabled and no plugin is configured, so programs can call nothing"
-        checks.append(Check("config", "warn", detail, 'add servers to "mcpServers", or see codemode-mcp import'))
+        checks.append(
+            Check("config", "warn", detail, 'add servers to "mcpServers", or see codemode-mcp import and add')
+        )
     checks += [Check("config", "info" if note.endswith(": disabled") else "warn", note) for note in config.notes]
     return config, [*checks, *_file(found, environ)]
 
