@@ -23,7 +23,7 @@ import httpx2
 
 from upstream_clients.address_guard import NotPublic
 from upstream_clients.http import NEVER_SENT
-from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http
+from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing
 from upstream_clients.openapi.redirects import MAX_REDIRECTS, SAFE_METHODS, following, origin_of
 from upstream_clients.openapi.response_body import ACCEPTED_ENCODINGS, UnreadableBody
 from upstream_clients.openapi.retries import RETRIED_STATUSES, pause_before_retry
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 class Credentials(Protocol):
     """An addition to requests that tells the API who sends them."""
 
-    async def apply(self, request: httpx2.Request) -> None:
+    async def apply(self, request: Outgoing) -> None:
         """Add the credentials to a request. Raises `LoginError` if there are none now."""
         ...
 
-    async def renew(self, refused: httpx2.Request) -> bool:
+    async def renew(self, refused: Outgoing) -> bool:
         """Renew the credentials after a 401. Return True if the request can succeed now. Raises `LoginError`."""
         ...
 
@@ -185,17 +185,18 @@ class ApiClient:
         return response
 
     async def _exchange(
-        self, method: str, address: Address, headers: Mapping[str, str], body: bytes | None
+        self, method: str, address: Address, headers: dict[str, str], body: bytes | None
     ) -> ApiResponse:
         """Send one request with the credentials; after a 401 once more with renewed ones."""
         credentials = self._credentials
+        request = Outgoing(method, address, headers, body)
         if credentials is None:
-            return await self._http.exchange(method, address, headers, body)
-        request = await with_credentials(credentials, method, address, headers)
-        response = await self._http.exchange(method, address.of(request.url), dict(request.headers), body)
+            return await self._http.exchange(request)
+        request = await with_credentials(credentials, request)
+        response = await self._http.exchange(request)
         if response.status == HTTPStatus.UNAUTHORIZED and await credentials.renew(request):
-            request = await with_credentials(credentials, method, address, headers)
-            response = await self._http.exchange(method, address.of(request.url), dict(request.headers), body)
+            request = await with_credentials(credentials, Outgoing(method, address, headers, body))
+            response = await self._http.exchange(request)
         return response
 
     async def _follow_elsewhere(self, next_one: _Following, redirect: ApiResponse) -> ApiResponse:
@@ -206,7 +207,7 @@ class ApiClient:
             if method not in SAFE_METHODS:
                 break
             try:
-                response = await self._elsewhere.exchange(method, address, self._defaults, None)
+                response = await self._elsewhere.exchange(Outgoing(method, address, self._defaults))
             except NotPublic:
                 break
             next_found = _following(method, address, response)
@@ -236,13 +237,11 @@ def _following(method: str, address: Address, response: ApiResponse) -> _Followi
     return _Following(found.method, read) if origin_of(found.url) == read.endpoint else None
 
 
-async def with_credentials(
-    credentials: Credentials, method: str, address: Address, headers: Mapping[str, str]
-) -> httpx2.Request:
-    """Return a request with credentials, and without a body. Raises `LoginError`."""
-    request = httpx2.Request(method, address.url, headers=headers)
-    await credentials.apply(request)
-    return request
+async def with_credentials(credentials: Credentials, request: Outgoing) -> Outgoing:
+    """Return a request with credentials. Raises `LoginError`."""
+    added = Outgoing(request.method, request.address, dict(request.headers), request.body)
+    await credentials.apply(added)
+    return added
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

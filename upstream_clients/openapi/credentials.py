@@ -20,9 +20,8 @@ from upstream_clients.openapi.echoes import is_credential_header
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import httpx2
-
     from upstream_clients.openapi.client import Credentials
+    from upstream_clients.openapi.exchanges import Outgoing
     from upstream_clients.spec import UpstreamSpec
     from upstream_clients.token_store import Login
 
@@ -72,34 +71,31 @@ class FixedCredentials:
 
     def __init__(self, settings: BearerToken | BasicLogin | ApiKey) -> None:
         self._header: tuple[str, str] | None = None
-        self._parameter: bytes = b""
+        self._parameter = ""
         self._cookie = ""
         match settings:
             case BearerToken():
-                self._header = "Authorization", _SCHEME + settings.token
+                self._header = "authorization", _SCHEME + settings.token
             case BasicLogin():
-                self._header = "Authorization", settings.header
+                self._header = "authorization", settings.header
             case ApiKey(place="header"):
-                self._header = settings.name, settings.value
+                self._header = settings.name.lower(), settings.value
             case ApiKey(place="query"):
-                self._parameter = f"{quote(settings.name, safe='')}={quote(settings.value, safe='')}".encode()
+                self._parameter = f"{quote(settings.name, safe='')}={quote(settings.value, safe='')}"
             case ApiKey():
                 self._cookie = f"{settings.name}={settings.value}"
 
-    async def apply(self, request: httpx2.Request) -> None:
+    async def apply(self, request: Outgoing) -> None:
         if self._header is not None:
             name, value = self._header
             request.headers[name] = value
         elif self._parameter:
-            # Appended as bytes: the rest of the query is already encoded as the document says.
-            path, _, query = request.url.raw_path.partition(b"?")
-            joined = query + b"&" + self._parameter if query else self._parameter
-            request.url = request.url.copy_with(raw_path=path + b"?" + joined)
+            request.address = request.address.with_parameter(self._parameter)
         else:
-            before = request.headers.get("Cookie")
-            request.headers["Cookie"] = f"{before}; {self._cookie}" if before else self._cookie
+            before = request.headers.get("cookie")
+            request.headers["cookie"] = f"{before}; {self._cookie}" if before else self._cookie
 
-    async def renew(self, refused: httpx2.Request) -> bool:
+    async def renew(self, refused: Outgoing) -> bool:
         return False
 
 
@@ -110,13 +106,13 @@ class LoginToken:
         self._spec = spec
         self._bearer = bearer or Bearer(spec)
 
-    async def apply(self, request: httpx2.Request) -> None:
+    async def apply(self, request: Outgoing) -> None:
         token = await self._bearer.token()
         if token is None:
             raise LoginError(login_needed(self._spec))
-        request.headers["Authorization"] = _SCHEME + token
+        request.headers["authorization"] = _SCHEME + token
 
-    async def renew(self, refused: httpx2.Request) -> bool:
+    async def renew(self, refused: Outgoing) -> bool:
         if await self._bearer.renew_token(_token_of(refused)) is None:
             raise LoginError(login_needed(self._spec))
         return True
@@ -142,10 +138,10 @@ class ClientToken:
         self._failure: tuple[float, str] | None = None
         """Time and reason of the last failed request."""
 
-    async def apply(self, request: httpx2.Request) -> None:
-        request.headers["Authorization"] = _SCHEME + await self._token()
+    async def apply(self, request: Outgoing) -> None:
+        request.headers["authorization"] = _SCHEME + await self._token()
 
-    async def renew(self, refused: httpx2.Request) -> bool:
+    async def renew(self, refused: Outgoing) -> bool:
         token = _token_of(refused)
         async with self._lock:
             if self._login is not None and self._login.access_token == token:
@@ -206,5 +202,5 @@ class ClientToken:
         return login.access_token
 
 
-def _token_of(request: httpx2.Request) -> str:
-    return request.headers.get("Authorization", "").removeprefix(_SCHEME)
+def _token_of(request: Outgoing) -> str:
+    return request.headers.get("authorization", "").removeprefix(_SCHEME)

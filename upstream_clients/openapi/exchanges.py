@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.request import getproxies
@@ -57,9 +58,23 @@ class Address(NamedTuple):
         """Return the address of an operation below this one."""
         return Address(self.endpoint, self.host, self.target + target)
 
-    def of(self, url: httpx2.URL) -> Address:
-        """Return this address with the target of a URL of the same server."""
-        return Address(self.endpoint, self.host, url.raw_path.decode("ascii"))
+    def with_parameter(self, parameter: str) -> Address:
+        """Return this address with a further parameter, such as `a=b`, at the end of its query."""
+        return self._replace(target=f"{self.target}{'&' if '?' in self.target else '?'}{parameter}")
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A request before it is sent. Credentials are added to its address and headers.
+
+    Attributes:
+        headers: with names in lower case, without those that the length of the body and the address determine.
+    """
+
+    method: str
+    address: Address
+    headers: dict[str, str]
+    body: bytes | None = None
 
 
 class Http:
@@ -82,19 +97,15 @@ class Http:
             await self._by_proxy.aclose()
         await asyncio.sleep(0)  # the connections end in the next round of the event loop
 
-    async def exchange(
-        self, method: str, address: Address, headers: Mapping[str, str], body: bytes | None
-    ) -> ApiResponse:
+    async def exchange(self, request: Outgoing) -> ApiResponse:
         """Send a request and return its answer.
-
-        Args:
-            headers: with names in lower case, without those that the length of the body and the address determine.
 
         Raises:
             NotPublic: the address must be public, and is not.
             httpx2.TransportError: there was no answer, or it broke off.
             UnreadableBody: the answer is too large, or is encoded in another way than it says.
         """
+        method, address, headers, body = request.method, request.address, request.headers, request.body
         fields = {"host": address.host}
         fields.update((name, value) for name, value in headers.items() if name not in _FRAMING)
         if body is not None or method in _WITH_LENGTH:

@@ -16,7 +16,7 @@ import httpx2
 from upstream_clients.errors import UpstreamCallError
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
 from upstream_clients.openapi.client import with_credentials
-from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http
+from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing
 from upstream_clients.openapi.redirects import MAX_REDIRECTS, following, origin_of
 from upstream_clients.openapi.response_body import ACCEPTED_ENCODINGS, UnreadableBody
 from upstream_clients.spec import is_url
@@ -82,12 +82,10 @@ async def _fetch(
     url = (spec.document or "").partition("#")[0]
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            address = Address.read(url)
-            if credentials is None:
-                response = await http.exchange("GET", address, headers, None)
-            else:
-                request = await with_credentials(credentials, "GET", address, headers)
-                response = await http.exchange("GET", address.of(request.url), dict(request.headers), None)
+            request = Outgoing("GET", Address.read(url), headers)
+            if credentials is not None:
+                request = await with_credentials(credentials, request)
+            response = await http.exchange(request)
             next_one = following("GET", url, response.status, response.headers.get("location"))
             if next_one is None:
                 return response
