@@ -117,20 +117,54 @@ HOSTILE: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("is_kept", [False, True], ids=["new connection", "kept connection"])
 @pytest.mark.parametrize("case", HOSTILE)
 async def test_an_answer_that_cannot_be_read_rejects_its_call_only(
-    api: LoopbackApi, pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch, case: str
+    api: LoopbackApi, pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch, case: str, is_kept: bool
 ) -> None:
     monkeypatch.setattr(exchanges, "MAX_MESSAGE_BYTES", 1_000_000)
     answer, why = HOSTILE[case]
     api.script(f"/v1/{case}", answer)
     api.script("/v1/fine", reply(body={"n": 1}))
+    before = len(api.requests(f"/v1/{case}"))
+    if is_kept:
+        await call(pool, "fetch", "fine")
     with pytest.raises(UpstreamCallError, match=why) as refused:
         await call(pool, "send", case)
     assert refused.value.dispatched
     assert f"send got no answer from {api.url}/v1" in refused.value.message
-    assert len(api.requests(f"/v1/{case}")) == 1
+    assert len(api.requests(f"/v1/{case}")) == before + 1
     assert value_of(await call(pool, "fetch", "fine")) == {"n": 1}
+
+
+async def test_on_a_kept_connection_too_a_call_is_repeated_redirected_given_up_and_decompressed(
+    api: LoopbackApi, pool: UpstreamPool
+) -> None:
+    packer = zlib.compressobj(wbits=31)
+    body = packer.compress(b'{"n": 3}') + packer.flush()
+    api.script("/v1/warm", reply(body={"n": 1}))
+    api.script("/v1/busy-once", reply("503 Busy", b"", JSON, "Retry-After: 0"), reply(body={"n": 2}))
+    api.script("/v1/from", reply("302 Found", b"", JSON, "Location: /v1/busy-once"))
+    api.script("/v1/packed", reply("200 OK", body, JSON, "Content-Encoding: gzip"))
+    arrived = anyio.Event()
+
+    async def silent(_: Received) -> None:
+        arrived.set()
+        await anyio.sleep_forever()
+
+    api.script("/v1/quiet", silent)
+    for case, expected in (("busy-once", 2), ("from", 2), ("packed", 3)):
+        await call(pool, "fetch", "warm")
+        assert value_of(await call(pool, "fetch", case)) == {"n": expected}
+    await call(pool, "fetch", "warm")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, pool, "send", "quiet")
+        await arrived.wait()
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(10):
+        await api.requests("/v1/quiet")[0].left.wait()
+    warm, quiet = api.requests("/v1/warm")[-1], api.requests("/v1/quiet")[0]
+    assert warm.connection == quiet.connection
 
 
 async def test_a_call_that_is_given_up_or_times_out_closes_its_request(api: LoopbackApi, pool: UpstreamPool) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from upstream_clients.openapi.connections import Connection, RawAnswer, encode_head
+from upstream_clients.openapi.answer_bytes import RawAnswer
+from upstream_clients.openapi.connections import Connection, encode_head
 from upstream_clients.openapi.response_body import UnreadableBody
 
 LIMIT = 1000

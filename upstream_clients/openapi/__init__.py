@@ -10,9 +10,10 @@ Pure, with `api` as their one door:
 
 In and out:
 
-- `server`: the MCP server, behind the usual connection.
+- `server`: the MCP server, behind the usual connection. `calls` has the calls of operations.
 - `source`: the bytes of the document.
-- `client`: HTTP requests, with `redirects`, `retries` and `response_body`.
+- `client`: requests with credentials, `redirects` and `retries`.
+- `exchanges` and `connections`: one request and its answer. `answer_bytes` and `response_body` read answers.
 
 The whole document is untrusted. Sizes, depths and counts are bounded, and one bad operation never hides the others: it
 is in `Api.skipped` with the reason. Nothing that a document names is ever fetched.

@@ -16,14 +16,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeGuard
 
 import anyio
 import httpx2
 
 from upstream_clients.address_guard import NotPublic
+from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.http import NEVER_SENT
-from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing
+from upstream_clients.openapi.answer_bytes import RawAnswer
+from upstream_clients.openapi.exchanges import USER_AGENT, Address, Http, Outgoing, encoding_of
 from upstream_clients.openapi.redirects import MAX_REDIRECTS, SAFE_METHODS, following, origin_of
 from upstream_clients.openapi.response_body import ACCEPTED_ENCODINGS, UnreadableBody
 from upstream_clients.openapi.retries import RETRIED_STATUSES, pause_before_retry
@@ -39,6 +41,10 @@ class Credentials(Protocol):
 
     async def apply(self, request: Outgoing) -> None:
         """Add the credentials to a request. Raises `LoginError` if there are none now."""
+        ...
+
+    def apply_now(self, request: Outgoing) -> bool:
+        """Add the credentials if they never change; otherwise return False."""
         ...
 
     async def renew(self, refused: Outgoing) -> bool:
@@ -127,14 +133,32 @@ class ApiClient:
             f'if you trust it, write "baseUrl": "{self._base.shown}" in mcpServers.{self._base.entry}'
         )
 
+    def try_send(
+        self, request: ApiRequest, on_end: Callable[[RawAnswer | Exception], None]
+    ) -> Callable[[], None] | None:
+        """Send a request of an operation without waiting, if that is possible. See `Http.try_exchange`.
+
+        The answer or exception may not be the end of the call (`is_final`). Then `send` takes it.
+        """
+        outgoing = self._outgoing(request)
+        if self._credentials is not None and not self._credentials.apply_now(outgoing):
+            return None
+        return self._http.try_exchange(outgoing, on_end)
+
     async def send(
-        self, request: ApiRequest, *, is_repeatable: bool, deadline: Callable[[], float] | None = None
+        self,
+        request: ApiRequest,
+        *,
+        is_repeatable: bool,
+        deadline: Callable[[], float] | None = None,
+        first: RawAnswer | Exception | None = None,
     ) -> ApiResponse:
         """Send a request of an operation, and return its answer after redirects and retries.
 
         Args:
             is_repeatable: True if the operation has the same effect when it is done twice.
             deadline: returns the end of the call's time, in seconds on the clock of the event loop.
+            first: the outcome of the request, if `try_send` has sent it.
 
         Raises:
             NoAnswer: there is no answer that can be used.
@@ -145,7 +169,7 @@ class ApiClient:
             failure: NoAnswer | None = None
             response: ApiResponse | None = None
             try:
-                response = await self._send_once(request)
+                response = await self._send_once(request, first)
             except NotPublic:
                 raise NoAnswer(self._not_public, sent=False) from None
             except httpx2.TransportError as error:
@@ -165,38 +189,44 @@ class ApiClient:
                 assert failure is not None
                 raise failure
             await self._sleep(pause)
-            retries += 1
+            retries, first = retries + 1, None
 
-    async def _send_once(self, request: ApiRequest) -> ApiResponse:
-        """Send a request and follow its redirects."""
+    def _outgoing(self, request: ApiRequest) -> Outgoing:
         headers = {**self._defaults, **_lower(request.headers), **self._headers}
-        method, address, body = request.method, self._base.address.followed_by(request.target), request.body
+        return Outgoing(request.method, self._base.address.followed_by(request.target), headers, request.body)
+
+    async def _send_once(self, request: ApiRequest, first: RawAnswer | Exception | None) -> ApiResponse:
+        """Send a request and follow its redirects."""
+        outgoing = self._outgoing(request)
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._exchange(method, address, headers, body)
+            response = await self._exchange(outgoing, first)
+            first = None
+            method, address = outgoing.method, outgoing.address
             next_one = _following(method, address, response)
             if next_one is None:
                 return response
             if next_one.address.endpoint != address.endpoint:
                 return await self._follow_elsewhere(next_one, response)
+            headers, body = outgoing.headers, outgoing.body
             if next_one.method != method:
                 body = None
                 headers = {name: value for name, value in headers.items() if not name.startswith("content-")}
-            method, address = next_one
+            outgoing = Outgoing(next_one.method, next_one.address, headers, body)
         return response
 
-    async def _exchange(
-        self, method: str, address: Address, headers: dict[str, str], body: bytes | None
-    ) -> ApiResponse:
+    async def _exchange(self, request: Outgoing, first: RawAnswer | Exception | None) -> ApiResponse:
         """Send one request with the credentials; after a 401 once more with renewed ones."""
+        if isinstance(first, Exception):
+            raise first
+        if first is not None:  # credentials that are added without waiting are not renewed
+            return await self._http.decoded(first)
         credentials = self._credentials
-        request = Outgoing(method, address, headers, body)
         if credentials is None:
             return await self._http.exchange(request)
-        request = await with_credentials(credentials, request)
-        response = await self._http.exchange(request)
-        if response.status == HTTPStatus.UNAUTHORIZED and await credentials.renew(request):
-            request = await with_credentials(credentials, Outgoing(method, address, headers, body))
-            response = await self._http.exchange(request)
+        sent = await with_credentials(credentials, request)
+        response = await self._http.exchange(sent)
+        if response.status == HTTPStatus.UNAUTHORIZED and await credentials.renew(sent):
+            response = await self._http.exchange(await with_credentials(credentials, request))
         return response
 
     async def _follow_elsewhere(self, next_one: _Following, redirect: ApiResponse) -> ApiResponse:
@@ -215,6 +245,16 @@ class ApiClient:
                 break
             following = next_found
         return response
+
+
+def is_final(answer: RawAnswer | Exception) -> TypeGuard[RawAnswer]:
+    """Return True for an answer that ends its call as it is: a success of a common size, without an encoding."""
+    return (
+        isinstance(answer, RawAnswer)
+        and 200 <= answer.status < 300
+        and len(answer.body) < THREAD_BYTES
+        and not encoding_of(answer)
+    )
 
 
 class _Following(NamedTuple):

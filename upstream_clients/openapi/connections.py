@@ -4,9 +4,6 @@ Why not httpx2: its request, response and pool take most of the time of a call. 
 its answer is read where the event loop delivers it. A request through a proxy of the environment is sent by httpx2,
 which knows proxies (`client`).
 
-The common answer is read directly: HTTP/1.1, a plain head, and a body of a stated length. `h11` reads every other one,
-from its first byte. If in doubt, `_read_head` returns None, so that it never reads an answer differently than `h11`.
-
 A connection that got more bytes than its answer has, or bytes without a request, is closed: they could be taken for
 the next answer.
 """
@@ -23,15 +20,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
-import h11
 import httpx2
 
 from upstream_clients.address_guard import resolve_permitted
 from upstream_clients.http import socket_options
+from upstream_clients.openapi.answer_bytes import MAX_HEAD_BYTES, AnswerParser, RawAnswer, read_head
 from upstream_clients.openapi.response_body import UnreadableBody, too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from upstream_clients.openapi.answer_bytes import Head
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds to look a name up, to connect and to agree on TLS."""
@@ -45,9 +44,6 @@ QUIET_SECONDS: Final = 0.2
 MAX_KEPT: Final = 20
 """Unused connections that are kept for one server."""
 
-MAX_HEAD_BYTES: Final = 128 * 1024
-"""Size of the head of an answer."""
-
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
 
 
@@ -57,15 +53,6 @@ class Endpoint(NamedTuple):
     scheme: str
     host: str
     port: int
-
-
-class RawAnswer(NamedTuple):
-    """An answer as it came. Names of headers are in lower case; values of one name are joined by commas."""
-
-    status: int
-    reason: str
-    headers: dict[str, str]
-    body: bytes
 
 
 def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -108,14 +95,28 @@ class Connections:
         """
         connection = await self._take(endpoint)
         try:
-            answer = await connection.exchange(method, head + body if body else head, max_body_bytes)
+            return await connection.exchange(method, head + body if body else head, max_body_bytes)
         finally:
-            if connection.is_reusable:
-                self._keep(endpoint, connection)
-            else:
-                self._open.discard(connection)
-                connection.close()
-        return answer
+            self.release(endpoint, connection)
+
+    def try_take(self, endpoint: Endpoint) -> Connection | None:
+        """Return a connection for one request, if there is one that was just used; otherwise None."""
+        kept = self._kept.get(endpoint)
+        if not kept:
+            return None
+        connection = kept[-1]
+        unused = asyncio.get_running_loop().time() - connection.unused_since
+        if unused > QUIET_SECONDS or not connection.is_reusable:
+            return None
+        return kept.pop()
+
+    def release(self, endpoint: Endpoint, connection: Connection) -> None:
+        """Take a connection back: keep it, or close it."""
+        if connection.is_reusable:
+            self._keep(endpoint, connection)
+        else:
+            self._open.discard(connection)
+            connection.close()
 
     def close(self) -> None:
         """Close all connections."""
@@ -203,10 +204,10 @@ class _Exchange:
     """
 
     method: str
-    answer: asyncio.Future[RawAnswer]
+    on_end: Callable[[RawAnswer | Exception], None]
     max_body_bytes: int
-    head: _Head | None = None
-    parser: _Parser | None = None
+    head: Head | None = None
+    parser: AnswerParser | None = None
 
 
 class Connection(asyncio.Protocol):
@@ -233,11 +234,26 @@ class Connection(asyncio.Protocol):
     async def exchange(self, method: str, data: bytes, max_body_bytes: int) -> RawAnswer:
         """Send a request and return its answer."""
         answer: asyncio.Future[RawAnswer] = asyncio.get_running_loop().create_future()
-        self._exchange = _Exchange(method, answer, max_body_bytes)
-        assert self._transport is not None
-        self._transport.write(data)
+
+        def end(outcome: RawAnswer | Exception) -> None:
+            if answer.done():  # the caller is cancelled
+                return
+            if isinstance(outcome, Exception):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self.begin(method, data, max_body_bytes, end)
         # If this is cancelled, `_exchange` stays, and so the connection is not used again.
         return await answer
+
+    def begin(
+        self, method: str, data: bytes, max_body_bytes: int, on_end: Callable[[RawAnswer | Exception], None]
+    ) -> None:
+        """Send a request. `on_end` is called once, with its answer, or with the reason why there is none."""
+        assert self._transport is not None
+        self._exchange = _Exchange(method, on_end, max_body_bytes)
+        self._transport.write(data)
 
     # Called by the event loop.
 
@@ -306,9 +322,9 @@ class Connection(asyncio.Protocol):
                 if len(received) > MAX_HEAD_BYTES:
                     raise httpx2.RemoteProtocolError(f"the head of the answer exceeded {MAX_HEAD_BYTES} bytes")
                 return
-            head = exchange.head = _read_head(received[:end], exchange.method)
+            head = exchange.head = read_head(received[:end], exchange.method)
             if head is None:
-                exchange.parser = _Parser(exchange.method, exchange.max_body_bytes)
+                exchange.parser = AnswerParser(exchange.method, exchange.max_body_bytes)
                 self._received = b""
                 self._take(exchange, bytes(received))
                 return
@@ -321,105 +337,13 @@ class Connection(asyncio.Protocol):
             self._is_over |= not head.keeps_connection or size > head.length
             self._end(exchange, RawAnswer(head.status, head.reason, head.headers, body))
 
-    def _end(self, exchange: _Exchange, answer: RawAnswer | Exception) -> None:
+    def _end(self, exchange: _Exchange, outcome: RawAnswer | Exception) -> None:
         self._exchange, self._received = None, b""
-        if isinstance(answer, Exception):
+        if isinstance(outcome, Exception):
             self._is_over = True
-        if exchange.answer.done():  # the call was given up
-            return
-        if isinstance(answer, Exception):
-            exchange.answer.set_exception(answer)
-        else:
-            exchange.answer.set_result(answer)
-
-
-class _Head(NamedTuple):
-    status: int
-    reason: str
-    headers: dict[str, str]
-    length: int
-    keeps_connection: bool
-
-
-def _read_head(head: bytes | bytearray, method: str) -> _Head | None:
-    """Return the head of an answer in the common form; None for any other."""
-    if method == "HEAD":
-        return None
-    first, *lines = head.decode("latin-1").split("\r\n")
-    status = _STATUS_LINE.fullmatch(first)
-    if status is None:
-        return None
-    headers: dict[str, str] = {}
-    for line in lines:
-        found = _FIELD.fullmatch(line)
-        if found is None:
-            return None
-        name, value = found[1].lower(), found[2].rstrip(" \t")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    length = headers.get("content-length", "")
-    if not _LENGTH.fullmatch(length) or "transfer-encoding" in headers or status[1] in ("204", "304"):
-        return None
-    connection = headers.get("connection", "keep-alive").lower()
-    return _Head(int(status[1]), status[2] or "", headers, int(length), connection == "keep-alive")
-
-
-class _Parser:
-    """The reader of one answer that is not in the common form."""
-
-    def __init__(self, method: str, max_body_bytes: int) -> None:
-        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
-        self._h11.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
-        self._h11.send(h11.EndOfMessage())
-        self._max_body_bytes = max_body_bytes
-        self._head: h11.Response | None = None
-        self._body = bytearray()
-
-    @property
-    def keeps_connection(self) -> bool:
-        """True if the connection can be used for another request, after the answer."""
-        return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
-
-    def feed(self, data: bytes) -> RawAnswer | None:
-        """Take bytes of the answer, or its end. Return the answer once it is complete.
-
-        Raises:
-            httpx2.RemoteProtocolError: the bytes are not a valid answer.
-            UnreadableBody: the body is too large.
-        """
-        try:
-            self._h11.receive_data(data)
-            while True:
-                match self._h11.next_event():
-                    case h11.NEED_DATA | h11.PAUSED:
-                        return None
-                    case h11.InformationalResponse(status_code=101):
-                        raise httpx2.RemoteProtocolError("the server switched to another protocol")
-                    case h11.Response() as head:
-                        self._head = head
-                    case h11.Data(data=piece):
-                        self._body += piece
-                        if len(self._body) > self._max_body_bytes:
-                            raise too_large(self._max_body_bytes)
-                    case h11.EndOfMessage():
-                        return self._answer()
-                    case h11.ConnectionClosed():
-                        raise httpx2.RemoteProtocolError("the server disconnected without sending a response")
-        except h11.RemoteProtocolError as error:
-            raise httpx2.RemoteProtocolError(str(error)) from None
-
-    def _answer(self) -> RawAnswer:
-        assert self._head is not None
-        headers: dict[str, str] = {}
-        for name, value in self._head.headers:
-            key, text = name.decode("latin-1"), value.decode("latin-1")
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        reason = bytes(self._head.reason).decode("latin-1")
-        return RawAnswer(self._head.status_code, reason, headers, bytes(self._body))
+        exchange.on_end(outcome)
 
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET: Final = re.compile(r"[!-~]+")
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_STATUS_LINE: Final = re.compile(r"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
-_FIELD: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_LENGTH: Final = re.compile(r"[0-9]{1,15}")

@@ -86,6 +86,9 @@ class FixedCredentials:
                 self._cookie = f"{settings.name}={settings.value}"
 
     async def apply(self, request: Outgoing) -> None:
+        self.apply_now(request)
+
+    def apply_now(self, request: Outgoing) -> bool:
         if self._header is not None:
             name, value = self._header
             request.headers[name] = value
@@ -94,6 +97,7 @@ class FixedCredentials:
         else:
             before = request.headers.get("cookie")
             request.headers["cookie"] = f"{before}; {self._cookie}" if before else self._cookie
+        return True
 
     async def renew(self, refused: Outgoing) -> bool:
         return False
@@ -111,6 +115,9 @@ class LoginToken:
         if token is None:
             raise LoginError(login_needed(self._spec))
         request.headers["authorization"] = _SCHEME + token
+
+    def apply_now(self, request: Outgoing) -> bool:
+        return False
 
     async def renew(self, refused: Outgoing) -> bool:
         if await self._bearer.renew_token(_token_of(refused)) is None:
@@ -140,6 +147,9 @@ class ClientToken:
 
     async def apply(self, request: Outgoing) -> None:
         request.headers["authorization"] = _SCHEME + await self._token()
+
+    def apply_now(self, request: Outgoing) -> bool:
+        return False
 
     async def renew(self, refused: Outgoing) -> bool:
         token = _token_of(refused)

@@ -15,19 +15,19 @@ from upstream_clients.address_guard import NotPublic, may_be_public
 from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.http import LIMITS, TIMEOUT
 from upstream_clients.line_messages import MAX_MESSAGE_BYTES
+from upstream_clients.openapi.answer_bytes import RawAnswer
 from upstream_clients.openapi.api import ApiResponse
-from upstream_clients.openapi.connections import Connections, Endpoint, RawAnswer, encode_head
+from upstream_clients.openapi.connections import Connections, Endpoint, encode_head
 from upstream_clients.openapi.response_body import decompressed, read_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 USER_AGENT: Final = "codemode-mcp"
 """Value of `User-Agent`, until the client has named itself. Some APIs refuse requests without one."""
 
 _FRAMING: Final = frozenset(("content-length", "transfer-encoding", "host"))
 _WITH_LENGTH: Final = frozenset(("POST", "PUT", "PATCH"))
-_PLAIN: Final = frozenset(("", "identity"))
 
 
 class Address(NamedTuple):
@@ -105,25 +105,55 @@ class Http:
             httpx2.TransportError: there was no answer, or it broke off.
             UnreadableBody: the answer is too large, or is encoded in another way than it says.
         """
-        method, address, headers, body = request.method, request.address, request.headers, request.body
-        fields = {"host": address.host}
-        fields.update((name, value) for name, value in headers.items() if name not in _FRAMING)
-        if body is not None or method in _WITH_LENGTH:
-            fields["content-length"] = str(len(body or b""))
-        head = encode_head(method, address.target, fields)
-        is_proxied = self._is_proxied.get(address.endpoint)
+        endpoint = request.address.endpoint
+        head, fields = _encode(request)
+        is_proxied = self._is_proxied.get(endpoint)
         if is_proxied is None:
-            is_proxied = self._is_proxied[address.endpoint] = await self._uses_proxy(address)
+            is_proxied = self._is_proxied[endpoint] = await self._uses_proxy(request.address)
         if is_proxied:
-            raw = await self._exchange_by_proxy(method, address, fields, body)
+            raw = await self._exchange_by_proxy(request, fields)
         else:
-            raw = await self._direct.exchange(address.endpoint, method, head, body, MAX_MESSAGE_BYTES)
-        encoding = raw.headers.get("content-encoding", "").strip().lower()
-        answer_body = raw.body
-        if encoding not in _PLAIN and answer_body:
-            work = partial(decompressed, answer_body, encoding, MAX_MESSAGE_BYTES)
-            answer_body = work() if len(answer_body) < THREAD_BYTES else await anyio.to_thread.run_sync(work)
-        return ApiResponse(raw.status, raw.reason, raw.headers, answer_body)
+            raw = await self._direct.exchange(endpoint, request.method, head, request.body, MAX_MESSAGE_BYTES)
+        return await self.decoded(raw)
+
+    def try_exchange(
+        self, request: Outgoing, on_end: Callable[[RawAnswer | Exception], None]
+    ) -> Callable[[], None] | None:
+        """Send a request without waiting, if a connection is free.
+
+        Args:
+            on_end: called once, in a later round of the event loop, with the answer or the exception. The exceptions
+                are those of `exchange`.
+
+        Returns:
+            A function that gives the request up; None if anything has to be awaited first.
+        """
+        endpoint = request.address.endpoint
+        if self._is_proxied.get(endpoint) is not False:
+            return None
+        connection = self._direct.try_take(endpoint)
+        if connection is None:
+            return None
+
+        def ended(outcome: RawAnswer | Exception) -> None:
+            self._direct.release(endpoint, connection)
+            on_end(outcome)
+
+        try:
+            head, _ = _encode(request)
+        except httpx2.LocalProtocolError:
+            self._direct.release(endpoint, connection)
+            return None
+        connection.begin(request.method, head + request.body if request.body else head, MAX_MESSAGE_BYTES, ended)
+        return connection.close
+
+    async def decoded(self, raw: RawAnswer) -> ApiResponse:
+        """Return an answer without its content encoding. Raises `UnreadableBody`."""
+        body, encoding = raw.body, encoding_of(raw)
+        if encoding and body:
+            work = partial(decompressed, body, encoding, MAX_MESSAGE_BYTES)
+            body = work() if len(body) < THREAD_BYTES else await anyio.to_thread.run_sync(work)
+        return response_of(raw._replace(body=body))
 
     async def _uses_proxy(self, address: Address) -> bool:
         if not getproxies():
@@ -132,17 +162,37 @@ class Http:
             self._by_proxy = await anyio.to_thread.run_sync(_ProxyClient)
         return self._by_proxy.has_proxy_for(address.url)
 
-    async def _exchange_by_proxy(
-        self, method: str, address: Address, headers: Mapping[str, str], body: bytes | None
-    ) -> RawAnswer:
+    async def _exchange_by_proxy(self, request: Outgoing, fields: Mapping[str, str]) -> RawAnswer:
+        address = request.address
         # The proxy resolves the names, so only what the address itself shows can be checked.
         if self._guarded and not may_be_public(address.endpoint.host):
             raise NotPublic(f"{address.endpoint.host} leads to an address that is not public")
         assert self._by_proxy is not None
-        request = httpx2.Request(
-            method, address.url, headers=headers, content=body, extensions={"timeout": TIMEOUT.as_dict()}
+        headers = [(name.encode(), value.encode("utf-8", "replace")) for name, value in fields.items()]
+        extensions = {"timeout": TIMEOUT.as_dict()}
+        return await self._by_proxy.exchange(
+            httpx2.Request(request.method, address.url, headers=headers, content=request.body, extensions=extensions)
         )
-        return await self._by_proxy.exchange(request)
+
+
+def response_of(raw: RawAnswer) -> ApiResponse:
+    """Return an answer that has no content encoding."""
+    return ApiResponse(raw.status, raw.reason, raw.headers, raw.body)
+
+
+def encoding_of(raw: RawAnswer) -> str:
+    """Return the content encoding of an answer; empty for none."""
+    encoding = raw.headers.get("content-encoding", "").strip().lower()
+    return "" if encoding == "identity" else encoding
+
+
+def _encode(request: Outgoing) -> tuple[bytes, dict[str, str]]:
+    """Return the head of a request, and its headers. Raises `httpx2.LocalProtocolError`."""
+    fields = {"host": request.address.host}
+    fields.update((name, value) for name, value in request.headers.items() if name not in _FRAMING)
+    if request.body is not None or request.method in _WITH_LENGTH:
+        fields["content-length"] = str(len(request.body or b""))
+    return encode_head(request.method, request.address.target, fields), fields
 
 
 class _ProxyClient(httpx2.AsyncClient):

@@ -1,10 +1,7 @@
 """An API as an MCP server of the modern era in this process.
 
 The connection behind `transports` is the usual one, so that an API is listed, called and watched as any other server.
-Its messages are dicts that no one encodes. Its calls are HTTP requests of `client`, each with a task of its own.
-
-A call that got no HTTP answer fails with an `HttpFault` that leaves the connection usable: the API has no session that
-could be lost, and the next call opens a new HTTP connection if it has to.
+Its messages are dicts that no one encodes. Its calls are those of `calls`.
 """
 
 from __future__ import annotations
@@ -12,152 +9,47 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 import httpx2
 
-from upstream_clients.direct import THREAD_BYTES, Answer, Pending, Refusal, RequestsInFlight
-from upstream_clients.error_mapping import HttpFault
+from upstream_clients.direct import Answer, Refusal
 from upstream_clients.errors import LoginError, UpstreamCallError
 from upstream_clients.jsonrpc import (
     CLIENT_INFO,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MODERN_VERSIONS,
     SERVER_INFO,
     key_of,
-    without_surrogates,
 )
-from upstream_clients.openapi.api import Api, ArgumentProblem, DocumentError
-from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
+from upstream_clients.openapi.api import Api, DocumentError
+from upstream_clients.openapi.calls import ApiCalls, DirectCalls, internal_error
+from upstream_clients.openapi.client import ApiClient, Base
 from upstream_clients.openapi.credentials import advice_after_refusal
-from upstream_clients.openapi.echoes import sent_secrets, without_secrets
 from upstream_clients.openapi.exchanges import Address
 from upstream_clients.openapi.redirects import origin_of
 from upstream_clients.openapi.source import load_document
-from upstream_clients.questions import CURRENT
 from upstream_clients.spec import is_url
 from upstream_clients.token_store import LoginStore
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from anyio.abc import TaskGroup
 
-    from upstream_clients.direct import OnAnswer
     from upstream_clients.error_mapping import HttpWatch
     from upstream_clients.jsonrpc import Message, RequestId
     from upstream_clients.line_messages import Incoming
     from upstream_clients.openapi.client import Credentials
     from upstream_clients.spec import UpstreamSpec
-    from upstream_clients.tools import ProgressFn
 
 logger = logging.getLogger(__name__)
 
 _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
 _MAX_PROBLEMS = 20
-
-
-class ApiCalls:
-    """The calls of operations: from a tool and its arguments to an answer."""
-
-    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str | None = None) -> None:
-        """`advice`: what the answer 401 means for the entry."""
-        self._advice = advice
-        self.api = api
-        self.client = client
-        self._spec = spec
-        self._tools = frozenset(tool["name"] for tool in api.tools)
-
-    async def call(self, tool: object, arguments: Mapping[str, Any]) -> Answer | Refusal:
-        """Call an operation once, with the retries of `client`."""
-        if not isinstance(tool, str) or tool not in self._tools:
-            return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
-        try:
-            try:
-                request = self.api.request(tool, arguments)
-            except UnicodeEncodeError:
-                request = self.api.request(tool, without_surrogates(dict(arguments)))
-            response = await self.client.send(
-                request, is_repeatable=self.api.is_repeatable(tool), deadline=_deadline_of_call()
-            )
-            secrets = sent_secrets(self._spec)
-            if len(response.body) < THREAD_BYTES:
-                result = self.api.result(tool, without_secrets(response, secrets))
-            else:
-                result = await anyio.to_thread.run_sync(
-                    lambda: self.api.result(tool, without_secrets(response, secrets))
-                )
-        except ArgumentProblem as error:
-            return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
-        except NoAnswer as error:
-            return self._refusal(self._no_answer(tool, error), sent=error.sent)
-        except LoginError as error:
-            fault = HttpFault(None, sent=False, login=True, usable=True)
-            return Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
-        if response.status == HTTPStatus.UNAUTHORIZED and self._advice is not None:
-            result["content"].append({"type": "text", "text": self._advice})
-        return Answer(result, None)
-
-    def _no_answer(self, tool: str, error: NoAnswer) -> str:
-        sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
-        return f"{tool} got no answer from {self.client.address}: {error}; {sent}"
-
-    def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
-        return Refusal(code, self._spec.redact(why), HttpFault(None, sent=sent, usable=True).to_data())
-
-
-class DirectCalls(RequestsInFlight):
-    """The direct calls in flight to one API. Nothing is encoded: the arguments are used as they are."""
-
-    def __init__(self, calls: ApiCalls, tasks: TaskGroup) -> None:
-        """`tasks` is the task group of the connection."""
-        super().__init__()
-        self._calls = calls
-        self._tasks = tasks
-        self._scopes: dict[int, anyio.CancelScope] = {}
-
-    def send(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        on_answer: OnAnswer,
-        on_progress: ProgressFn | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> int | None:
-        if self._closed or method != "tools/call":
-            return None
-        request_id = next(self._ids)
-        self._pending[request_id] = Pending(b"", on_answer, on_progress)
-        scope = self._scopes[request_id] = anyio.CancelScope()
-        self._tasks.start_soon(self._call, request_id, scope, params)
-        return request_id
-
-    def _give_up(self, request_id: int, body: bytes) -> None:
-        scope = self._scopes.get(request_id)
-        if scope is not None:
-            scope.cancel()
-
-    async def _call(self, request_id: int, scope: anyio.CancelScope, params: Mapping[str, Any]) -> None:
-        try:
-            with scope:
-                if request_id not in self._pending:
-                    return  # given up before it was sent
-                answer = await self._calls.call(params["name"], params["arguments"])
-                if request_id in self._pending:
-                    self.count += 1
-                    self.resolve(request_id, answer)
-        except Exception:
-            logger.exception("a call of an API failed")
-            if request_id in self._pending:
-                self.resolve(request_id, _internal_error())
-        finally:
-            del self._scopes[request_id]
 
 
 class ApiTransport:
@@ -192,11 +84,14 @@ class ApiTransport:
     async def _call(self, request_id: RequestId, scope: anyio.CancelScope, params: Mapping[str, Any]) -> None:
         try:
             with scope:
-                answer = await self._calls.call(params.get("name"), params.get("arguments") or {})
-                self._answer(request_id, answer)
+                prepared = self._calls.prepare(params.get("name"), params.get("arguments") or {})
+                if isinstance(prepared, Refusal):
+                    self._answer(request_id, prepared)
+                else:
+                    self._answer(request_id, await self._calls.finish(prepared))
         except Exception:
             logger.exception("a call of an API failed")
-            self._answer(request_id, _internal_error())
+            self._answer(request_id, internal_error())
         finally:
             self._scopes.pop(key_of(request_id), None)
 
@@ -223,17 +118,6 @@ class ApiTransport:
             error = {"code": answer.code, "message": answer.message, "data": answer.data}
             message = {"jsonrpc": "2.0", "id": request_id, "error": error}
         self._answers.put_nowait(message)
-
-
-def _internal_error() -> Refusal:
-    fault = HttpFault(None, sent=True, usable=True)
-    return Refusal(INTERNAL_ERROR, "the call failed because of an internal error; see the log", fault.to_data())
-
-
-def _deadline_of_call() -> Callable[[], float] | None:
-    """Return a function for the deadline of the call that is being sent. Questions may move it."""
-    call = CURRENT.get()
-    return None if call is None else lambda: call.deadline
 
 
 def base_of(spec: UpstreamSpec, api: Api) -> Base:

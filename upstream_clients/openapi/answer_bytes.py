@@ -1,0 +1,123 @@
+"""HTTP/1.1 answers, read from bytes without I/O.
+
+The common answer is read directly: HTTP/1.1, a plain head, and a body of a stated length. `h11` reads every other one,
+from its first byte. If in doubt, `read_head` returns None, so that it never reads an answer differently than `h11`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import h11
+import httpx2
+
+from upstream_clients.openapi.response_body import too_large
+
+MAX_HEAD_BYTES: Final = 128 * 1024
+"""Size of the head of an answer."""
+
+
+class RawAnswer(NamedTuple):
+    """An answer as it came. Names of headers are in lower case; values of one name are joined by commas."""
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Head(NamedTuple):
+    """The head of an answer in the common form.
+
+    Attributes:
+        length: bytes of the body.
+        keeps_connection: True if the connection can be used for another request, after the answer.
+    """
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    length: int
+    keeps_connection: bool
+
+
+def read_head(head: bytes | bytearray, method: str) -> Head | None:
+    """Return the head of an answer in the common form; None for any other."""
+    if method == "HEAD":
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    status = _STATUS_LINE.fullmatch(first)
+    if status is None:
+        return None
+    headers: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            return None
+        name, value = found[1].lower(), found[2].rstrip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    length = headers.get("content-length", "")
+    if not _LENGTH.fullmatch(length) or "transfer-encoding" in headers or status[1] in ("204", "304"):
+        return None
+    connection = headers.get("connection", "keep-alive").lower()
+    return Head(int(status[1]), status[2] or "", headers, int(length), connection == "keep-alive")
+
+
+class AnswerParser:
+    """The reader of one answer that is not in the common form."""
+
+    def __init__(self, method: str, max_body_bytes: int) -> None:
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._h11.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+        self._h11.send(h11.EndOfMessage())
+        self._max_body_bytes = max_body_bytes
+        self._head: h11.Response | None = None
+        self._body = bytearray()
+
+    @property
+    def keeps_connection(self) -> bool:
+        """True if the connection can be used for another request, after the answer."""
+        return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE and not self._h11.trailing_data[0]
+
+    def feed(self, data: bytes) -> RawAnswer | None:
+        """Take bytes of the answer, or its end. Return the answer once it is complete.
+
+        Raises:
+            httpx2.RemoteProtocolError: the bytes are not a valid answer.
+            UnreadableBody: the body is too large.
+        """
+        try:
+            self._h11.receive_data(data)
+            while True:
+                match self._h11.next_event():
+                    case h11.NEED_DATA | h11.PAUSED:
+                        return None
+                    case h11.InformationalResponse(status_code=101):
+                        raise httpx2.RemoteProtocolError("the server switched to another protocol")
+                    case h11.Response() as head:
+                        self._head = head
+                    case h11.Data(data=piece):
+                        self._body += piece
+                        if len(self._body) > self._max_body_bytes:
+                            raise too_large(self._max_body_bytes)
+                    case h11.EndOfMessage():
+                        return self._answer()
+                    case h11.ConnectionClosed():
+                        raise httpx2.RemoteProtocolError("the server disconnected without sending a response")
+        except h11.RemoteProtocolError as error:
+            raise httpx2.RemoteProtocolError(str(error)) from None
+
+    def _answer(self) -> RawAnswer:
+        assert self._head is not None
+        headers: dict[str, str] = {}
+        for name, value in self._head.headers:
+            key, text = name.decode("latin-1"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        reason = bytes(self._head.reason).decode("latin-1")
+        return RawAnswer(self._head.status_code, reason, headers, bytes(self._body))
+
+
+_STATUS_LINE: Final = re.compile(r"HTTP/1\.1 ([2-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_FIELD: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_LENGTH: Final = re.compile(r"[0-9]{1,15}")

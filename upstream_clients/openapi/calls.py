@@ -1,0 +1,208 @@
+"""Calls of operations: from a tool and its arguments to an answer of MCP.
+
+A call that got no HTTP answer fails with an `HttpFault` that leaves the connection usable: an API has no session that
+could be lost, and the next call opens a new HTTP connection if it has to.
+
+The common call needs no task: its request is written in the next round of the event loop if a connection is free, and
+a successful answer is passed on where it is received. Every other call becomes a task at the point where something has
+to be awaited, with the outcome so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from upstream_clients.direct import THREAD_BYTES, Answer, Pending, Refusal, RequestsInFlight
+from upstream_clients.error_mapping import HttpFault
+from upstream_clients.errors import LoginError
+from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, without_surrogates
+from upstream_clients.openapi.api import ArgumentProblem
+from upstream_clients.openapi.client import NoAnswer, is_final
+from upstream_clients.openapi.echoes import sent_secrets, without_secrets
+from upstream_clients.openapi.exchanges import response_of
+from upstream_clients.questions import CURRENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from upstream_clients.direct import OnAnswer
+    from upstream_clients.openapi.answer_bytes import RawAnswer
+    from upstream_clients.openapi.api import Api, ApiRequest, ApiResponse
+    from upstream_clients.openapi.client import ApiClient
+    from upstream_clients.spec import UpstreamSpec
+    from upstream_clients.tools import ProgressFn
+
+logger = logging.getLogger(__name__)
+
+
+class PreparedCall(NamedTuple):
+    """A call whose request is known.
+
+    Attributes:
+        deadline: returns the end of the call's time, in seconds on the clock of the event loop; None without a limit.
+    """
+
+    tool: str
+    request: ApiRequest
+    deadline: Callable[[], float] | None
+
+
+class ApiCalls:
+    """The calls of the operations of one API."""
+
+    def __init__(self, spec: UpstreamSpec, api: Api, client: ApiClient, advice: str | None = None) -> None:
+        """`advice`: the meaning of an answer 401 for the entry."""
+        self._advice = advice
+        self.api = api
+        self.client = client
+        self._spec = spec
+        self._tools = frozenset(tool["name"] for tool in api.tools)
+
+    def prepare(self, tool: object, arguments: Mapping[str, Any]) -> PreparedCall | Refusal:
+        """Return a call that can be sent, or the reason why it cannot. The current call is that of the context."""
+        if not isinstance(tool, str) or tool not in self._tools:
+            return Refusal(INVALID_PARAMS, f"there is no operation {tool!r}", None)
+        try:
+            try:
+                request = self.api.request(tool, arguments)
+            except UnicodeEncodeError:
+                request = self.api.request(tool, without_surrogates(dict(arguments)))
+        except ArgumentProblem as error:
+            return self._refusal(f"{tool}: {error}", sent=False, code=INVALID_PARAMS)
+        call = CURRENT.get()
+        # Questions may move the deadline of a call.
+        return PreparedCall(tool, request, None if call is None else lambda: call.deadline)
+
+    async def finish(self, call: PreparedCall, first: RawAnswer | Exception | None = None) -> Answer | Refusal:
+        """Send a call, with the retries of `client`, and return its answer.
+
+        Args:
+            first: the outcome of its request, if it was sent already.
+        """
+        tool = call.tool
+        try:
+            response = await self.client.send(
+                call.request, is_repeatable=self.api.is_repeatable(tool), deadline=call.deadline, first=first
+            )
+            if len(response.body) < THREAD_BYTES:
+                return self.answer(tool, response)
+            return await anyio.to_thread.run_sync(self.answer, tool, response)
+        except NoAnswer as error:
+            sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
+            why = f"{tool} got no answer from {self.client.address}: {error}; {sent}"
+            return self._refusal(why, sent=error.sent)
+        except LoginError as error:
+            fault = HttpFault(None, sent=False, login=True, usable=True)
+            return Refusal(INTERNAL_ERROR, self._spec.redact(str(error)), fault.to_data())
+
+    def answer(self, tool: str, response: ApiResponse) -> Answer:
+        """Return the answer of a call for the answer of the API."""
+        result = self.api.result(tool, without_secrets(response, sent_secrets(self._spec)))
+        if response.status == HTTPStatus.UNAUTHORIZED and self._advice is not None:
+            result["content"].append({"type": "text", "text": self._advice})
+        return Answer(result, None)
+
+    def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
+        return Refusal(code, self._spec.redact(why), HttpFault(None, sent=sent, usable=True).to_data())
+
+
+class DirectCalls(RequestsInFlight):
+    """The direct calls in flight to one API. Nothing is encoded: the arguments are used as they are."""
+
+    def __init__(self, calls: ApiCalls, tasks: TaskGroup) -> None:
+        """`tasks` is the task group of the connection."""
+        super().__init__()
+        self._calls = calls
+        self._tasks = tasks
+        self._give_ups: dict[int, Callable[[], None]] = {}
+
+    def send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        on_answer: OnAnswer,
+        on_progress: ProgressFn | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int | None:
+        if self._closed or method != "tools/call":
+            return None
+        request_id = next(self._ids)
+        self._pending[request_id] = Pending(b"", on_answer, on_progress)
+        asyncio.get_running_loop().call_soon(self._start, request_id, params)
+        return request_id
+
+    def _give_up(self, request_id: int, body: bytes) -> None:
+        give_up = self._give_ups.pop(request_id, None)
+        if give_up is not None:
+            give_up()
+
+    def _start(self, request_id: int, params: Mapping[str, Any]) -> None:
+        if request_id not in self._pending:
+            return  # given up before it was sent
+        try:
+            prepared = self._calls.prepare(params["name"], params["arguments"])
+            if isinstance(prepared, Refusal):
+                self._end(request_id, prepared)
+                return
+            give_up = self._calls.client.try_send(prepared.request, partial(self._ended, request_id, prepared))
+            if give_up is None:
+                self._begin_task(request_id, prepared, None)
+            else:
+                self._give_ups[request_id] = give_up
+        except Exception:
+            self._fail(request_id)
+
+    def _ended(self, request_id: int, call: PreparedCall, outcome: RawAnswer | Exception) -> None:
+        """Take the outcome of a request that was sent without a task."""
+        if request_id not in self._pending:
+            return  # given up
+        self._give_ups.pop(request_id, None)
+        try:
+            if is_final(outcome):
+                self._end(request_id, self._calls.answer(call.tool, response_of(outcome)))
+            else:
+                self._begin_task(request_id, call, outcome)
+        except Exception:
+            self._fail(request_id)
+
+    def _begin_task(self, request_id: int, call: PreparedCall, first: RawAnswer | Exception | None) -> None:
+        scope = anyio.CancelScope()
+        self._give_ups[request_id] = scope.cancel
+        self._tasks.start_soon(self._finish, request_id, scope, call, first)
+
+    async def _finish(
+        self, request_id: int, scope: anyio.CancelScope, call: PreparedCall, first: RawAnswer | Exception | None
+    ) -> None:
+        try:
+            with scope:
+                self._end(request_id, await self._calls.finish(call, first))
+        except Exception:
+            self._fail(request_id)
+        finally:
+            self._give_ups.pop(request_id, None)
+
+    def _end(self, request_id: int, answer: Answer | Refusal) -> None:
+        if request_id in self._pending:
+            self.count += 1
+            self.resolve(request_id, answer)
+
+    def _fail(self, request_id: int) -> None:
+        """End a call after an exception that no API can cause."""
+        logger.exception("a call of an API failed")
+        if request_id in self._pending:
+            self.resolve(request_id, internal_error())
+
+
+def internal_error() -> Refusal:
+    """Return the answer to a call after an exception that no API can cause."""
+    fault = HttpFault(None, sent=True, usable=True)
+    return Refusal(INTERNAL_ERROR, "the call failed because of an internal error; see the log", fault.to_data())
