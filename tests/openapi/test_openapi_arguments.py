@@ -144,6 +144,7 @@ def test_a_path_parameter_that_is_not_declared_is_a_text() -> None:
     [
         ({}, "/a/../b", "a segment `.` or `..`"),
         ({}, "/a/%2E%2e/b", "a segment `.` or `..`"),
+        ({}, "/a\r\n", "a character that cannot be shown"),
         ({}, "/a/{b", "a brace without another"),
         ({}, "/" + "a" * 2000, "more than 1000 characters"),
         ({"parameters": [{"$ref": "other.yaml#/a"}]}, "/a", "another document ('other.yaml#/a')"),

@@ -1,6 +1,7 @@
 """Whole documents: Swagger 2, YAML, addresses, logins, and hostile ones."""
 
 import json
+import time
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -153,6 +154,57 @@ def test_operations_with_one_common_server_of_their_own_are_kept() -> None:
     paths = {"/a": {"servers": servers, "get": {}}, "/b": {"servers": servers, "get": {}}}
     api = read({"openapi": "3.0.1", "paths": paths})
     assert (len(api.tools), api.base_url) == (2, "https://api.twilio.example")
+
+
+LONG = "x" * 1_000_000
+MEMBERS = {f"m{n}": {"type": "string"} for n in range(20_000)}
+A = {"$ref": "#/components/schemas/A"}
+CALL = {"parameters": [{"name": "a", "in": "query", "schema": A}]}
+PATTERNS = [{"name": f"{n}", "in": "query", "schema": {"pattern": f"(a{{9}}){{{n}}}"}} for n in range(250)]
+BODY = {"requestBody": {"content": {"application/json": {"schema": A}}}}
+DOUBLING = {
+    "A": {"$ref": "#/components/schemas/A0"},
+    **{f"A{n}": {"allOf": [{"$ref": f"#/components/schemas/A{n + 1}"}] * 2} for n in range(60)},
+    "A60": {"type": "object", "properties": {"a": {}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("operation", "schemas"),
+    [
+        (CALL, {"A": {"type": "object", "properties": MEMBERS}}),
+        (CALL, {"A": {"enum": [LONG, "b"], "example": LONG, "title": LONG, "required": [LONG], "default": [LONG]}}),
+        (
+            CALL,
+            {"A": {"anyOf": [{"$ref": f"#/components/schemas/A{n}"} for n in range(900)]}, "A1": {"example": [LONG]}},
+        ),
+        (CALL, DOUBLING),
+        (BODY, DOUBLING),
+        (BODY, {"A": {"properties": dict(list(MEMBERS.items())[:200]), "required": list(MEMBERS)[:200]}}),
+        ({"parameters": PATTERNS}, {}),
+    ],
+)
+def test_a_part_that_many_operations_share_costs_little(operation: Any, schemas: Any) -> None:
+    paths = {f"/{n}": {"get": operation, "put": operation} for n in range(100)}
+    began = time.process_time()
+    api = read({"openapi": "3.0.0", "paths": paths, "components": {"schemas": schemas}}, base_url="http://a")
+    assert time.process_time() - began < 5, "it takes 0.5 s at most"
+    assert len(api.tools) == 200
+    assert len(json.dumps(api.tools)) < 200 * 45_000
+
+
+def test_the_lists_of_tools_and_of_skipped_operations_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {"get": {"parameters": 1}, "put": 1}
+    for item in (1, broken):
+        api = read({"openapi": "3.0.0", "paths": dict.fromkeys(map(str, range(5_000)), item)})
+        assert len(api.skipped) == 1_001
+    wide = {"get": {"parameters": [{"name": f"{n}{'a' * 190}", "in": "query", "required": True} for n in range(300)]}}
+    (skipped,) = read({"openapi": "3.0.0", "paths": {"/a": wide}}).skipped
+    assert skipped.reason == "its schema has more than 64000 bytes without its parts"
+    monkeypatch.setattr("upstream_clients.openapi.api.MAX_TOOLS_BYTES", 1_000)
+    api = read(PETSTORE)
+    assert "have schemas of 1000 bytes" in api.skipped[-1].reason
+    assert 0 < len(api.tools) < 4
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Any:

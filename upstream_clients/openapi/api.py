@@ -9,10 +9,11 @@ from upstream_clients.openapi.answers import Answers, ApiResponse, read_answers,
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
 from upstream_clients.openapi.bounds import Bounds
 from upstream_clients.openapi.document import DocumentError, UnsupportedError
+from upstream_clients.openapi.keywords import plain_text
 from upstream_clients.openapi.operations import Operation, Skipped, read_operations
 from upstream_clients.openapi.reading import read_document
 from upstream_clients.openapi.requests import ApiRequest, ArgumentProblem, make_request
-from upstream_clients.openapi.schemas import Schemas, plain_text
+from upstream_clients.openapi.schemas import Schemas
 from upstream_clients.openapi.servers import http_address, logins, server_address
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ __all__ = ["Api", "ApiRequest", "ApiResponse", "ArgumentProblem", "DocumentError
 MAX_INPUT: Final = 16_000
 MAX_OUTPUT: Final = 12_000
 """Maximum length, as JSON, of the schemas of a tool. Larger ones are cut (`bounds`)."""
+MAX_TOOLS_BYTES: Final = 64 * 1024 * 1024
+"""Maximum length, as JSON, of all tools of a document, as in the list of an MCP server."""
 REQUEST_KEY: Final = "x-request"
 """Member of an input schema with the method, the path, and the address if the document names it."""
 _MAX_TITLE: Final = 200
@@ -70,16 +73,21 @@ class Api:
         bounds = Bounds(schemas)
         self._tools: dict[str, _Tool] = {}
         listed: list[Mapping[str, Any]] = []
+        room = MAX_TOOLS_BYTES
         for operation in operations:
             try:
                 self._check_server(operation, source, from_document)
                 arguments = read_arguments(operation, document, schemas, credentials)
                 answers = read_answers(operation, document, schemas)
+                tool, size = self._listed(operation, arguments, answers, bounds)
+                if size > room:
+                    raise UnsupportedError(f"the operations before it have schemas of {MAX_TOOLS_BYTES} bytes")
             except UnsupportedError as error:
                 skipped.append(Skipped(f"{operation.method} {operation.path}", str(error)))
                 continue
+            room -= size
             self._tools[operation.name] = _Tool(operation, arguments, answers)
-            listed.append(self._listed(operation, arguments, answers, bounds))
+            listed.append(tool)
         self.tools: tuple[Mapping[str, Any], ...] = tuple(listed)
         self.skipped: tuple[Skipped, ...] = tuple(skipped)
 
@@ -131,19 +139,27 @@ class Api:
             if address != common:
                 raise UnsupportedError(f"it has a server of its own ({address or 'without a usable address'})")
 
-    def _listed(self, operation: Operation, arguments: Arguments, answers: Answers, bounds: Bounds) -> dict[str, Any]:
+    def _listed(
+        self, operation: Operation, arguments: Arguments, answers: Answers, bounds: Bounds
+    ) -> tuple[dict[str, Any], int]:
+        """Return the tool of an operation, and about its size as JSON."""
         base = self.base_url if self.base_from_document else ""
         place = f"{operation.method} {base}{operation.path}"
+        schema, size = bounds.bounded(arguments.schema, "input", MAX_INPUT)
         tool: dict[str, Any] = {
             "name": operation.name,
             "description": f"{operation.description}\n{place}".lstrip(),
             # Pins do not hold a tool of which only texts have changed. So the request is not only in a text.
-            "inputSchema": {**bounds.bounded(arguments.schema, "input", MAX_INPUT), REQUEST_KEY: place},
+            "inputSchema": {**schema, REQUEST_KEY: place},
             "annotations": _annotations(operation.method),
         }
         if answers.schema is not None:
-            tool["outputSchema"] = bounds.bounded(answers.schema, "output", MAX_OUTPUT)
-        return tool
+            try:
+                tool["outputSchema"], more = bounds.bounded(answers.schema, "output", MAX_OUTPUT)
+                size += more
+            except UnsupportedError:
+                pass  # the value is not described
+        return tool, size + len(tool["description"])
 
 
 def _annotations(method: str) -> dict[str, bool]:

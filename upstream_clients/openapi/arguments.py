@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from upstream_clients.openapi.bodies import BASE64, Body, Member, choose_content, is_file, members_of
 from upstream_clients.openapi.document import UnsupportedError, shown
-from upstream_clients.openapi.schemas import Converted, plain_text
+from upstream_clients.openapi.keywords import plain_text
+from upstream_clients.openapi.schemas import Converted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from upstream_clients.openapi.operations import Operation
     from upstream_clients.openapi.schemas import Schemas
 
+MAX_CONDITIONS: Final = 500
+"""Maximum number of pairs of arguments one of which needs the other. If there are more, none is stated."""
 PLACES: Final = ("path", "query", "header", "cookie")
 _STYLES: Final = {
     "path": ("simple", "label", "matrix"),
@@ -120,7 +123,7 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
             parts.append(converted)
         if body.is_required:
             required += needed
-        elif needed:
+        elif needed and len(needed) * len(found) <= MAX_CONDITIONS:
             # Without a body nothing is needed.
             conditions = {each: [other for other in needed if other != each] for each in found}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -128,7 +131,12 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
         schema["required"] = required
     if conditions := {each: others for each, others in conditions.items() if others}:
         schema["dependentRequired"] = conditions
-    size = 80 + sum(part.size for part in parts) + sum(len(name) + 6 for name in properties) + len(str(conditions))
+    size = (
+        80
+        + sum(part.size for part in parts)
+        + sum(len(name) + 6 for name in (*properties, *required))
+        + len(str(conditions))
+    )
     references = tuple(dict.fromkeys(name for part in parts for name in part.names))
     return Arguments(tuple(parameters), body, Converted(schema, references, size))
 

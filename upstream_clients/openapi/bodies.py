@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 BASE64: Final = "The bytes in base64"
 MAX_MEMBERS: Final = 500
-_MAX_ALL_OF: Final = 20
+_MAX_PARTS: Final = 100
+"""Maximum number of schemas that one body is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ _OPEN: Final = ("additionalProperties", "unevaluatedProperties")
 _MERGED: Final = frozenset({"oneOf", "anyOf", "not", "if", "patternProperties", "dependentSchemas", "const", "enum"})
 
 
-def members_of(schema: Any, document: Document, depth: int = 0, *, is_form: bool = False) -> Members | None:
+def members_of(schema: Any, document: Document, *, is_form: bool = False) -> Members | None:
     """Return the members of a schema that describes one kind of object, and maybe null. Return None for any other.
 
     Args:
@@ -159,8 +160,13 @@ def members_of(schema: Any, document: Document, depth: int = 0, *, is_form: bool
     Raises:
         UnsupportedError: a reference of the schema leads nowhere or outside the document.
     """
+    return _members(schema, document, is_form, [_MAX_PARTS])
+
+
+def _members(schema: Any, document: Document, is_form: bool, parts_left: list[int]) -> Members | None:
+    parts_left[0] -= 1
     node = document.follow(schema)
-    if not isinstance(node, dict) or depth > _MAX_ALL_OF:
+    if not isinstance(node, dict) or parts_left[0] < 0:
         return None
     for keyword in _MERGED & node.keys():
         if keyword not in ("anyOf", "oneOf") or not _is_only_required(node[keyword]):
@@ -179,7 +185,7 @@ def members_of(schema: Any, document: Document, depth: int = 0, *, is_form: bool
         if isinstance(part, dict) and part.keys() <= {"required", "description", "title"}:
             inside: Members | None = Members({}, {each for each in part.get("required") or () if isinstance(each, str)})
         else:
-            inside = members_of(part, document, depth + 1, is_form=is_form)
+            inside = _members(part, document, is_form, parts_left)
         if inside is None:
             return None
         found.properties.update(inside.properties)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from upstream_clients.openapi.document import UnsupportedError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,6 +28,7 @@ _BARE_TOP_TEXT: Final = 100
 """Maximum lengths of descriptions in short forms of a schema. Those of the members of the root are longer."""
 _LEVEL_SHARE: Final = 0.65
 """Share of the room that one level may use, if it has definitions below it."""
+_MOST_TIMES: Final = 4
 _STEP: Final = 400
 """Sizes are rounded down to multiples of this, so that the same cut is used again."""
 
@@ -43,17 +46,24 @@ class Bounds:
         self._schemas = schemas
         self._forms: dict[tuple[Use, str, int], tuple[Any, int]] = {}
 
-    def bounded(self, root: Converted, use: Use, limit: int) -> dict[str, Any]:
-        """Return a schema with `$defs`, of about `limit` bytes as JSON at most.
+    def bounded(self, root: Converted, use: Use, limit: int) -> tuple[dict[str, Any], int]:
+        """Return a schema with `$defs`, of about `limit` bytes as JSON, and its size.
+
+        It is larger if the root has many members, which are never cut.
 
         Args:
             root: its `schema` is an object.
+
+        Raises:
+            UnsupportedError: the members alone are several times larger than the limit.
         """
         room = int(limit * _LEVEL_SHARE) if root.names else limit
         schema, size = _fitting(root.schema, root.size, room)
         level = list(root.names if schema is root.schema else _references(schema))
         definitions: dict[str, Any] = {}
         size += _CUT_SIZE * len(level)
+        if size > _MOST_TIMES * limit:
+            raise UnsupportedError(f"its schema has more than {_MOST_TIMES * limit} bytes without its parts")
         while level:
             found = {name: self._schemas.named(name, use) for name in level}
             has_more = any(each.names for each in found.values())
@@ -73,9 +83,9 @@ class Bounds:
                 room -= _CUT_SIZE * len(new)
             level = list(below)
         if not definitions:
-            return dict(schema)
+            return dict(schema), size
         # In an order that does not depend on sizes.
-        return {**schema, "$defs": dict(sorted(definitions.items()))}
+        return {**schema, "$defs": dict(sorted(definitions.items()))}, size
 
     def _form(self, name: str, found: Converted, use: Use, share: int) -> tuple[Any, int]:
         """Return a definition in a form that fits, and its size."""
@@ -87,7 +97,10 @@ class Bounds:
         key = (use, name, rounded)
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = _fitting(found.schema, found.size, rounded)
+            form = _fitting(found.schema, found.size, rounded)
+            if form[1] > 2 * rounded:
+                form = cut(found.schema), _CUT_SIZE
+            self._forms[key] = form
         return form
 
 

@@ -16,6 +16,9 @@ MAX_REFERENCES: Final = 20
 """Maximum number of references that lead from one to the next."""
 
 
+MAX_REFERENCE: Final = 1_000
+
+
 class DocumentError(Exception):
     """A document that cannot be used. The message is a sentence for a person, without the address of the document."""
 
@@ -42,6 +45,8 @@ class Document:
         Raises:
             UnsupportedError: it leads outside the document or nowhere.
         """
+        if len(reference) > MAX_REFERENCE:
+            raise UnsupportedError(f"its reference {shown(reference)} is longer than {MAX_REFERENCE} characters")
         if not reference.startswith("#"):
             raise UnsupportedError(f"it refers to another document ({shown(reference)})")
         here: Any = self.root

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from upstream_clients.openapi.document import UnsupportedError, shown
-from upstream_clients.openapi.schemas import plain_text
+from upstream_clients.openapi.keywords import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 MAX_OPERATIONS: Final = 5_000
+MAX_SKIPPED: Final = 1_000
 MAX_PARAMETERS: Final = 300
 MAX_NAME: Final = 64
 MAX_PATH: Final = 1_000
@@ -86,6 +87,9 @@ def read_operations(document: Document) -> tuple[list[Operation], list[Skipped]]
         if count == MAX_OPERATIONS:
             skipped.append(Skipped(title, f"the document has more than {MAX_OPERATIONS} operations"))
             break
+        if len(skipped) >= MAX_SKIPPED:
+            skipped.append(Skipped(title, f"{MAX_SKIPPED} operations before it were skipped; the rest is not read"))
+            break
         try:
             found.append(_operation(document, method, path, item, node))
         except UnsupportedError as error:
@@ -105,6 +109,8 @@ def _all_operations(
     for path, item in paths.items() if isinstance(paths, dict) else ():
         if path.startswith("x-"):
             continue
+        if len(skipped) > MAX_SKIPPED:
+            return
         try:
             item = document.follow(item)
         except UnsupportedError as error:
@@ -128,6 +134,8 @@ def _operation(document: Document, method: str, path: str, item: Mapping[str, An
         template = "/" + template
     if len(template) + len(query) > MAX_PATH:
         raise UnsupportedError(f"its path has more than {MAX_PATH} characters")
+    if not template.isprintable():
+        raise UnsupportedError("its path has a character that cannot be shown")
     if any(segment.lower().replace("%2e", ".") in (".", "..") for segment in template.split("/")):
         raise UnsupportedError("its path has a segment `.` or `..`")
     parameters: dict[tuple[str, str], Mapping[str, Any]] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a document. GitHub's has 13 MB."""
 MAX_YAML_BYTES: Final = 4 * 1024 * 1024
-"""Maximum size of a document in YAML, of which a second of work reads only about 100 kB."""
+"""Maximum size of a document in YAML, of which a second of work reads about 500 kB."""
 MAX_NODES: Final = 2_000_000
 """Maximum number of values of a document in YAML. Aliases count each time."""
 MAX_DEPTH: Final = 200

@@ -10,14 +10,21 @@ allows more than the document, they would allow less.
 from __future__ import annotations
 
 import hashlib
-import html
-import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from upstream_clients.openapi.document import UnsupportedError
+from upstream_clients.openapi.keywords import (
+    KEYWORDS,
+    MAX_CHOICES,
+    MAX_OUTPUT_TEXT,
+    MAX_TEXT,
+    Patterns,
+    plain_text,
+    small,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,28 +37,6 @@ MAX_DEPTH: Final = 60
 """Maximum number of nested schemas that are converted. Deeper ones become "anything"."""
 MAX_NODES: Final = 1_000_000
 """Maximum number of schemas that are converted for a document. Further ones become "anything"."""
-MAX_TEXT: Final = 1_000
-MAX_OUTPUT_TEXT: Final = 240
-"""Maximum length of the description of a schema, in requests and in answers."""
-MAX_CHOICES: Final = 1_000
-"""Maximum number of values in a choice. A longer one is dropped."""
-MAX_VALUE: Final = 200
-"""Maximum length, as JSON, of a default or an example."""
-
-_TYPES: Final = {
-    **{name: name for name in ("string", "number", "integer", "boolean", "object", "array", "null")},
-    "int": "integer",
-    "int32": "integer",
-    "int64": "integer",
-    "long": "integer",
-    "bool": "boolean",
-    "float": "number",
-    "double": "number",
-    "decimal": "number",
-    "file": "string",
-    "date": "string",
-}
-"""Types of JSON Schema, by the names in documents."""
 _ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames")
 _SCHEMAS_BY_NAME: Final = ("patternProperties", "dependentSchemas")
 _LISTS_OF_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -89,6 +74,7 @@ class Schemas:
         self._references: dict[str, str] = {}
         """References by the name in `$defs`."""
         self._named: dict[tuple[Use, str], Converted] = {}
+        self.patterns = Patterns()
 
     def convert(self, schema: Any, use: Use) -> Converted:
         """Return one schema of the document."""
@@ -184,8 +170,12 @@ class _Conversion:
         for keyword, value in schema.items():
             if keyword in self._ignored:
                 continue
-            read = _KEYWORDS.get(keyword)
-            if keyword == "description":
+            read = KEYWORDS.get(keyword)
+            if keyword == "pattern":
+                if self._schemas.patterns.is_usable(value):
+                    result[keyword] = value
+                    self._size += len(value) + 20
+            elif keyword == "description":
                 self._plain(keyword, value, result, self._text)
             elif read is not None:
                 self._plain(keyword, value, result, read)
@@ -231,7 +221,7 @@ class _Conversion:
     def _by_name(self, keyword: str, value: Any, result: dict[str, Any], depth: int) -> None:
         if isinstance(value, dict):
             if keyword == "patternProperties":
-                value = {name: member for name, member in value.items() if is_linear(name)}
+                value = {name: member for name, member in value.items() if self._schemas.patterns.is_usable(name)}
             result[keyword] = {name: self._convert(member, depth + 1) for name, member in value.items()}
             self._size += len(keyword) + 6
 
@@ -252,7 +242,7 @@ class _Conversion:
             if schema.get(exclusive) is True and bound in result:
                 result[exclusive] = result.pop(bound)
         example = schema.get("example")
-        if example is not None and not self._ignored and "examples" not in result and _small(example) is not None:
+        if example is not None and not self._ignored and "examples" not in result and small(example) is not None:
             result["examples"] = [example]
             self._size += 20 + len(str(example))
 
@@ -272,148 +262,3 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     if "enum" in schema and None not in schema["enum"]:
         schema["enum"] = [*schema["enum"], None]
     return schema
-
-
-# Values of keywords: a function returns the value in the form of JSON Schema, or None if it cannot be used.
-
-
-def _type(value: Any) -> Any:
-    if isinstance(value, str):
-        return _TYPES.get(value)
-    if isinstance(value, list):
-        found = list(dict.fromkeys(_TYPES[each] for each in value if isinstance(each, str) and each in _TYPES))
-        # An unknown type may be any.
-        return found if found and len(found) == len(set(map(str, value))) else None
-    return None
-
-
-_TAG: Final = re.compile(
-    r"</?(?:a|abbr|b|big|blockquote|br|code|dd|div|dl|dt|em|font|h[1-6]|hr|i|img|li|ol|p|pre|s|script|small|span|strong"
-    r"|style|sub|sup|table|tbody|td|th|thead|tr|tt|u|ul)(?:\s[^<>]{0,500})?/?>",
-    re.IGNORECASE,
-)
-
-
-_NO_TEXT: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
-
-
-def plain_text(value: Any, limit: int = MAX_TEXT) -> str | None:
-    """Return a text of a document without HTML and control characters, and cut to a limit. None if it is no text."""
-    if not isinstance(value, str):
-        return None
-    text = value[: 4 * limit]
-    if "<" in text:
-        text = _TAG.sub("", text)
-    if "&" in text:
-        text = html.unescape(text)
-    if not text.isprintable():
-        text = _NO_TEXT.sub(" ", text)
-    text = text.strip()
-    if len(text) <= limit and len(value) <= 4 * limit:
-        return text or None
-    return text[: limit - 1].rstrip() + "…"
-
-
-def _title(value: Any) -> str | None:
-    """Return a title that is more than a name."""
-    return plain_text(value, 200) if isinstance(value, str) and " " in value else None
-
-
-def _word(value: Any) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() else None
-
-
-def _boolean(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _positive(value: Any) -> float | None:
-    found = _number(value)
-    return found if found is not None and found > 0 else None
-
-
-def _count(value: Any) -> int | None:
-    found = _number(value)
-    return int(found) if found is not None and 0 <= found < 2**53 and int(found) == found else None
-
-
-def _small(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    try:
-        return value if len(json.dumps(value)) <= MAX_VALUE else None
-    except (TypeError, ValueError, RecursionError):
-        return None
-
-
-def _choice(value: Any) -> Any:
-    if not isinstance(value, list) or not 0 < len(value) <= MAX_CHOICES:
-        return None
-    try:
-        distinct = {json.dumps(each): each for each in value}
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return list(distinct.values())
-
-
-def _examples(value: Any) -> Any:
-    if not isinstance(value, list):
-        return None
-    return [each for each in value[:2] if _small(each) is not None] or None
-
-
-def _names(value: Any) -> Any:
-    if not isinstance(value, list):
-        return None
-    return list(dict.fromkeys(each for each in value if isinstance(each, str)))[:MAX_CHOICES] or None
-
-
-def _names_by_name(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return None
-    return {name: _names(each) for name, each in value.items() if _names(each)} or None
-
-
-@lru_cache(maxsize=10_000)
-def is_linear(pattern: str) -> bool:
-    """Return True if a validator can compile a pattern that it matches in linear time."""
-    import jsonschema_rs
-
-    if len(pattern) > 1_000:
-        return False
-    try:
-        jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=jsonschema_rs.RegexOptions())
-    except (ValueError, jsonschema_rs.ReferencingError):
-        return False
-    return True
-
-
-def _pattern(value: Any) -> str | None:
-    return value if isinstance(value, str) and is_linear(value) else None
-
-
-_KEYWORDS: Final[dict[str, Callable[[Any], Any]]] = {
-    "type": _type,
-    "title": _title,
-    "format": _word,
-    "pattern": _pattern,
-    "contentEncoding": _word,
-    "contentMediaType": _word,
-    "enum": _choice,
-    "const": lambda value: value if _choice([value]) else None,
-    "default": _small,
-    "examples": _examples,
-    "required": _names,
-    "dependentRequired": _names_by_name,
-    "deprecated": _boolean,
-    "readOnly": _boolean,
-    "writeOnly": _boolean,
-    "uniqueItems": _boolean,
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _number),
-    "multipleOf": _positive,
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),
-}

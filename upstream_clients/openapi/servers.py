@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from upstream_clients.openapi.document import UnsupportedError
-from upstream_clients.openapi.schemas import plain_text
+from upstream_clients.openapi.keywords import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
