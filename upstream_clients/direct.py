@@ -224,9 +224,8 @@ def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
     except UnicodeDecodeError:
         return None
     match = _BEGIN.match(text)
-    # An escape of a surrogate may be half of a pair, which has to be repaired: `line_messages` does that. The search
-    # for one character comes first, since it is many times faster than the search for a pattern.
-    if match is None or (text.find("\\") >= 0 and _MAYBE_HALF.search(text)):
+    # An escape of a surrogate may be half of a pair, which has to be repaired: `line_messages` does that.
+    if match is None or has_surrogates(text):
         return None
     start = match.end()
     try:
@@ -251,6 +250,17 @@ def read_answer(message: bytes | memoryview) -> tuple[int, Answer] | None:
     if len(message) >= THREAD_BYTES:
         result = LargeResult(result, result_text)
     return int(request_id), Answer(result, result_text)
+
+
+def has_surrogates(text: str) -> bool:
+    """Return True if a JSON text may have an escape of half of a surrogate pair."""
+    # The search for one character comes first, since it is many times faster than the search for a pattern.
+    return text.find("\\") >= 0 and _MAYBE_HALF.search(text) is not None
+
+
+def read_large_json(text: str) -> Any:
+    """Read a JSON text in steps, between which other threads run. Raises `ValueError` or `RecursionError`."""
+    return _YIELDING_DECODER.decode(text)
 
 
 def _read_large(text: str, start: int) -> tuple[Any, int]:

@@ -208,6 +208,9 @@ def not_started(spec: UpstreamSpec, reason: str) -> str:
 
 def connect_timeout(spec: UpstreamSpec, said: str = "", stray: str = "") -> str:
     """Return the error for a server that was silent for `spec.connect_timeout`."""
+    if spec.is_api:
+        document = spec.redact(spec.document or "")
+        return not_started(spec, f"its OpenAPI document {document!r} was not read within {spec.connect_timeout:g} s")
     where = f"command {spec.command!r}" if spec.is_process else spec.address
     reason = (
         f"no complete answer from {where} within {spec.connect_timeout:g} s; "

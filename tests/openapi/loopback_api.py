@@ -14,6 +14,7 @@ import anyio
 from upstream_clients import UpstreamPool, UpstreamSpec
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -145,10 +146,10 @@ class LoopbackApi:
 
 
 @asynccontextmanager
-async def loopback_api() -> AsyncIterator[LoopbackApi]:
+async def loopback_api(tls: ssl.SSLContext | None = None) -> AsyncIterator[LoopbackApi]:
     """Serve for the duration of the context."""
     api = LoopbackApi()
-    server = await asyncio.start_server(api._connected, "127.0.0.1", 0, limit=1 << 24)
+    server = await asyncio.start_server(api._connected, "127.0.0.1", 0, limit=1 << 24, ssl=tls)
     api.port = server.sockets[0].getsockname()[1]
     try:
         yield api

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from loopback_api import JSON, LoopbackApi, Received, call, connected, loopback_api, reply, spec_of, write_document
 
 from upstream_clients import UpstreamCallError
+from upstream_clients.direct import THREAD_BYTES
 from upstream_clients.openapi import connections, exchanges
 
 if TYPE_CHECKING:
@@ -69,6 +71,28 @@ async def test_an_error_status_is_a_result_with_the_body(api: LoopbackApi, pool:
     assert result["isError"] is True
     assert "404" in result["content"][0]["text"]
     assert "no pet" in result["content"][1]["text"]
+
+
+async def test_a_large_answer_is_the_same_as_a_small_one_and_keeps_its_text(
+    api: LoopbackApi, pool: UpstreamPool
+) -> None:
+    rows = [{"id": number, "name": "\U0001f415é" * 10} for number in range(THREAD_BYTES // 50)]
+    for name, body in (
+        ("escaped", json.dumps(rows).encode()),
+        ("plain", b"\xef\xbb\xbf" + json.dumps(rows, ensure_ascii=False).encode() + b"\r\n"),
+    ):
+        assert len(body) > THREAD_BYTES
+        api.script(f"/v1/{name}", reply("200 OK", body, JSON, "ETag: x"))
+        outcome = await call(pool, "fetch", name)
+        assert value_of(outcome) == rows
+        assert outcome.text is not None
+        assert json.loads(outcome.text) == outcome.result
+        assert outcome.result["_meta"]["http"]["headers"] == {"etag": "x"}
+    for name, body in (("no-json", b"{" + b"x" * THREAD_BYTES), ("two", b"1" + b" " * THREAD_BYTES + b"2")):
+        api.script(f"/v1/{name}", reply("200 OK", body))
+        result = (await call(pool, "fetch", name)).result
+        assert "structuredContent" not in result
+        assert result["content"] == [{"type": "text", "text": body.decode()}]
 
 
 async def test_compressed_answers_are_read_and_a_bomb_is_refused(

@@ -18,7 +18,7 @@ from upstream_clients.openapi.document import UnsupportedError
 from upstream_clients.openapi.schemas import Converted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from upstream_clients.openapi.document import Document
     from upstream_clients.openapi.operations import Operation
@@ -125,11 +125,18 @@ def _accept(in_json: list[str], types: list[str]) -> str:
 # Results
 
 
-def result_of(response: ApiResponse, tool: str, *, is_json_expected: bool) -> dict[str, Any]:
+def result_of(
+    response: ApiResponse,
+    tool: str,
+    *,
+    is_json_expected: bool,
+    read_json: Callable[[bytes], Any] = msgspec.json.decode,
+) -> dict[str, Any]:
     """Return the result of `tools/call` for an answer.
 
     Args:
         is_json_expected: True if the operation answers with JSON. Then a body of an unclear type is read as JSON.
+        read_json: reads a body as JSON. Raises `ValueError` or `RecursionError` if it is none.
     """
     meta = {"http": {"status": response.status, "headers": _shown_headers(response.headers)}}
     media_type = response.headers.get("content-type", "")
@@ -140,7 +147,7 @@ def result_of(response: ApiResponse, tool: str, *, is_json_expected: bool) -> di
         return {"content": [_text("null")], "structuredContent": None, "_meta": meta}
     if kind == "json" or is_json_expected or kind is None:
         try:
-            value = msgspec.json.decode(response.body.removeprefix(codecs.BOM_UTF8))
+            value = read_json(response.body.removeprefix(codecs.BOM_UTF8))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
             pass
         else:

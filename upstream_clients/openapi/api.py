@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
+
 from upstream_clients.openapi.answers import Answers, ApiResponse, read_answers, result_of
 from upstream_clients.openapi.arguments import Arguments, Credentials, read_arguments
 from upstream_clients.openapi.bounds import Bounds
@@ -17,7 +19,7 @@ from upstream_clients.openapi.schemas import Schemas
 from upstream_clients.openapi.servers import http_address, logins, server_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from upstream_clients.openapi.document import Document
 
@@ -123,9 +125,12 @@ class Api:
             operation.method, operation.path, operation.query, found.answers.accept, found.arguments, arguments
         )
 
-    def result(self, tool: str, response: ApiResponse) -> dict[str, Any]:
-        """Return the result of `tools/call` for the answer to a request."""
-        return result_of(response, tool, is_json_expected=self._tools[tool].answers.schema is not None)
+    def result(
+        self, tool: str, response: ApiResponse, read_json: Callable[[bytes], Any] = msgspec.json.decode
+    ) -> dict[str, Any]:
+        """Return the result of `tools/call` for the answer to a request. `read_json`: see `result_of`."""
+        is_json_expected = self._tools[tool].answers.schema is not None
+        return result_of(response, tool, is_json_expected=is_json_expected, read_json=read_json)
 
     def is_repeatable(self, tool: str) -> bool:
         """Return True if a request has the same effect when it is sent again."""

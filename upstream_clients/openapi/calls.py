@@ -11,6 +11,7 @@ to be awaited, with the outcome so far.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from functools import partial
 from http import HTTPStatus
@@ -19,10 +20,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 import anyio.to_thread
 
-from upstream_clients.direct import THREAD_BYTES, Answer, Pending, Refusal, RequestsInFlight
+from upstream_clients.direct import (
+    THREAD_BYTES,
+    Answer,
+    Pending,
+    Refusal,
+    RequestsInFlight,
+    has_surrogates,
+    read_large_json,
+)
 from upstream_clients.error_mapping import HttpFault
 from upstream_clients.errors import LoginError
 from upstream_clients.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, without_surrogates
+from upstream_clients.large_results import LargeResult
 from upstream_clients.openapi.api import ArgumentProblem
 from upstream_clients.openapi.client import NoAnswer, is_final
 from upstream_clients.openapi.echoes import sent_secrets, without_secrets
@@ -95,7 +105,7 @@ class ApiCalls:
             )
             if len(response.body) < THREAD_BYTES:
                 return self.answer(tool, response)
-            return await anyio.to_thread.run_sync(self.answer, tool, response)
+            return await anyio.to_thread.run_sync(self._large_answer, tool, response)
         except NoAnswer as error:
             sent = "it is unknown whether the API acted on it" if error.sent else "nothing was sent"
             why = f"{tool} got no answer from {self.client.address}: {error}; {sent}"
@@ -107,9 +117,38 @@ class ApiCalls:
     def answer(self, tool: str, response: ApiResponse) -> Answer:
         """Return the answer of a call for the answer of the API."""
         result = self.api.result(tool, without_secrets(response, sent_secrets(self._spec)))
+        self._advise(response, result)
+        return Answer(result, None)
+
+    def _large_answer(self, tool: str, response: ApiResponse) -> Answer:
+        """Return the answer of a call for a large answer of the API, in a way that lets other threads run.
+
+        It has its text, which would take long to make again.
+        """
+        response = without_secrets(response, sent_secrets(self._spec))
+        texts: list[str] = []
+
+        def read_json(body: bytes) -> Any:
+            text = str(body, "utf-8")
+            value = read_large_json(text)
+            if has_surrogates(text):
+                return without_surrogates(value)
+            texts.append(text)
+            return value
+
+        result = self.api.result(tool, response, read_json)
+        self._advise(response, result)
+        match result:
+            case {"content": [], "structuredContent": _, **rest} if texts:
+                more = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in rest.items())
+                text = f'{{"content":[],"structuredContent":{texts[0].strip()}{more}}}'
+            case _:
+                text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+        return Answer(LargeResult(result, text), text)
+
+    def _advise(self, response: ApiResponse, result: dict[str, Any]) -> None:
         if response.status == HTTPStatus.UNAUTHORIZED and self._advice is not None:
             result["content"].append({"type": "text", "text": self._advice})
-        return Answer(result, None)
 
     def _refusal(self, why: str, *, sent: bool, code: int = INTERNAL_ERROR) -> Refusal:
         return Refusal(code, self._spec.redact(why), HttpFault(None, sent=sent, usable=True).to_data())
