@@ -22,6 +22,7 @@ from codemode_mcp import settings
 from codemode_mcp.cli import app
 from codemode_mcp.config import load, servers
 from codemode_mcp.config.clients import OUTPUT_CLAMP
+from codemode_mcp.config.server_auth import AUTH_KEYS
 from codemode_mcp.exposure.selection import Exposure
 from codemode_mcp.server.profiles import Profile
 from codemode_mcp.trust.comparison import MODES
@@ -520,11 +521,26 @@ _EXPOSE_SCHEMA: Final[dict[str, Any]] = {
     },
     "additionalProperties": False,
 }
+_AUTH_TYPES: Final[dict[str, dict[str, Any]]] = {
+    **dict.fromkeys(("token", "username", "password", "value", "clientSecret"), _SECRET_SCHEMA),
+    "in": {"enum": ["header", "query", "cookie"]},
+    "scopes": {"type": "array", "items": _TEXT},
+    "redirectPort": {"type": "integer", "minimum": 1, "maximum": 65535},
+}
+"""Schemas of the keys of `auth` that are no plain strings."""
+
+
+def _auth_schema(kind: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Return the schema of one kind of `auth`."""
+    members = {key: {"const": kind} if key == "type" else _AUTH_TYPES.get(key, _TEXT) for key in keys}
+    return {"type": "object", "required": ["type"], "properties": members, "additionalProperties": False}
+
+
 _TYPES: Final[dict[str, dict[str, Any]]] = {
     "string": _TEXT,
     "object": {"type": "object"},
     "`true`, `false`": {"type": "boolean"},
-    '`"oauth"` or object': {"anyOf": [{"const": "oauth"}, {"type": "object"}]},
+    '`"oauth"` or object': {"anyOf": [{"const": "oauth"}, *(_auth_schema(*each) for each in AUTH_KEYS.items())]},
     "as the section `expose`": _EXPOSE_SCHEMA,
     "`prompts`, `resources`": {
         "type": "object",

@@ -30,7 +30,7 @@ _COOKIE_VALUE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+"
 """Characters of RFC 6265, section 4.1.1."""
 
 _OAUTH_KEYS: Final = ("type", "clientId", "clientSecret", "clientMetadataUrl", "scopes", "redirectPort")
-_API_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+AUTH_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "bearer": ("type", "token"),
     "basic": ("type", "username", "password"),
     "apiKey": ("type", "in", "name", "value"),
@@ -93,7 +93,7 @@ class AuthReader:
         node = self.node
         kind = node.value.get("type")
         if not self.is_api:
-            if kind in _API_KEYS and kind != "oauth":
+            if kind in AUTH_KEYS and kind != "oauth":
                 kind_node = node.entries()["type"]
                 kind_node.fail(
                     'expected "oauth", got a string; the other kinds are only for a server with `openapi`, and the '
@@ -101,15 +101,15 @@ class AuthReader:
                 )
                 return ServerAuth()
             return ServerAuth(oauth=self._oauth(_OAUTH_KEYS))
-        if not isinstance(kind, str) or kind not in _API_KEYS:
+        if not isinstance(kind, str) or kind not in AUTH_KEYS:
             if "type" not in node.value:
-                node.fail(f"needs `type`: {', '.join(_API_KEYS)}")
+                node.fail(f"needs `type`: {', '.join(AUTH_KEYS)}")
             else:
-                node.entries()["type"].choice(*_API_KEYS)
+                node.entries()["type"].choice(*AUTH_KEYS)
             return ServerAuth()
         if kind == "oauth":
-            return ServerAuth(oauth=self._oauth(_API_KEYS[kind]))
-        fields = node.fields(_API_KEYS[kind])
+            return ServerAuth(oauth=self._oauth(AUTH_KEYS[kind]))
+        fields = node.fields(AUTH_KEYS[kind])
         match kind:
             case "bearer":
                 return ServerAuth(credentials=self._bearer(fields))

@@ -6,12 +6,14 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+import jsonschema_rs
 import pytest
 
 from codemode_mcp.config import load_config
 from codemode_mcp.config.confirmation import described_parts
 from codemode_mcp.config.written_entry import written_entry
 from codemode_mcp.errors import ConfigError
+from scripts.reference import SCHEMA
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
 from upstream_clients.spec import OAuthSettings, UpstreamSpec
 
@@ -200,3 +202,18 @@ def test_pins_compare_the_document_and_the_address_without_secrets() -> None:
     }
     assert written_entry(entry) == {"openapi": "https://***@a.example/o.json?key=***", "baseUrl": entry["baseUrl"]}
     assert written_entry({"openapi": "docs/pets#1.yaml"}) == {"openapi": "docs/pets#1.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "is_valid"),
+    [
+        ("oauth", True),
+        ({"type": "bearer", "token": {"keyring": "pets"}}, True),
+        ({"type": "apiKey", "in": "query", "name": "k", "value": "v"}, True),
+        ({"type": "bearer", "tokn": "t"}, False),
+        ({"type": "apiKey", "in": "body", "name": "k", "value": "v"}, False),
+    ],
+)
+def test_an_editor_knows_the_kinds_of_auth(auth: object, is_valid: bool) -> None:
+    entry = {"openapi": DOCUMENT, "auth": auth}
+    assert jsonschema_rs.is_valid(json.loads(SCHEMA.read_text("utf-8")), {"mcpServers": {"pets": entry}}) == is_valid
