@@ -47,8 +47,8 @@ DOCUMENT: dict[str, Any] = {
 }
 ANSWER = json.dumps({"id": 7, "name": "Rex", "tags": ["dog", "small", "brown"]}).encode()
 
-SEQUENTIAL = f"for (let i = 0; i < {CALLS}; i++) await MCP.pets.getPet({{ id: 7 }}); return 1"
-PARALLEL = f"await Promise.all(Array.from({{ length: {CALLS} }}, () => MCP.pets.getPet({{ id: 7 }}))); return 1"
+SEQUENTIAL = "for (let i = 0; i < %d; i++) await MCP.pets.getPet({ id: 7 }); return 1"
+PARALLEL = "await Promise.all(Array.from({ length: %d }, () => MCP.pets.getPet({ id: 7 }))); return 1"
 ONE = "return unwrap(await MCP.pets.getPet({ id: 7 })).id"
 
 
@@ -82,13 +82,13 @@ async def served() -> AsyncIterator[str]:
             await process.aclose()
 
 
-async def calls(rounds: int = ROUNDS) -> list[tuple[str, float, float, float]]:
-    """Return the rows: a name, the ratio, and the milliseconds of ours and of httpx2."""
+async def calls(rounds: int = ROUNDS, count: int = CALLS) -> list[tuple[str, float, float, float]]:
+    """Return the rows: a name, the ratio, and the milliseconds of ours and of httpx2. `count`: calls of a program."""
     with tempfile.TemporaryDirectory() as folder:
         async with served() as url:
             document, config = Path(folder) / "pets.json", Path(folder) / "codemode-mcp.json"
             document.write_text(json.dumps(DOCUMENT))
-            entry = {"openapi": str(document), "baseUrl": url, "maxConcurrentCalls": CALLS}
+            entry = {"openapi": str(document), "baseUrl": url, "maxConcurrentCalls": count}
             config.write_text(json.dumps({"mcpServers": {"pets": entry}}))
             async with Client(ours(config)) as client, httpx2.AsyncClient() as http:
 
@@ -100,17 +100,17 @@ async def calls(rounds: int = ROUNDS) -> list[tuple[str, float, float, float]]:
                     assert (await http.get(f"{url}/pets/7", headers={"Accept": "application/json"})).json()["id"] == 7
 
                 async def in_turn() -> None:
-                    for _ in range(CALLS):
+                    for _ in range(count):
                         await get()
 
                 async def together() -> None:
-                    await asyncio.gather(*[get() for _ in range(CALLS)])
+                    await asyncio.gather(*[get() for _ in range(count)])
 
                 return [
                     (name, *await _compare(lambda code=code: program(code), other, rounds))  # type: ignore[misc]
                     for name, code, other in (
-                        (f"{CALLS} calls of an API in sequence, to the same by httpx2", SEQUENTIAL, in_turn),
-                        (f"{CALLS} calls of an API in parallel, to the same by httpx2", PARALLEL, together),
+                        (f"{count} calls of an API in sequence, to the same by httpx2", SEQUENTIAL % count, in_turn),
+                        (f"{count} calls of an API in parallel, to the same by httpx2", PARALLEL % count, together),
                         ("one exec with one call of an API, to one request by httpx2", ONE, get),
                     )
                 ]

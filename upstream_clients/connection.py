@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from upstream_clients.listing_cache import ListingCache
     from upstream_clients.negotiate import Agreement
     from upstream_clients.process import StartedProcess
+    from upstream_clients.spec import UpstreamSpec
     from upstream_clients.token_store import Stamp
     from upstream_clients.tools import RootsFn
     from upstream_clients.upstream import Upstream
@@ -394,7 +395,7 @@ class Connection:
                 resource_subscriptions=(capabilities.resources or {}).get("subscribe") is True,
             )
             self._upstream.ready_at = time.monotonic()
-            self._upstream.log.add("connection", f"connected with MCP {link.protocol_version}")
+            self._upstream.log.add("connection", _connected(self._spec, link, listing))
             self._upstream.report_ready(link, view, listing.hint)
             serving.start_soon(changes.relist, link)
             serving.start_soon(changes.relist_stale, link)
@@ -465,6 +466,13 @@ class Connection:
                 self._over.set()
                 return
             await anyio.sleep(left)
+
+
+def _connected(spec: UpstreamSpec, link: LiveConnection, listing: Listing) -> str:
+    """Return the line of the log for a new connection."""
+    if spec.is_api:
+        return f"the OpenAPI document was read: {len(listing.tools)} operations"
+    return f"connected with MCP {link.protocol_version}"
 
 
 async def _first_listing(link: LiveConnection, agreement: Agreement) -> Listing:

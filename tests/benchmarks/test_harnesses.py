@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 from importlib import import_module
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these benchmarks read /proc")
 
 
-NAMES = ("wire", "peers", "scale", "memory", "shared")
+NAMES = ("wire", "peers", "scale", "memory", "shared", "openapi")
 SIZES = {"tools": (3,), "upstreams": (2,), "suspended": (2,), "clients": (2,), "results": (1000,)}
 
 
@@ -125,6 +126,12 @@ def test_the_shared_instance_is_measured_beside_private_servers(benchmarks: dict
     # Two relays, the instance and two servers; two private servers with two servers each.
     assert figures["2 clients with 2 servers: processes"].cells[1:3] == ["5", "6"]
     assert shared.table(rows).count("\n") == 1 + len(rows)
+
+
+def test_calls_of_an_api_are_measured_beside_the_same_requests(benchmarks: dict[str, ModuleType]) -> None:
+    rows = asyncio.run(benchmarks["openapi"].calls(rounds=1, count=5))
+    assert [name.split(" of ")[0] for name, *_ in rows] == ["5 calls", "5 calls", "one exec with one call"]
+    assert all(figure > 0 for _, *figures in rows for figure in figures)
 
 
 def test_modules_that_are_imported_are_told_apart_by_whether_they_are_called(benchmarks: dict[str, ModuleType]) -> None:

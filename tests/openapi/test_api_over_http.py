@@ -289,6 +289,7 @@ async def test_a_redirect_to_a_public_address_gets_neither_credentials_nor_the_h
         assert {name for each in other.received for name in each.headers} <= {
             *("host", "accept", "accept-encoding", "user-agent", "connection")
         }
+        assert len({each.connection for each in other.received}) == 2
         # A body never leaves the origin, and a call that comes back has no credentials either.
         api.script("/v1/upload", reply("307 Temporary Redirect", b"", JSON, f"Location: {away}/moved"))
         result = (await call(pool, "send", "upload", text="x")).result

@@ -108,7 +108,7 @@ class ApiClient:
         self._now = now
         self._sleep = sleep
         self._http = Http(guarded=not base.is_configured)
-        self._elsewhere = Http(guarded=True)
+        self._elsewhere = Http(guarded=True, keeps=False)
 
     async def __aenter__(self) -> Self:
         return self

@@ -76,10 +76,12 @@ class Connections:
 
     Args:
         guarded: True to connect to public addresses only.
+        keeps: False to use no connection twice, for servers that another party may name without end.
     """
 
-    def __init__(self, *, guarded: bool) -> None:
+    def __init__(self, *, guarded: bool, keeps: bool = True) -> None:
         self._guarded = guarded
+        self._keeps = keeps
         self._kept: dict[Endpoint, list[Connection]] = {}
         self._open: set[Connection] = set()
         self._tls: ssl.SSLContext | None = None
@@ -112,7 +114,7 @@ class Connections:
 
     def release(self, endpoint: Endpoint, connection: Connection) -> None:
         """Take a connection back: keep it, or close it."""
-        if connection.is_reusable:
+        if connection.is_reusable and self._keeps:
             self._keep(endpoint, connection)
         else:
             self._open.discard(connection)

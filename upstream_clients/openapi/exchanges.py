@@ -78,15 +78,17 @@ class Outgoing:
 
 
 class Http:
-    """Requests to servers, whose connections are kept.
+    """Requests to servers.
 
     Args:
         guarded: True to connect to public addresses only.
+        keeps: False for servers that another party may name without end: nothing is kept for a later request.
     """
 
-    def __init__(self, *, guarded: bool) -> None:
+    def __init__(self, *, guarded: bool, keeps: bool = True) -> None:
         self._guarded = guarded
-        self._direct = Connections(guarded=guarded)
+        self._keeps = keeps
+        self._direct = Connections(guarded=guarded, keeps=keeps)
         self._by_proxy: _ProxyClient | None = None
         self._is_proxied: dict[Endpoint, bool] = {}
 
@@ -109,7 +111,9 @@ class Http:
         head, fields = _encode(request)
         is_proxied = self._is_proxied.get(endpoint)
         if is_proxied is None:
-            is_proxied = self._is_proxied[endpoint] = await self._uses_proxy(request.address)
+            is_proxied = await self._uses_proxy(request.address)
+            if self._keeps:
+                self._is_proxied[endpoint] = is_proxied
         if is_proxied:
             raw = await self._exchange_by_proxy(request, fields)
         else:
