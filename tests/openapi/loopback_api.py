@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from upstream_clients.tools import ToolOutcome
 
 JSON = "application/json"
-_CASE = {"name": "case", "in": "path", "required": True, "schema": {"type": "string"}}
+CASE = {"name": "case", "in": "path", "required": True, "schema": {"type": "string"}}
 _BODY = {"content": {JSON: {"schema": {"type": "object", "properties": {"text": {"type": "string"}}}}}}
 _ANSWER = {"200": {"description": "The answer.", "content": {JSON: {"schema": {}}}}}
 
@@ -30,7 +30,7 @@ def operation(name: str, **more: Any) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": f"The operation {name}.",
-        "parameters": [_CASE],
+        "parameters": [CASE],
         "responses": _ANSWER,
         **more,
     }

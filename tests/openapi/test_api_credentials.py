@@ -9,7 +9,18 @@ from urllib.parse import parse_qs
 import anyio
 import httpx2
 import pytest
-from loopback_api import LoopbackApi, Received, call, connected, loopback_api, reply, spec_of, write_document
+from loopback_api import (
+    CASE,
+    LoopbackApi,
+    Received,
+    call,
+    connected,
+    loopback_api,
+    operation,
+    reply,
+    spec_of,
+    write_document,
+)
 
 from upstream_clients import UpstreamCallError, UpstreamSpec
 from upstream_clients.credential_settings import ApiKey, BasicLogin, BearerToken, ClientCredentials
@@ -43,6 +54,21 @@ async def api() -> AsyncIterator[LoopbackApi]:
 
 def token(value: str, **more: Any) -> bytes:
     return reply(body={"access_token": value, "token_type": "Bearer", **more})
+
+
+async def test_an_argument_cannot_replace_a_credential_that_the_document_does_not_name(
+    api: LoopbackApi, tmp_path: Path
+) -> None:
+    api.script("/echo", echo)
+    parameters = [CASE, *({"name": "f", "in": place, "schema": {}} for place in ("query", "cookie"))]
+    document = write_document(tmp_path, paths={"/{case}": {"get": {**operation("fetch"), "parameters": parameters}}})
+    given = {"f": {"a+b": "thief", "n": 1}, "cookie_f": {"session": "thief", "n": 1}}
+    for credentials in (ApiKey("query", "a+b", SECRET), ApiKey("cookie", "session", SECRET)):
+        async with connected(spec_of(document, url=api.url, credentials=credentials)) as pool:
+            await call(pool, "fetch", "echo", **given)
+    by_query, by_cookie = api.requests("/echo")[-2:]
+    assert by_query.target == "/echo?n=1&a%2Bb=s3cret%2F%2Bvalue"
+    assert by_cookie.headers["cookie"] == f"n=1; session={SECRET}"
 
 
 async def echo(request: Received) -> None:

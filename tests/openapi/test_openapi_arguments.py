@@ -122,6 +122,8 @@ def test_members_that_are_needed_are_needed_only_with_a_body_if_the_body_is_opti
 def test_credentials_and_headers_of_the_client_are_no_arguments() -> None:
     listed = [("header", "Authorization"), ("header", "content-type"), ("header", "Host"), ("query", "api_key")]
     listed += [("cookie", "session"), ("header", "X-Trace")]
+    # Rules decide by method and path, which these change.
+    listed += [("header", "X-HTTP-Method-Override"), ("header", "x-original-url"), ("query", "_method")]
     schemes = {
         "a": {"type": "apiKey", "in": "query", "name": "api_key"},
         "b": {"$ref": "#/components/securitySchemes/c"},

@@ -131,6 +131,25 @@ def test_a_header_cannot_begin_another_one(value: str) -> None:
         parameter("header", "simple", explode=False).request("call", {"p": value})
 
 
+TAKEN = {
+    "a": {"type": "apiKey", "in": "query", "name": "api_key"},
+    "b": {"type": "apiKey", "in": "cookie", "name": "sid"},
+}
+
+
+@pytest.mark.parametrize(("argument", "name"), [("q", "api_key"), ("q", "_METHOD"), ("q", "limit"), ("c", "sid")])
+def test_a_member_of_an_object_cannot_take_the_place_of_another_parameter(argument: str, name: str) -> None:
+    parameters = [
+        *({"name": each, "in": "query", "schema": {}} for each in ("q", "limit")),
+        {"name": "c", "in": "cookie", "schema": {}, "allowReserved": True},
+    ]
+    api = api_of({"parameters": parameters}, components={"securitySchemes": TAKEN})
+    with pytest.raises(ArgumentProblem, match=f"`{argument}` has the member `{name}`, which is sent as another"):
+        api.request("call", {argument: {name: "x"}})
+    # Neither can a text begin another cookie.
+    assert api.request("call", {"c": "1; sid=x", "q": {"q": "1&api_key=x"}}).headers["Cookie"] == "c=1%3B%20sid%3Dx"
+
+
 def body(media_type: str, schema: Any, **more: Any) -> Api:
     content = {media_type: {"schema": schema, **more}}
     return api_of({"requestBody": {"required": True, "content": content}}, method="post")

@@ -39,8 +39,14 @@ _NO_ARGUMENTS: Final = frozenset(
     {"accept", "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "date"}
     | {"expect", "host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"referer", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "via"}
+    | {"x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"}
 )
-"""Headers, in lower case, that the client or OpenAPI's own rules set."""
+"""Headers, in lower case, that the client or OpenAPI's own rules set, and those that change method or path.
+
+Rules decide by the method and the path of an operation, so no argument may change them.
+"""
+METHOD_PARAMETER: Final = "_method"
+"""Parameter of a query that changes the method for some servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,18 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The parameters and the body of an operation, and the schema of its argument before it is cut to a size."""
+    """The parameters and the body of an operation.
+
+    Attributes:
+        schema: the schema of its argument, before it is cut to a size.
+        taken: places and names, in lower case, that no member of an object may have in a query or a cookie: other
+            parameters and credentials.
+    """
 
     parameters: tuple[Parameter, ...]
     body: Body | None
     schema: Converted
+    taken: frozenset[tuple[str, str]]
 
 
 class Credentials:
@@ -80,18 +93,18 @@ class Credentials:
     def __init__(self, document: Document) -> None:
         components = document.root.get("components")
         schemes = components.get("securitySchemes") if isinstance(components, dict) else None
-        self._names: set[tuple[str, str]] = set()
+        self.names: set[tuple[str, str]] = set()
         for scheme in schemes.values() if isinstance(schemes, dict) else ():
             try:
                 scheme = document.follow(scheme)
             except UnsupportedError:
                 continue
             if isinstance(scheme, dict) and scheme.get("type") == "apiKey":
-                self._names.add((str(scheme.get("in")), str(scheme.get("name")).lower()))
+                self.names.add((str(scheme.get("in")), str(scheme.get("name")).lower()))
 
     def has(self, place: str, name: str) -> bool:
         """Return True if a parameter is a credential."""
-        return (place, name.lower()) in self._names
+        return (place, name.lower()) in self.names
 
 
 def read_arguments(operation: Operation, document: Document, schemas: Schemas, credentials: Credentials) -> Arguments:
@@ -138,7 +151,8 @@ def read_arguments(operation: Operation, document: Document, schemas: Schemas, c
         + len(str(conditions))
     )
     references = tuple(dict.fromkeys(name for part in parts for name in part.names))
-    return Arguments(tuple(parameters), body, Converted(schema, references, size))
+    taken = {(each.place, each.name.lower()) for each in parameters} | credentials.names | {("query", METHOD_PARAMETER)}
+    return Arguments(tuple(parameters), body, Converted(schema, references, size), frozenset(taken))
 
 
 def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Credentials) -> bool:
@@ -147,7 +161,7 @@ def _is_argument(node: Mapping[str, Any], operation: Operation, credentials: Cre
         raise UnsupportedError(f"its parameter {shown(name)} is in {shown(place)}")
     if place == "path":
         return f"{{{name}}}" in operation.path
-    if credentials.has(place, name):
+    if credentials.has(place, name) or (place == "query" and name.lower() == METHOD_PARAMETER):
         return False
     return place != "header" or name.lower() not in _NO_ARGUMENTS
 

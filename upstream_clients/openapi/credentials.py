@@ -95,8 +95,10 @@ class FixedCredentials:
         elif self._parameter:
             request.address = request.address.with_parameter(self._parameter)
         else:
-            before = request.headers.get("cookie")
-            request.headers["cookie"] = f"{before}; {self._cookie}" if before else self._cookie
+            name = self._cookie.partition("=")[0]
+            before = request.headers.get("cookie", "").split("; ")
+            others = [each for each in before if each and each.partition("=")[0] != name]
+            request.headers["cookie"] = "; ".join([*others, self._cookie])
         return True
 
     async def renew(self, refused: Outgoing) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote, unquote_plus
 from urllib.request import getproxies
 
 import anyio.to_thread
@@ -59,8 +60,11 @@ class Address(NamedTuple):
         return Address(self.endpoint, self.host, self.target + target)
 
     def with_parameter(self, parameter: str) -> Address:
-        """Return this address with a further parameter, such as `a=b`, at the end of its query."""
-        return self._replace(target=f"{self.target}{'&' if '?' in self.target else '?'}{parameter}")
+        """Return this address with a parameter, such as `a=b`, in place of those of the same name in its query."""
+        path, _, query = self.target.partition("?")
+        name = unquote(parameter.partition("=")[0])
+        others = [each for each in query.split("&") if each and unquote_plus(each.partition("=")[0]) != name]
+        return self._replace(target=f"{path}?{'&'.join([*others, parameter])}")
 
 
 @dataclass(slots=True)

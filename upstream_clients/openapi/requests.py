@@ -72,9 +72,10 @@ def make_request(
         elif parameter.place == "header":
             headers[parameter.name] = _header(parameter, value)
         else:
-            found = form_pairs(
-                parameter.name, value, parameter.style, parameter.explode, is_reserved=parameter.is_reserved
-            )
+            if isinstance(value, dict) and parameter.explode and parameter.style != "deepObject":
+                _check_members(parameter, value, arguments)
+            is_reserved = parameter.is_reserved and parameter.place == "query"  # a `;` would begin another cookie
+            found = form_pairs(parameter.name, value, parameter.style, parameter.explode, is_reserved=is_reserved)
             (pairs if parameter.place == "query" else cookies).extend(f"{key}={text}" for key, text in found)
     target = _path(path, replaced, arguments) + ("?" + "&".join(pairs) if pairs else "")
     if len(target) > MAX_TARGET:
@@ -89,6 +90,15 @@ def make_request(
         elif arguments.body.is_required:
             raise ArgumentProblem(f"`{arguments.body.whole}` is missing; give it")
     return ApiRequest(method, target, headers, content)
+
+
+def _check_members(parameter: Parameter, value: Mapping[str, Any], arguments: Arguments) -> None:
+    """Raise `ArgumentProblem` if a member would be sent in place of a credential or of another parameter."""
+    for key in value:
+        if key != parameter.name and (parameter.place, key.lower()) in arguments.taken:
+            raise ArgumentProblem(
+                f"`{parameter.argument}` has the member `{key[:100]}`, which is sent as another parameter; leave it out"
+            )
 
 
 def _header(parameter: Parameter, value: Any) -> str:
