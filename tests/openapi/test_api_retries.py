@@ -9,6 +9,7 @@ import anyio
 import pytest
 from loopback_api import JSON, LoopbackApi, Received, loopback_api, reply
 
+from upstream_clients.openapi import connections
 from upstream_clients.openapi.api import ApiRequest
 from upstream_clients.openapi.client import ApiClient, Base, NoAnswer
 from upstream_clients.openapi.exchanges import Address
@@ -97,6 +98,23 @@ async def test_a_request_that_was_not_sent_is_repeated_whatever_it_does() -> Non
     answer, pauses = await send(url, "/x", repeatable=False, method="POST")
     assert isinstance(answer, NoAnswer)
     assert (answer.sent, pauses) == (False, [0.5, 1.0])
+
+
+async def test_a_request_that_was_answered_by_a_redirect_to_nowhere_is_not_repeated(
+    api: LoopbackApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with loopback_api() as gone:
+        nowhere = f"http://localhost:{gone.port}/x"
+
+    async def any_address(host: str, port: int, named_by: str | None) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(connections, "resolve_permitted", any_address)
+    api.script("/done", reply("303 See Other", b"", JSON, f"Location: {nowhere}"))
+    answer, pauses = await send(api.url, "/done", repeatable=False, method="POST")
+    assert isinstance(answer, NoAnswer)
+    assert "redirects to another address, which got no connection" in str(answer)
+    assert (answer.sent, pauses, len(api.requests("/done"))) == (True, [], 1)
 
 
 async def test_the_time_that_a_server_asks_for_is_honoured_within_the_time_of_the_call(api: LoopbackApi) -> None:

@@ -198,8 +198,14 @@ class ApiClient:
     async def _send_once(self, request: ApiRequest, first: RawAnswer | Exception | None) -> ApiResponse:
         """Send a request and follow its redirects."""
         outgoing = self._outgoing(request)
+        response: ApiResponse | None = None
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._exchange(outgoing, first)
+            try:
+                response = await self._exchange(outgoing, first)
+            except NEVER_SENT as error:
+                if response is None:
+                    raise
+                raise _after_redirect(error) from None
             first = None
             method, address = outgoing.method, outgoing.address
             next_one = _following(method, address, response)
@@ -212,6 +218,7 @@ class ApiClient:
                 body = None
                 headers = {name: value for name, value in headers.items() if not name.startswith("content-")}
             outgoing = Outgoing(next_one.method, next_one.address, headers, body)
+        assert response is not None
         return response
 
     async def _exchange(self, request: Outgoing, first: RawAnswer | Exception | None) -> ApiResponse:
@@ -240,6 +247,8 @@ class ApiClient:
                 response = await self._elsewhere.exchange(Outgoing(method, address, self._defaults))
             except NotPublic:
                 break
+            except NEVER_SENT as error:
+                raise _after_redirect(error) from None
             next_found = _following(method, address, response)
             if next_found is None:
                 break
@@ -282,6 +291,11 @@ async def with_credentials(credentials: Credentials, request: Outgoing) -> Outgo
     added = Outgoing(request.method, request.address, dict(request.headers), request.body)
     await credentials.apply(added)
     return added
+
+
+def _after_redirect(error: httpx2.TransportError) -> httpx2.ReadError:
+    """Return the error for a redirect that got no connection: the request before it may have acted."""
+    return httpx2.ReadError(f"it redirects to another address, which got no connection ({_describe(error)})")
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
