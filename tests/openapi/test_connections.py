@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from upstream_clients.openapi.answer_bytes import RawAnswer
-from upstream_clients.openapi.connections import Connection, encode_head
+from upstream_clients.openapi.connections import MAX_KEPT, Connection, Connections, Endpoint, encode_head
 from upstream_clients.openapi.response_body import UnreadableBody
 
 LIMIT = 1000
@@ -107,6 +107,17 @@ def test_an_answer_is_read_as_h11_reads_it(
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pieces = [data[start:end] for start, end in itertools.pairwise(places)]
     assert read(pieces, method) == read_by_h11(data, method)
+
+
+def test_connections_to_many_servers_are_not_all_kept() -> None:
+    async def kept() -> int:
+        connections, made = Connections(guarded=True), [Connection() for _ in range(3 * MAX_KEPT)]
+        for number, connection in enumerate(made):
+            connection.connection_made(_Transport())
+            connections.release(Endpoint("https", f"{number}.example", 443), connection)
+        return sum(each.is_reusable for each in made)
+
+    assert asyncio.run(kept()) == MAX_KEPT
 
 
 @pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])

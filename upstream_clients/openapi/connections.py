@@ -42,7 +42,7 @@ QUIET_SECONDS: Final = 0.2
 """Seconds after which the event loop gets a turn before a connection is used again, to notice that it has ended."""
 
 MAX_KEPT: Final = 20
-"""Unused connections that are kept for one server."""
+"""Unused connections that are kept for one server, and servers for which some are kept."""
 
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
 
@@ -134,10 +134,7 @@ class Connections:
         while kept:
             connection = kept.pop()
             if now - connection.unused_since > KEEP_SECONDS:
-                kept.append(connection)
-                for each in kept:
-                    self._open.discard(each)
-                    each.close()
+                self._drop([*kept, connection])
                 kept.clear()
                 break
             if not yielded and now - connection.unused_since > QUIET_SECONDS:
@@ -151,13 +148,20 @@ class Connections:
         return connection
 
     def _keep(self, endpoint: Endpoint, connection: Connection) -> None:
-        kept = self._kept.setdefault(endpoint, [])
+        # The last one is the server that was used last. Redirects may lead to any number of others.
+        kept = self._kept.pop(endpoint, [])
+        self._kept[endpoint] = kept
         connection.unused_since = asyncio.get_running_loop().time()
         kept.append(connection)
         if len(kept) > MAX_KEPT:
-            oldest = kept.pop(0)
-            self._open.discard(oldest)
-            oldest.close()
+            self._drop([kept.pop(0)])
+        if len(self._kept) > MAX_KEPT:
+            self._drop(self._kept.pop(next(iter(self._kept))))
+
+    def _drop(self, connections: list[Connection]) -> None:
+        for connection in connections:
+            self._open.discard(connection)
+            connection.close()
 
     async def _connect(self, endpoint: Endpoint) -> Connection:
         """Raises `httpx2.ConnectError` or `httpx2.ConnectTimeout`."""
