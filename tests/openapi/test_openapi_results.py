@@ -49,6 +49,8 @@ def test_a_body_of_an_unclear_type_is_json_only_where_json_is_described(petstore
         ("Grüße".encode(), "text/csv", "Grüße"),
         (b"\xff\xfeabc", "text/plain; charset=nonsense", "\N{REPLACEMENT CHARACTER}" * 2 + "abc"),
         (b"abc", 'text/plain; charset="base64"', "abc"),
+        # A codec that is no charset, and takes quadratic time.
+        (b"-abc", "text/plain; charset=punycode", "-abc"),
         (b"<a/>", "application/xml", "<a/>"),
         (b"plain words", None, "plain words"),
     ],

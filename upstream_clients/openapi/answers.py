@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 _HEADERS: Final = frozenset({"etag", "last-modified", "link", "location", "retry-after"})
 _HEADER_PREFIXES: Final = ("ratelimit", "x-ratelimit", "x-rate-limit", "x-total", "x-page", "x-per-page", "x-next-page")
+_CHARSET: Final = re.compile(
+    r"utf-?(?:8|16|32)(?:-?[bl]e)?|us-ascii|ascii|latin-?1|iso[-_]?8859[-_](?:[1-9]|1[0134-6])|windows-125[0-8]|cp125[0-8]"
+    r"|koi8-[ru]|macintosh|gbk|gb2312|gb18030|big5|shift[-_]jis|euc-(?:jp|kr)|iso-2022-(?:jp|kr)|tis-620",
+    re.IGNORECASE | re.ASCII,
+)
+"""Charsets of web pages. Other codecs of Python are no charsets, and some take quadratic time (`punycode`)."""
 _MAX_HEADER: Final = 4_000
 _MAX_HEADERS: Final = 30
 
@@ -183,15 +190,11 @@ def _decoded(response: ApiResponse, *, strict: bool = False) -> str | None:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
             charset = value.strip().strip('"')
+    if not _CHARSET.fullmatch(charset):
+        charset = "utf-8"
     try:
-        codec = codecs.lookup(charset)
-        if not codec._is_text_encoding:
-            codec = codecs.lookup("utf-8")
-    except (LookupError, ValueError):
-        codec = codecs.lookup("utf-8")
-    try:
-        text = response.body.removeprefix(codecs.BOM_UTF8).decode(codec.name, "strict" if strict else "replace")
-    except (UnicodeError, ValueError):
+        text = response.body.removeprefix(codecs.BOM_UTF8).decode(charset, "strict" if strict else "replace")
+    except (UnicodeError, ValueError, LookupError):
         return None
     return None if strict and "\0" in text else text
 
