@@ -151,12 +151,13 @@ async def test_a_client_gets_one_token_for_parallel_calls_and_another_after_a_40
 
 
 def test_a_secret_of_digits_is_replaced_in_a_number_and_short_values_are_not_replaced() -> None:
-    response = ApiResponse(200, "OK", {"link": "</?k=12345678>"}, b'{"id": 12345678, "text": "12345678 abc"}')
+    response = ApiResponse(200, "no 12345678", {"link": "</?k=12345678>"}, b'{"id": 12345678, "text": "12345678 abc"}')
     credentials = ApiKey("query", "k", "12345678")
     spec = UpstreamSpec("a", transport="openapi", document="d", credentials=credentials, headers={"X-Token": "abc"})
     masked = without_secrets(response, sent_secrets(spec))
     assert masked.body == b'{"id": 99999999, "text": "99999999 abc"}'
     assert masked.headers == {"link": "</?k=99999999>"}
+    assert masked.reason == "no 99999999"
     assert without_secrets(response, ()) is response
 
 

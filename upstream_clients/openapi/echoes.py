@@ -40,18 +40,20 @@ def sent_secrets(spec: UpstreamSpec) -> tuple[str, ...]:
 
 
 def without_secrets(response: ApiResponse, secrets: tuple[str, ...]) -> ApiResponse:
-    """Return an answer with `***` for each of the secrets, in its body and in the values of its headers."""
+    """Return an answer with `***` for each of the secrets: in its reason, its body and the values of its headers."""
     if not secrets:
         return response
-    forms, body, headers = _forms(secrets), response.body, "\n".join(response.headers.values())
-    found = [form for form in forms if form.data in body or form.text in headers]
+    forms, body, reason = _forms(secrets), response.body, response.reason
+    head = "\n".join([reason, *response.headers.values()])
+    found = [form for form in forms if form.data in body or form.text in head]
     if not found:
         return response
     values = dict(response.headers)
     for form in found:
         body = body.replace(form.data, form.replacement.encode())
+        reason = reason.replace(form.text, form.replacement)
         values = {name: value.replace(form.text, form.replacement) for name, value in values.items()}
-    return replace(response, body=body, headers=values)
+    return replace(response, body=body, reason=reason, headers=values)
 
 
 class _Form(NamedTuple):
