@@ -1,9 +1,12 @@
 """An OpenAPI document as tools, requests and results."""
 
+import itertools
 import json
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
-from openapi_documents import PETSTORE, read, tools
+from openapi_documents import PETSTORE, api_of, read, tools
 
 from upstream_clients.openapi.api import Api, ApiResponse, ArgumentProblem, DocumentError, Skipped
 
@@ -30,6 +33,7 @@ def test_the_argument_has_parameters_and_members_of_the_body_but_no_credentials(
         },
         "additionalProperties": False,
         "x-request": "GET https://eu.pets.example/v1/pets",
+        "x-encoding": ANY,
     }
     assert list(creating["inputSchema"]["properties"]) == ["name", "tag", "parent"]
     assert creating["inputSchema"]["properties"]["tag"] == {"type": ["string", "null"]}
@@ -59,6 +63,30 @@ def test_the_description_has_the_address_only_if_the_document_states_it(petstore
     assert tools(configured)["listPets"]["description"] == "List all pets.\nGET /pets"
     assert (configured.base_url, configured.base_from_document) == ("http://127.0.0.1:8080/api", False)
     assert petstore.base_from_document
+
+
+def test_a_definition_depends_on_the_request_and_on_how_arguments_are_sent() -> None:
+    def definition(path: str = "/x?mode=read", **more: Any) -> Any:
+        parameter = {"name": "a", "in": "query", "schema": {}, **more}
+        return tools(api_of({"parameters": [parameter]}, path=path))["call"]["inputSchema"]
+
+    def definition_of_body(media_type: str, name: str = "a", **more: Any) -> Any:
+        schema = {"type": "object", "properties": {name: {}}}
+        body = {"content": {media_type: {"schema": schema, **more}}}
+        return tools(api_of({"requestBody": body}, method="post"))["call"]["inputSchema"]
+
+    definitions = [
+        definition(),
+        definition("/x?mode=delete"),
+        definition(**{"in": "cookie"}),
+        definition(explode=False),
+        definition(allowReserved=True),
+        definition_of_body("application/json"),
+        definition_of_body("application/x-www-form-urlencoded"),
+        definition_of_body("application/x-www-form-urlencoded", encoding={"a": {"style": "deepObject"}}),
+    ]
+    assert all(one != other for one, other in itertools.combinations(definitions, 2))
+    assert definition() == definition(description=None)
 
 
 def test_a_server_is_relative_to_the_address_of_the_document() -> None:

@@ -32,6 +32,8 @@ MAX_TOOLS_BYTES: Final = 64 * 1024 * 1024
 """Maximum length, as JSON, of all tools of a document, as in the list of an MCP server."""
 REQUEST_KEY: Final = "x-request"
 """Member of an input schema with the method, the path, and the address if the document names it."""
+ENCODING_KEY: Final = "x-encoding"
+"""Member of an input schema with a digest of how the arguments are sent."""
 _MAX_TITLE: Final = 200
 
 _READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -149,13 +151,14 @@ class Api:
     ) -> tuple[dict[str, Any], int]:
         """Return the tool of an operation, and about its size as JSON."""
         base = self.base_url if self.base_from_document else ""
-        place = f"{operation.method} {base}{operation.path}"
+        query = f"?{operation.query}" if operation.query else ""
+        place = f"{operation.method} {base}{operation.path}{query}"
         schema, size = bounds.bounded(arguments.schema, "input", MAX_INPUT)
         tool: dict[str, Any] = {
             "name": operation.name,
             "description": f"{operation.description}\n{place}".lstrip(),
             # Pins do not hold a tool of which only texts have changed. So the request is not only in a text.
-            "inputSchema": {**schema, REQUEST_KEY: place},
+            "inputSchema": {**schema, REQUEST_KEY: place, ENCODING_KEY: arguments.digest},
             "annotations": _annotations(operation.method),
         }
         if answers.schema is not None:

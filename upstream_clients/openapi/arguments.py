@@ -10,10 +10,12 @@ itself are none either.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from upstream_clients.openapi.bodies import BASE64, Body, Member, choose_content, is_file, members_of
+from upstream_clients.openapi.bodies import BASE64, MAX_MEMBERS, Body, Member, choose_content, is_file, members_of
 from upstream_clients.openapi.document import UnsupportedError, shown
 from upstream_clients.openapi.keywords import plain_text
 from upstream_clients.openapi.schemas import Converted
@@ -45,6 +47,7 @@ _NO_ARGUMENTS: Final = frozenset(
 
 Rules decide by the method and the path of an operation, so no argument may change them.
 """
+_ENCODING_KEYS: Final = ("style", "explode", "contentType")
 METHOD_PARAMETER: Final = "_method"
 """Parameter of a query that changes the method for some servers."""
 
@@ -85,6 +88,29 @@ class Arguments:
     body: Body | None
     schema: Converted
     taken: frozenset[tuple[str, str]]
+
+    @property
+    def digest(self) -> str:
+        """A digest of all that decides in which part of the request, and how, each argument is sent."""
+        places = sorted(
+            [each.argument, each.place, each.name, each.style, each.explode, each.is_json, each.is_reserved]
+            for each in self.parameters
+        )
+        body: list[Any] = []
+        if self.body is not None:
+            members = sorted([each.argument, each.name, each.is_file] for each in self.body.members)
+            encodings = sorted(
+                [name, [[key, stated.get(key)] for key in _ENCODING_KEYS if _is_short(stated.get(key))]]
+                for name, stated in self.body.encodings.items()
+                if isinstance(stated, dict)
+            )
+            body = [self.body.kind, self.body.media_type, self.body.whole, members, encodings]
+        text = json.dumps([places, body])
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, str) and len(value) <= 200)
 
 
 class Credentials:
@@ -247,7 +273,7 @@ def _body(
     kind, media_type, media = choose_content(node.get("content"), document)
     schema, is_required = media.get("schema"), node.get("required") is True
     stated = media.get("encoding")
-    encodings = stated if isinstance(stated, dict) else {}
+    encodings = stated if isinstance(stated, dict) and len(stated) <= MAX_MEMBERS else {}
     if kind in ("text", "bytes"):
         argument = names.take("body", "body")
         text = "The body, as text" if kind == "text" else BASE64
